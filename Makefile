@@ -1,0 +1,46 @@
+# The commands of Draftline; `make help` lists them.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export TORCH_EXTENSIONS_DIR := $(CURDIR)/.cache/torch_extensions
+export DO_NOT_TRACK := 1
+export PREFECT_HOME := $(CURDIR)/.cache/prefect
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export MLFLOW_DISABLE_TELEMETRY := true
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro test ui bench lint lock clean
+
+help: ## List the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(READY) ## Make the virtual environment from the lock file
+
+$(READY): requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m tasks.training.prebuild
+	touch $@
+
+repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
+	dvc repro
+
+test: $(READY) lint ## Check style and types, run every test
+	python -m pytest tests/unit tests/integration tests/e2e
+
+lint: $(READY) ## Check style, security rules and types
+	ruff check .
+	ruff format --check .
+	mypy
+
+ui: $(READY) ## Open the record of all runs on http://127.0.0.1:5000
+	python -m tasks.tracking
+	mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
+
+lock: $(READY) ## Compile the lock file anew from pyproject.toml
+	uv pip compile pyproject.toml --all-extras --python-version 3.11 --no-annotate --no-header --output-file requirements.lock
+
+clean: ## Remove what the pipeline made; the environment and the DVC cache stay
+	rm -rf data/*/ models results .cache/resume .cache/datasets

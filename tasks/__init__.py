@@ -1,0 +1,1 @@
+"""What is done: one module a DVC stage, of the same name, and the packages that the stages share."""

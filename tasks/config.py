@@ -1,0 +1,207 @@
+"""`params.yaml` as one typed schema. It gathers what each package defines and holds no value of its own.
+
+`python -m tasks.config` checks a file; `python -m tasks.config --table` prints every setting with its meaning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from tasks.corpora.settings import CorpusSettings
+from tasks.decoding.settings import METHOD_SETTINGS, CalibrateSettings
+from tasks.errors import InputError, stage
+from tasks.evaluation.settings import METRICS, GridSettings, SweepSettings
+from tasks.machine import MachineSettings
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.training.settings import TrainingSettings
+
+DEFAULT = Path("params.yaml")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelPair(_Strict):
+    """The small and the large model."""
+
+    small: ModelSettings = Field(default_factory=ModelSettings)
+    large: ModelSettings = Field(default_factory=ModelSettings)
+
+
+class FinetunePair(_Strict):
+    """How each of the two is trained on the corpus."""
+
+    small: TrainingSettings = Field(default_factory=TrainingSettings)
+    large: TrainingSettings = Field(default_factory=TrainingSettings)
+
+
+class Task(_Strict):
+    """One corpus, one pair of models, one sweep."""
+
+    metric: str = Field(description="The quality that thresholds are chosen by.", pattern=f"^({'|'.join(METRICS)})$")
+    corpus: CorpusSettings = Field(default_factory=CorpusSettings)
+    text: TextSettings = Field(default_factory=TextSettings)
+    tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
+    models: ModelPair = Field(default_factory=ModelPair)
+    finetune: FinetunePair = Field(default_factory=FinetunePair)
+    calibrate: CalibrateSettings = Field(default_factory=CalibrateSettings)
+    align: TrainingSettings = Field(default_factory=TrainingSettings)
+    sweep: SweepSettings = Field(default_factory=SweepSettings)
+
+
+class Params(_Strict):
+    """The whole file."""
+
+    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, and where the text of each comes from.", min_length=1)
+    inactive: dict[str, Path] = Field(default_factory=dict, description="The same of tasks that it leaves alone.")
+    machine: MachineSettings = Field(default_factory=MachineSettings)
+    tasks: dict[str, Task] = Field(description="Named tasks.", min_length=1)
+
+    def task(self, name: str) -> Task:
+        """The task of that name.
+
+        Raises:
+            InputError: there is none.
+        """
+        if name not in self.tasks:
+            raise InputError(f"params.yaml has no task {name!r}; it has {', '.join(self.tasks)}")
+        return self.tasks[name]
+
+    def text_of(self, name: str) -> Path:
+        """The folder of the user's files, or of the code that writes the embedded corpus."""
+        return {**self.inactive, **self.active}[name]
+
+
+def load(path: Path = DEFAULT) -> Params:
+    """Reads and checks a parameter file.
+
+    Raises:
+        InputError: naming the file, the field and what would be right.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"no {path} here; run from the repository root or give --params") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
+    try:
+        params = Params.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_describe(error)}") from None
+    listed = [*params.active, *params.inactive]
+    if sorted(listed) != sorted(params.tasks):
+        odd = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
+        raise InputError(f"{path}: {odd[0]!r} must stand once under tasks and once under active or inactive")
+    for name, task in params.tasks.items():
+        for index, grid in enumerate(task.sweep.grid):
+            try:
+                list(points(grid))
+            except InputError as error:
+                raise InputError(f"{path}: tasks.{name}.sweep.grid.{index}: {error}") from None
+    return params
+
+
+def points(grid: GridSettings) -> Iterator[Any]:
+    """The settings of every point of a grid, in the order of its values.
+
+    Raises:
+        InputError: an unknown method or setting, or a value out of bounds.
+    """
+    if grid.method not in METHOD_SETTINGS:
+        raise InputError(f"unknown method {grid.method!r}; known are {', '.join(METHOD_SETTINGS)}")
+    adapter = TypeAdapter(METHOD_SETTINGS[grid.method])
+    for values in itertools.product(*grid.values.values()):
+        try:
+            yield adapter.validate_python(dict(zip(grid.values, values, strict=True)))
+        except ValidationError as error:
+            raise InputError(_describe(error)) from None
+
+
+def _describe(error: ValidationError) -> str:
+    """The first mistake as `place: what is wrong; what would be right`."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"unknown setting {place}; remove it or correct its name"
+    message = first["msg"].removeprefix("Value error, ")
+    found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
+    return f"{place}: {message}{found}" if place else f"{message}{found}"
+
+
+def table() -> str:
+    """Every setting as a Markdown table: name, default, unit, bounds, meaning."""
+    lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|"]
+    sections: dict[str, Any] = {
+        "machine": MachineSettings,
+        "tasks.*.corpus": CorpusSettings,
+        "tasks.*.text": TextSettings,
+        "tasks.*.tokenizer": TokenizerSettings,
+        "tasks.*.models.{small,large}": ModelSettings,
+        "tasks.*.{finetune.small,finetune.large,align}": TrainingSettings,
+        "tasks.*.calibrate": CalibrateSettings,
+        "tasks.*.sweep": SweepSettings,
+        **{f"grid values of {name}": kind for name, kind in METHOD_SETTINGS.items() if dataclasses.fields(kind)},
+    }
+    for section, kind in sections.items():
+        lines.append(f"| **{section}** | | | |")
+        lines.extend(_rows(kind, ""))
+    return "\n".join(lines)
+
+
+def _rows(kind: Any, prefix: str) -> Iterator[str]:
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        inner = next((hint for hint in (hints[field.name], *typing.get_args(hints[field.name])) if dataclasses.is_dataclass(hint)), None)
+        if inner is not None and typing.get_origin(hints[field.name]) is not list:
+            yield from _rows(inner, f"{prefix}{field.name}.")
+            continue
+        yield f"| `{prefix}{field.name}` | {_default(field)} | {_bounds(field)} | {field.metadata['description']} |"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"`{field.default}`"
+    return f"`{field.default_factory()}`" if field.default_factory is not dataclasses.MISSING else "required"
+
+
+def _bounds(field: dataclasses.Field[Any]) -> str:
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = ", ".join(f"{signs[name]} {value}" for name, value in field.metadata["bounds"].items())
+    choices = ", ".join(map(str, field.metadata["choices"]))
+    return " ".join(part for part in (bounds, choices, field.metadata["unit"]) if part)
+
+
+def task_parser(description: str | None) -> argparse.ArgumentParser:
+    """The options that every stage takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", required=True, help="a task of params.yaml")
+    parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
+    return parser
+
+
+def main() -> None:
+    """Checks a parameter file, or prints the table of settings."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--params", type=Path, default=DEFAULT)
+    parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table())
+        return
+    params = load(arguments.params)
+    print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
+
+
+if __name__ == "__main__":
+    with stage():
+        main()

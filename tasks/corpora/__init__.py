@@ -1,0 +1,1 @@
+"""Where text comes from: the embedded corpora and the user's files."""

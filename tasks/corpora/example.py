@@ -1,0 +1,51 @@
+"""One example of a sequence-to-sequence corpus, and its JSONL form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.errors import InputError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A source text and its references; the first reference is the one a model trains on."""
+
+    source: str
+    references: tuple[str, ...]
+
+
+Corpus = dict[str, list[Example]]
+"""A list of examples under each of the names in `SPLITS`."""
+
+
+def write_jsonl(examples: Iterable[Example], path: Path) -> None:
+    """Writes one `{"source": ..., "references": [...]}` a line, UTF-8."""
+    with path.open("w", encoding="utf-8") as file:
+        for example in examples:
+            record = {"source": example.source, "references": list(example.references)}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_jsonl(path: Path) -> list[Example]:
+    """Reads what `write_jsonl` wrote.
+
+    Raises:
+        InputError: the file is missing, or was not written by it.
+    """
+    examples = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                record = json.loads(line)
+                examples.append(Example(record["source"], tuple(record["references"])))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise InputError(f"{path}, line {number}: not an example; run the stage that makes the file again") from None
+    return examples

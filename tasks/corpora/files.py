@@ -1,0 +1,182 @@
+"""The user's own files: aligned plain text, one sentence a line, or JSON Lines.
+
+Lines end at a line feed and nowhere else: the Unicode separators that `str.splitlines` also breaks at stand inside real
+sentences, and breaking there would shift one side of a pair against the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tasks.corpora.example import SPLITS, Corpus, Example
+from tasks.errors import InputError
+from tasks.settings import knob, settings
+
+PARALLEL = "parallel"
+JSONL = "jsonl"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@settings
+class FileSettings:
+    """Where a corpus of the user's lies and how its files are laid out."""
+
+    path: str = knob(description="folder of the files; a relative one starts at the directory of the run")
+    format: str = knob(
+        default=PARALLEL,
+        description="parallel: aligned plain-text files, one sentence a line; jsonl: one JSON object a line",
+        choices=(PARALLEL, JSONL),
+    )
+    files: dict[str, list[str]] = knob(
+        description="file names under train, validation and test; parallel: the source file, then one file or more of "
+        "references; jsonl: one file"
+    )
+    source_field: str = knob(default="source", description="jsonl: field that holds the source text")
+    reference_fields: list[str] = knob(
+        default=lambda: ["references"],
+        description="jsonl: fields that hold references, each a string or a list of strings; a line has "
+        "at least one of them, and its first reference is the one to train on",
+    )
+    limit: dict[str, int] = knob(
+        default=dict,
+        description="for quick trials, how many examples to take from the start of a split; 0 or no entry: all",
+        unit="examples",
+    )
+
+    def validate(self) -> None:
+        """Raises `ValueError` where the splits, the number of files, the fields or the limits make no sense."""
+        if sorted(self.files) != sorted(SPLITS):
+            raise ValueError(f"files has {_listed(self.files)}; it must have {_listed(SPLITS)}")
+        for split, names in self.files.items():
+            if self.format == PARALLEL and len(names) < 2:
+                raise ValueError(
+                    f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference"
+                )
+            if self.format == JSONL and len(names) != 1:
+                raise ValueError(f"files.{split} names {len(names)} files; jsonl needs exactly one")
+        if self.format == JSONL and not (self.source_field and self.reference_fields and all(self.reference_fields)):
+            raise ValueError("source_field or reference_fields is empty; jsonl needs the name of each field")
+        for split, count in self.limit.items():
+            if split not in SPLITS or count < 0:
+                raise ValueError(f"limit.{split} is {count}; limit takes counts of at least 0 for {_listed(SPLITS)}")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(names) if names else "nothing"
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The raw lines of a file, without line ends, carriage returns and a byte order mark."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check path and files in the settings") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); it must be a readable file") from None
+    lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise InputError(f"{path} is empty; a split needs at least one example")
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def _decode(raw: bytes, path: Path, number: int) -> str:
+    try:
+        text = raw.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start + 1} of the line"
+        raise InputError(f"{path}, line {number}: not UTF-8 ({place}); save the file as UTF-8") from None
+    if not text:
+        raise InputError(f"{path}, line {number}: the line is empty; fill it, or remove the example")
+    return text
+
+
+def _read_parallel(paths: list[Path], limit: int, settings: FileSettings) -> list[Example]:
+    columns = [_lines(path) for path in paths]
+    for path, column in zip(paths[1:], columns[1:], strict=True):
+        if len(column) != len(columns[0]):
+            counts = f"{paths[0]} has {len(columns[0])} lines and {path} has {len(column)}"
+            raise InputError(f"{counts}; line n of the one must translate or summarise line n of the other")
+    rows = list(zip(*columns, strict=True))[: limit if limit > 0 else None]
+    examples = []
+    for number, row in enumerate(rows, start=1):
+        source, *references = (_decode(raw, path, number) for raw, path in zip(row, paths, strict=True))
+        examples.append(Example(source, tuple(dict.fromkeys(references))))
+    return examples
+
+
+def _texts(value: Any, field: str, place: str, several: bool) -> list[str]:
+    """The non-empty strings that a field holds: one, or a list of them where `several` may stand."""
+    texts = value if several and isinstance(value, list) else [value]
+    wanted = "a string or a list of strings" if several else "a string"
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"{place}: {field} holds {type(text).__name__} where text belongs; it must be {wanted}")
+        if not text.strip():
+            raise InputError(f"{place}: {field} is empty; fill it, or remove the line")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError(f"{place}: {field} holds half of a surrogate pair; write the whole character") from None
+    if not texts:
+        raise InputError(f"{place}: {field} is an empty list; give at least one text, or remove the line")
+    return [text.strip() for text in texts]
+
+
+def _parse(line: str, place: str, settings: FileSettings) -> Example:
+    try:
+        record = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = (
+            f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+        )
+        raise InputError(f"{place}: not valid JSON ({reason}); each line must be one JSON object") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{place}: holds {type(record).__name__}; each line must be one JSON object")
+    if settings.source_field not in record:
+        raise InputError(f"{place}: no field {settings.source_field}; set source_field to one of {_listed(record)}")
+    present = [field for field in settings.reference_fields if field in record]
+    if not present:
+        wanted = _listed(settings.reference_fields)
+        raise InputError(f"{place}: no field {wanted}; set reference_fields to some of {_listed(record)}")
+    (source,) = _texts(record[settings.source_field], settings.source_field, place, several=False)
+    references = [text for field in present for text in _texts(record[field], field, place, several=True)]
+    return Example(source, tuple(dict.fromkeys(references)))
+
+
+def _read_jsonl(paths: list[Path], limit: int, settings: FileSettings) -> list[Example]:
+    (path,) = paths
+    rows = _lines(path)[: limit if limit > 0 else None]
+    return [
+        _parse(_decode(raw, path, number), f"{path}, line {number}", settings)
+        for number, raw in enumerate(rows, start=1)
+    ]
+
+
+_READERS: dict[str, Callable[[list[Path], int, FileSettings], list[Example]]] = {
+    PARALLEL: _read_parallel,
+    JSONL: _read_jsonl,
+}
+
+
+def read(settings: FileSettings) -> Corpus:
+    """Reads the three splits, in the order of the files; white space around a text is dropped, equal references merge.
+
+    Raises:
+        InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,
+            bytes that are not UTF-8, a broken or incomplete JSON line; with the file, the line and the mend.
+    """
+    folder = Path(settings.path).expanduser()
+    if not folder.exists():
+        raise InputError(f"path {folder} does not exist; it must be the folder of the corpus files")
+    if not folder.is_dir():
+        raise InputError(f"path {folder} is a file; it must be the folder of the corpus files")
+    reader = _READERS[settings.format]
+    return {
+        split: reader([folder / name for name in settings.files[split]], settings.limit.get(split, 0), settings)
+        for split in SPLITS
+    }

@@ -1,0 +1,199 @@
+"""Says a clause in English; wherever English leaves a choice, `choose` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tasks.corpora.translation import english_forms as forms
+from tasks.corpora.translation.choices import Choose
+from tasks.corpora.translation.english_nouns import nominal, place, relativizer
+from tasks.corpora.translation.english_verbs import VerbGroup, infinitive, verb_group
+from tasks.corpora.translation.lexicon import Slot
+from tasks.corpora.translation.structure import Clause, Complement, Gap, Nominal, NounPhrase, Pronoun, Sentence, agreement_of
+
+_AUXILIARIES = frozenset("am is are was were have has had do does did will can could must should may would need".split())
+_MAY_DROP_THAT = frozenset("say believe think know hope hear notice tell".split())
+_SELF = {"m": "himself", "f": "herself", "n": "itself", "pl": "themselves"}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Who does what in the English clause: German dative subjects and passives turned round."""
+
+    subject: Nominal
+    objects: tuple[tuple[Slot, Nominal], ...]
+    passive: bool = False
+    agent: NounPhrase | None = None
+
+
+def _roles(clause: Clause, choose: Choose) -> Roles:
+    if "like" in clause.verb.flags:
+        slot, liker = clause.arguments[0]
+        return Roles(liker, ((replace(slot, english=""), clause.subject),))
+    if not clause.passive:
+        return Roles(clause.subject, clause.arguments)
+    if clause.agent is not None and not isinstance(clause.subject, Gap) and choose("voice", (True, False)) is False:
+        return Roles(clause.agent, ((Slot("acc", "acc"), clause.subject),))
+    return Roles(clause.subject, (), True, clause.agent)
+
+
+def _with_relative(phrase: Nominal, choose: Choose, negative: str, subject: bool) -> list[str]:
+    words = nominal(phrase, choose, negative, subject)
+    if isinstance(phrase, NounPhrase) and phrase.relative is not None:
+        words += relative_words(phrase.relative, choose)
+    return words
+
+
+def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
+    """Whether the verb is negated, and the determiner that stands for kein: any, or no."""
+    if not any(isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in roles.objects):
+        return clause.negated, ""
+    if clause.modal or clause.tense.english == "will":
+        return True, "any"
+    kind = choose("kein", ("any", "no"))
+    return kind == "any", kind
+
+
+def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list[str]:
+    """The objects in English order, with the movable particle and with prepositions left behind by a relative pronoun."""
+
+    def said(slot: Slot, filler: Nominal, preposition: str) -> list[str]:
+        words = [] if isinstance(filler, Gap) and filler.owned is None else _with_relative(filler, choose, negative, False)
+        return ([preposition] if preposition else []) + words
+
+    objects = sorted(roles.objects, key=lambda pair: ("acc", "dat").index(pair[0].kind) if pair[0].kind in ("acc", "dat") else 2)
+    if len(objects) == 2 and objects[0][0].kind == "acc" and objects[1][0].kind == "dat":
+        (thing, what), (person, whom) = objects
+        heavy = isinstance(what, NounPhrase) and what.relative is not None
+        free = person.moves and not isinstance(what, Gap | Pronoun) and not isinstance(whom, Gap)
+        if free and (heavy or choose("dative", ("double", "to")) == "double"):
+            return [*said(person, whom, ""), *said(thing, what, "")]
+        moved = [particle] if particle else []
+        return [*said(thing, what, ""), *moved, *said(person, whom, person.english)]
+    words: list[str] = []
+    for position, (slot, filler) in enumerate(objects):
+        words += said(slot, filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
+        if particle and position == 0:
+            long = len(words) > 4 or not words or slot.kind == "prep"
+            first = not isinstance(filler, Pronoun) and (long or choose("particle", (True, False)))
+            words = [particle, *words] if first else [*words, particle]
+    return words if objects or not particle else [particle]
+
+
+def _with_adverb(group: VerbGroup, adverb: str) -> list[str]:
+    """The verb group with an adverb after its first auxiliary, or before a group that is negated or has none."""
+    words = [*group.auxiliaries, *([group.main] if group.main else [])]
+    if not adverb:
+        return words
+    plain = group.auxiliaries and group.auxiliaries[0] in _AUXILIARIES and "not" not in group.auxiliaries
+    lexical = group.main.startswith("to ") and len(group.auxiliaries) == 1
+    return [words[0], adverb, *words[1:]] if plain and not lexical else [adverb, *words]
+
+
+def _trailing(clause: Clause, roles: Roles, objects: list[str], choose: Choose) -> list[str]:
+    """Everything after the verb but the time: English puts manner before place, and place before time."""
+    manner: list[str] = []
+    if clause.manner is not None:
+        agreement = agreement_of(roles.subject)
+        own = {1: "ourselves" if agreement.many else "myself", 3: _SELF[agreement.gender]}[agreement.person]
+        manner = choose(f"manner {clause.manner.german}", clause.manner.english).replace("{self}", own).split()
+    where = place(clause.place, choose)
+    goal = place(clause.goal, choose)
+    words = list(objects)
+    if manner and goal and choose("manner place", (True, False)):
+        words += manner + goal
+    else:
+        words += goal + manner
+    if roles.passive and roles.agent is not None:
+        words += ["by", *nominal(roles.agent, choose, "", subject=False)]
+    if clause.companion is not None:
+        words += ["with", *nominal(clause.companion, choose, "", subject=False)]
+    words += where
+    return words + (choose("price", clause.price.english).split() if clause.price is not None else [])
+
+
+def _predicate(clause: Clause, choose: Choose) -> list[str]:
+    if clause.predicate is None:
+        return []
+    return [choose(f"adjective {clause.predicate.stem}", clause.predicate.english)]
+
+
+def clause_words(clause: Clause, choose: Choose, main: bool) -> list[str]:
+    """A finite clause; in a main clause the time may come first."""
+    roles = _roles(clause, choose)
+    negated, negative = _negation(clause, roles, choose)
+    head, particle, tail = verb_words(clause, choose)
+    group = verb_group(clause, head, agreement_of(roles.subject), roles.passive, negated, choose)
+    adverb = choose(f"adverb {clause.adverb.german}", clause.adverb.english) if clause.adverb is not None else ""
+    in_front = clause.adverb is not None and "front" in clause.adverb.kinds
+    subject = [] if isinstance(roles.subject, Gap) and roles.subject.owned is None else _with_relative(roles.subject, choose, "", True)
+    words = subject + _with_adverb(group, "" if in_front else adverb) + tail
+    heavy = clause.complement is not None or any(isinstance(filler, NounPhrase) and filler.relative for _, filler in roles.objects)
+    words += _trailing(clause, roles, _objects(roles, particle, negative, choose) + _predicate(clause, choose), choose)
+    time = choose(f"time {clause.time.german}", clause.time.english).split() if clause.time is not None else []
+    first = main and not in_front and bool(time)
+    if first and not heavy:
+        first = choose("time place", (False, True) if clause.front != "time" else (True, False))
+    words = [*time, ",", *words] if first else [*words, *time]
+    words += complement_words(clause.complement, head, choose)
+    return [*adverb.split(), ",", *words] if in_front and main else words
+
+
+def verb_words(clause: Clause, choose: Choose) -> tuple[str, str, list[str]]:
+    """One of the English verbs: its head, its movable particle or nothing, and its fixed rest."""
+    verb = clause.verb
+    name = f"verb {verb.prefix}{verb.base}"
+    head, *rest = choose(name, verb.english).split()
+    particle = next((word[1:] for word in rest if word.startswith("+")), "")
+    return head, particle, [word for word in rest if not word.startswith("+")]
+
+
+def complement_words(complement: Complement | None, verb: str, choose: Choose) -> list[str]:
+    """A clause that a verb asks for: that, whether, an infinitive or a gerund."""
+    if complement is None:
+        return []
+    clause = complement.clause
+    if complement.kind == "dass":
+        drops = verb in _MAY_DROP_THAT and choose("that", (False, True))
+        return ([] if drops else ["that"]) + clause_words(clause, choose, main=False)
+    if complement.kind == "ob":
+        return [choose("whether", ("whether", "if")), *clause_words(clause, choose, main=False)]
+    kind = "zu" if complement.kind == "purpose" else complement.kind
+    if kind == "both":
+        kind = choose("infinitive", ("zu", "ing"))
+    roles = _roles(clause, choose)
+    head, particle, tail = verb_words(clause, choose)
+    words = infinitive(head, kind).split()
+    if clause.negated:
+        words = ["not", *words]
+    if complement.kind == "purpose":
+        words = [*choose("purpose", ("in order", "")).split(), *words]
+    return words + tail + _trailing(clause, roles, _objects(roles, particle, "any", choose), choose)
+
+
+def relative_words(clause: Clause, choose: Choose) -> list[str]:
+    """A relative clause with its pronoun, which may be left out where it is no subject."""
+    roles = _roles(clause, choose)
+    gaps = [filler for filler in (roles.subject, *(filler for _, filler in roles.objects)) if isinstance(filler, Gap)]
+    return [*relativizer(gaps[0], roles.subject is gaps[0], choose), *clause_words(clause, choose, main=False)]
+
+
+def _second(said: Sentence, choose: Choose) -> list[str]:
+    assert said.link is not None and said.second is not None
+    link = choose(f"link {said.link.german}", said.link.english).split()
+    return [*link, *clause_words(said.second, choose, main=False)]
+
+
+def sentence(said: Sentence, choose: Choose) -> list[str]:
+    """The words of an English sentence, commas among them, without the full stop."""
+    if said.link is None:
+        return forms.with_articles(clause_words(said.main, choose, main=True))
+    if said.link.order == "final":
+        first = choose("order", (True, False) if said.second_first else (False, True))
+        if first:
+            words = [*_second(said, choose), ",", *clause_words(said.main, choose, main=False)]
+        else:
+            words = [*clause_words(said.main, choose, main=False), *_second(said, choose)]
+    else:
+        words = [*clause_words(said.main, choose, main=True), ",", *_second(said, choose)]
+    return forms.with_articles(words)

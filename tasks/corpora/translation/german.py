@@ -1,0 +1,205 @@
+"""Says a clause in German: case and agreement, the verb second or last, the order of what stands between."""
+
+from __future__ import annotations
+
+from tasks.corpora.translation import morphology
+from tasks.corpora.translation.numerals import german_number
+from tasks.corpora.translation.structure import (
+    Clause,
+    Complement,
+    Gap,
+    Link,
+    Name,
+    Nominal,
+    NounPhrase,
+    Place,
+    Pronoun,
+    Sentence,
+    agreement_of,
+)
+
+
+def nominal(phrase: Nominal, case: str) -> list[str]:
+    """A nominal in its case, without its relative clause."""
+    agreement = phrase.agreement
+    if isinstance(phrase, Pronoun):
+        gender = agreement.gender if agreement.person == 3 else "pl" if agreement.many else "sg"
+        return [morphology.pronoun(agreement.person, gender, case)]
+    if isinstance(phrase, Name):
+        return [phrase.name + ("s" if case == "gen" else "")]
+    if isinstance(phrase, Gap):
+        if phrase.owned is None:
+            return [morphology.relative(agreement.gender, case)]
+        return [morphology.relative(agreement.gender, "gen"), *_noun_words(phrase.owned, case, "")]
+    return _full_phrase(phrase, case)
+
+
+def _full_phrase(phrase: NounPhrase, case: str) -> list[str]:
+    gender = phrase.agreement.gender
+    if isinstance(phrase.possessor, Name):
+        return [*nominal(phrase.possessor, "gen"), *_noun_words(phrase, case, "")]
+    kind = phrase.determiner
+    if kind == "poss":
+        assert phrase.owner is not None
+        owner = phrase.owner
+        kind = morphology.possessive(owner.person, owner.gender if owner.person == 3 else "pl" if owner.many else "sg")
+    if kind == "number":
+        words = [german_number(phrase.count), *_noun_words(phrase, case, "")]
+    elif kind:
+        words = [morphology.article(kind, gender, case), *_noun_words(phrase, case, kind)]
+    else:
+        words = _noun_words(phrase, case, "")
+    return words + (nominal(phrase.possessor, "gen") if phrase.possessor is not None else [])
+
+
+def _noun_words(phrase: NounPhrase, case: str, kind: str) -> list[str]:
+    noun, gender = phrase.noun, phrase.agreement.gender
+    before = [morphology.adjective(phrase.adjective.stem, kind, gender, case)] if phrase.adjective is not None else []
+    return [*before, morphology.noun(noun.lemma, noun.genitive, noun.plural, case, phrase.many)]
+
+
+def _with_relative(phrase: Nominal, case: str) -> list[str]:
+    return nominal(phrase, case) + _relative(phrase)
+
+
+def _relative(phrase: Nominal) -> list[str]:
+    if not isinstance(phrase, NounPhrase) or phrase.relative is None:
+        return []
+    clause = phrase.relative
+    if isinstance(clause.subject, Gap):
+        first = nominal(clause.subject, "nom")
+    else:
+        first = next(_argument(slot.preposition, slot.case, filler) for slot, filler in clause.arguments if isinstance(filler, Gap))
+    return [",", *first, *_verb_final(clause), ","]
+
+
+def _argument(preposition: str, case: str, filler: Nominal) -> list[str]:
+    words = nominal(filler, case)
+    return morphology.contract([preposition, *words]) if preposition else words
+
+
+def _place(place: Place | None) -> list[str]:
+    if place is None:
+        return []
+    if place.words is not None:
+        return [place.german, place.words.german]
+    assert place.nominal is not None
+    return morphology.contract([place.german, *nominal(place.nominal, place.case)])
+
+
+def _cluster(clause: Clause) -> tuple[str, list[str], str]:
+    """The finite verb, the other verb forms in clause-final order, and the separable prefix that the finite verb leaves."""
+    verb, tense = clause.verb, clause.tense.german
+    agreement = agreement_of(clause.subject)
+
+    def finite(base: str, when: str) -> str:
+        return morphology.finite(base, when, agreement.person, agreement.many)
+
+    infinitive = [verb.prefix + verb.base]
+    done = morphology.participle(verb.prefix, verb.base)
+    when = "past" if tense in ("preterite", "pluperfect") else "present"
+    if clause.modal:
+        return finite(clause.modal, when), [done, "werden"] if clause.passive else infinitive, ""
+    if clause.passive:
+        if tense == "perfect":
+            return finite("sein", "present"), [done, "worden"], ""
+        return finite("werden", when), [done], ""
+    if tense in ("perfect", "pluperfect"):
+        transitive = verb.reflexive != "" or any(slot.kind == "acc" for slot, _ in clause.arguments)
+        return finite("sein" if morphology.takes_sein(verb.prefix, verb.base, transitive) else "haben", when), [done], ""
+    if tense == "future":
+        return finite("werden", "present"), infinitive, ""
+    return finite(verb.base, when), [], verb.prefix
+
+
+def _middle(clause: Clause, with_subject: bool, front: str) -> list[str]:
+    """What stands between the finite verb (or the link word) and the end of the clause."""
+    agreement = agreement_of(clause.subject)
+    gender = agreement.gender if agreement.person == 3 else "pl" if agreement.many else "sg"
+    light = [morphology.reflexive(agreement.person, gender, clause.verb.reflexive)] if clause.verb.reflexive else []
+    parts: dict[str, list[str]] = {"dat": [], "acc": [], "late": [], "prep": []}
+    for slot, filler in clause.arguments:
+        if isinstance(filler, Gap) or (front == "object" and slot.kind == "acc"):
+            continue
+        words = _argument(slot.preposition, slot.case, filler)
+        if isinstance(filler, Pronoun) and slot.kind in ("acc", "dat"):
+            light = words + light if slot.kind == "acc" else light + words
+        elif slot.kind == "acc" and (clause.object_late or not is_definite(filler)):
+            parts["late"] += words
+        else:
+            parts[slot.kind if slot.kind in parts else "prep"] += words
+    subject = _with_relative(clause.subject, "nom") if with_subject else []
+    words = subject + light if isinstance(clause.subject, Pronoun) else light + subject
+    words += [] if clause.time is None or front == "time" else clause.time.german.split()
+    words += [] if clause.adverb is None or front == "adverb" else clause.adverb.german.split()
+    words += parts["dat"] + parts["acc"]
+    words += ["nicht"] if clause.negated else []
+    words += [] if clause.companion is None else ["mit", *nominal(clause.companion, "dat")]
+    words += [] if clause.manner is None else clause.manner.german.split()
+    words += [] if front == "place" else _place(clause.place)
+    words += parts["late"] + ([] if clause.price is None else clause.price.german.split())
+    words += parts["prep"] + _place(clause.goal)
+    if clause.agent is not None:
+        words += morphology.contract(["von", *nominal(clause.agent, "dat")])
+    return words + ([clause.predicate.bare] if clause.predicate is not None else [])
+
+
+def is_definite(filler: Nominal) -> bool:
+    """Whether a filler is known, and so goes before nicht and may go before manner and place."""
+    return not isinstance(filler, NounPhrase) or filler.determiner in ("der", "dieser", "poss") or filler.possessor is not None
+
+
+def _after(clause: Clause) -> list[str]:
+    """What follows the end of the clause: relative clauses of objects, and clauses that the verb asks for."""
+    words = [word for _, filler in clause.arguments for word in _relative(filler)]
+    return words + ([",", *_complement(clause.complement), ","] if clause.complement is not None else [])
+
+
+def _complement(complement: Complement) -> list[str]:
+    clause = complement.clause
+    if complement.kind in ("dass", "ob"):
+        return [complement.kind, *_verb_final(clause)]
+    middle = _middle(clause, with_subject=False, front="")
+    words = [*middle, *morphology.zu_infinitive(clause.verb.prefix, clause.verb.base), *_after(clause)]
+    return ["um", *words] if complement.kind == "purpose" else words
+
+
+def _verb_final(clause: Clause) -> list[str]:
+    finite, others, prefix = _cluster(clause)
+    with_subject = not isinstance(clause.subject, Gap)
+    return [*_middle(clause, with_subject, ""), *others, prefix + finite, *_after(clause)]
+
+
+def _verb_second(clause: Clause, taken: bool) -> list[str]:
+    """A main clause; where `taken`, something before it already fills the first place."""
+    finite, others, prefix = _cluster(clause)
+    front = "nothing" if taken else clause.front
+    first: list[str] = []
+    if front == "subject":
+        first = _with_relative(clause.subject, "nom")
+    elif front == "time" and clause.time is not None:
+        first = clause.time.german.split()
+    elif front == "adverb" and clause.adverb is not None:
+        first = clause.adverb.german.split()
+    elif front == "place":
+        first = _place(clause.place)
+    elif front == "object":
+        first = next(nominal(filler, "acc") for slot, filler in clause.arguments if slot.kind == "acc")
+    middle = _middle(clause, front != "subject", front)
+    return [*first, finite, *middle, *others, *([prefix] if prefix else []), *_after(clause)]
+
+
+def _linked(link: Link, clause: Clause) -> list[str]:
+    if link.order == "final":
+        return [link.german, *_verb_final(clause)]
+    return [link.german, *_verb_second(clause, taken=link.order == "second")]
+
+
+def sentence(said: Sentence) -> list[str]:
+    """The words of a German sentence, commas among them, without the full stop."""
+    if said.link is None or said.second is None:
+        return _verb_second(said.main, taken=False)
+    if said.second_first:
+        return [*_linked(said.link, said.second), ",", *_verb_second(said.main, taken=True)]
+    comma = [] if said.link.german == "und" else [","]
+    return [*_verb_second(said.main, taken=False), *comma, *_linked(said.link, said.second)]

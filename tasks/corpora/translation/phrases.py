@@ -1,0 +1,173 @@
+"""Makes nominals, places and times at random, of words that go together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tasks.corpora.translation import lexicon, numerals
+from tasks.corpora.translation.lexicon import Noun, Tags, Verb, Words
+from tasks.corpora.translation.lexicon_nouns import PLACE_KINDS
+from tasks.corpora.translation.structure import Agreement, Name, Nominal, NounPhrase, Place, Pronoun
+
+T = TypeVar("T")
+
+PERSON = frozenset({"person"})
+ME, US = Agreement(1, False, "m"), Agreement(1, True, "pl")
+_OWNED = frozenset("clothes small car bike device furniture mail pet relation instrument load home cloth".split())
+_NEAR = (
+    ("neben", ("next to", "beside")),
+    ("vor", ("in front of", "outside")),
+    ("hinter", ("behind",)),
+)
+
+
+class Phrases:
+    """Draws the small parts of a sentence from one random generator."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def chance(self, probability: float) -> bool:
+        """True with the given probability."""
+        return self.rng.random() < probability
+
+    def pick(self, weighted: Sequence[tuple[T, float]]) -> T:
+        """One of the values, by weight."""
+        values, weights = zip(*weighted, strict=True)
+        chosen: T = self.rng.choices(values, weights)[0]
+        return chosen
+
+    def noun(self, tags: Tags) -> Noun:
+        """A noun that fits `tags`; one in five is a compound where there are any."""
+        nouns = lexicon.nouns_for(tags)
+        compounds = lexicon.compounds_for(tags)
+        return self.rng.choice(compounds if compounds and self.chance(0.2) else nouns)
+
+    def number_of(self, noun: Noun) -> bool:
+        """Whether the noun is used in the plural."""
+        if "plural" in noun.tags:
+            return True
+        return bool(noun.plural) and not noun.tags & {"mass", "one"} and self.chance(0.22)
+
+    def subject(self, tags: Tags, owner: Agreement | None = None) -> Nominal:
+        """A subject: often a person, by pronoun, by name or by what the person is."""
+        if tags & PERSON and self.chance(0.8 if len(tags) > 1 else 1.0):
+            tags = PERSON
+            kind = self.pick((("noun", 0.7), ("name", 0.18), ("pronoun", 0.12)))
+            if kind == "pronoun":
+                return Pronoun(self.rng.choice((ME, US)))
+            if kind == "name":
+                return self.name()
+        return self.phrase(self.noun(tags), owner, as_subject=True)
+
+    def name(self) -> Name:
+        """A person's name."""
+        name, gender = self.rng.choice(lexicon.NAMES)
+        return Name(name, Agreement(3, False, gender))
+
+    def phrase(self, noun: Noun, owner: Agreement | None, *, as_subject: bool = False, plain: bool = False) -> NounPhrase:
+        """A noun with determiner, perhaps an adjective, a number or a possessor; `plain` keeps it definite and short."""
+        many = self.number_of(noun)
+        determiner, count = self._determiner(noun, many, owner, as_subject, plain)
+        if determiner == "possessor":
+            return NounPhrase(noun, "der", many, self.adjective(noun, 0.2), possessor=self.possessor())
+        if determiner == "number":
+            return NounPhrase(noun, determiner, True, self.adjective(noun, 0.3), count=count)
+        owner = owner if owner is not None else self.rng.choice((ME, US))
+        adjective = self.adjective(noun, 0.15 if plain or determiner in ("dieser", "jeder") else 0.38)
+        return NounPhrase(noun, determiner, many, adjective, owner=owner if determiner == "poss" else None)
+
+    def _determiner(self, noun: Noun, many: bool, owner: Agreement | None, as_subject: bool, plain: bool) -> tuple[str, int]:
+        if "family" in noun.tags:
+            return ("poss" if self.chance(0.7) else "possessor"), 0
+        ownable = bool(noun.tags & _OWNED) and not plain
+        if ownable and self.chance(0.12 if as_subject else 0.08):
+            return "possessor", 0
+        if ownable and (owner is not None or as_subject) and self.chance(0.3):
+            return "poss", 0
+        if plain or "one" in noun.tags:
+            return "der", 0
+        if "mass" in noun.tags:
+            return ("der" if as_subject or self.chance(0.4) else ""), 0
+        if many:
+            kind = self.pick((("der", 0.45), ("number", 0.3), ("", 0.12 if as_subject else 0.25), ("dieser", 0.06)))
+            return kind, self.rng.randint(2, 12) if self.chance(0.4) else self.rng.randint(13, 99)
+        weights = (("der", 0.62), ("ein", 0.2), ("dieser", 0.1), ("jeder", 0.04)) if as_subject else (("der", 0.55), ("ein", 0.35), ("dieser", 0.07))
+        return self.pick(weights), 0
+
+    def adjective(self, noun: Noun, probability: float) -> lexicon.Adjective | None:
+        """An adjective to stand before the noun, or none."""
+        fitting = [adjective for adjective in lexicon.adjectives_for(noun) if not adjective.predicate_only]
+        return self.rng.choice(fitting) if fitting and self.chance(probability) else None
+
+    def possessor(self) -> NounPhrase | Name:
+        """Whose something is: a name, the teacher, my sister."""
+        if self.chance(0.35):
+            return self.name()
+        noun = self.noun(PERSON)
+        if "family" in noun.tags:
+            return NounPhrase(noun, "poss", owner=self.rng.choice((ME, US)))
+        return NounPhrase(noun, "der", "plural" in noun.tags)
+
+    def place(self) -> Place:
+        """Where something happens: in a room, next to a building, in a city."""
+        if self.chance(0.12):
+            return Place("in", "dat", ("in",), words=self.rng.choice(lexicon.CITIES))
+        if self.chance(0.22):
+            german, english = self.rng.choice(_NEAR)
+            return Place(german, "dat", english, self.phrase(self.noun(frozenset({"building"})), None, plain=True))
+        noun = self._place_noun()
+        german, _, _, there, _ = PLACE_KINDS[noun.place]
+        return Place(german, "dat", tuple(there.split("|")), self._landmark(noun))
+
+    def goal(self) -> Place:
+        """Where something or someone goes."""
+        if self.chance(0.1):
+            return self.city()
+        noun = self._place_noun()
+        _, german, case, _, towards = PLACE_KINDS[noun.place]
+        return Place(german, case, tuple(towards.split("|")), self._landmark(noun))
+
+    def _landmark(self, noun: Noun) -> NounPhrase:
+        return NounPhrase(noun, "der", adjective=self.adjective(noun, 0.2))
+
+    def city(self) -> Place:
+        """A city to go to."""
+        return Place("nach", "dat", ("to",), words=self.rng.choice(lexicon.CITIES))
+
+    def _place_noun(self) -> Noun:
+        return self.rng.choice(lexicon.place_nouns())
+
+    def time(self, frame: str) -> Words:
+        """A time that goes with the frame: past, now, habit, future or since."""
+        if frame == "since":
+            return numerals.span(self.rng, "since")
+        fixed = self.rng.choice([words for words in lexicon.TIMES if frame in words.kinds])
+        if frame == "now":
+            return fixed
+        if frame == "habit":
+            day = self.pick(((fixed, 0.5), (numerals.weekday(self.rng, frame), 0.5)))
+            return self._at(day) if self.chance(0.35) and day.german.startswith("jede") else day
+        made = self.pick(
+            (
+                (fixed, 0.42),
+                (numerals.weekday(self.rng, frame), 0.2),
+                (numerals.random_date(self.rng), 0.16),
+                (numerals.span(self.rng, "ago" if frame == "past" else "ahead"), 0.1),
+                (numerals.random_clock(self.rng), 0.12),
+            )
+        )
+        fits_clock = made.german in ("gestern", "vorgestern", "heute", "morgen", "übermorgen") or made.german.startswith(("letzten ", "am "))
+        return self._at(made) if fits_clock and "Monat" not in made.german and self.chance(0.4) else made
+
+    def _at(self, day: Words) -> Words:
+        hour = numerals.random_clock(self.rng)
+        pairs = [f"{at} {on}" for on, at in zip(day.english * 2, hour.english * 2, strict=False)]
+        return Words(f"{day.german} {hour.german}", tuple(dict.fromkeys(pairs))[:4])
+
+    def manner(self, verb: Verb, subject: Agreement) -> Words:
+        """An adverb of manner that suits the verb."""
+        able = verb.flags | {"person"} | ({"group"} if subject.many else set())
+        return self.rng.choice([words for words in lexicon.MANNERS if words.kinds & able])

@@ -1,0 +1,26 @@
+"""Decode a whole set in batches of like length, in the order in which it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tqdm import tqdm
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Generation
+from tasks.decoding.strategies import Pair, Request, decode
+
+
+def decode_all(
+    name: str, settings: Any, pair: Pair, sources: Rows, request: Request, batch_size: int, label: str | None = None
+) -> list[Generation]:
+    """One generation a source; `label` shows a progress bar on standard error."""
+    order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+    done: dict[int, Generation] = {}
+    with tqdm(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:
+        for begin in range(0, len(order), batch_size):
+            batch = order[begin : begin + batch_size]
+            generations = decode(name, settings, pair, [sources[index] for index in batch], request, batch)
+            done.update(zip(batch, generations, strict=True))
+            bar.update(len(batch))
+    return [done[index] for index in range(len(sources))]

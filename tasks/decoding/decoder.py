@@ -1,0 +1,85 @@
+"""One model with its cache, on rows of unequal length: the interface that every runtime gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Rows = list[list[int]]
+"""Token ids, one list a row; the rows may differ in length."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Encoded sources, shareable by decoders of one encoder."""
+
+    hidden: Tensor
+    """(rows, source positions, width)"""
+    mask: Tensor
+    """(rows, source positions), int64: 1 at real positions."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one forward run of a decoder predicts."""
+
+    logits: Tensor
+    """(rows, most new tokens, vocabulary): position i of a row follows its i-th new token; later ones are padding."""
+    lengths: list[int]
+    """New tokens of each row."""
+
+    def last(self, positions: Sequence[int]) -> Tensor:
+        """The last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), padded on the right."""
+        most = max(positions)
+        if all(length == self.logits.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
+            return self.logits[:, -most:]
+        starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
+        columns = (starts[:, None] + torch.arange(most)).clamp_(0, self.logits.shape[1] - 1).to(self.logits.device)
+        return self.logits.gather(1, columns[..., None].expand(-1, -1, self.logits.shape[-1]))
+
+
+class Decoder(Protocol):
+    """A model that continues rows of tokens.
+
+    Its cache holds a prefix of each row's tokens: all but the last after each run, since a token is predicted before it
+    is fed. A rewind drops the tail of that prefix and never recomputes.
+    """
+
+    name: str
+    end_token: int
+    lengths: list[int]
+    """Cached tokens of each row."""
+
+    def encode(self, sources: Rows) -> Memory:
+        """Runs the encoder on sources, one list of ids a row."""
+        ...
+
+    def start(self, memory: Memory) -> Rows:
+        """Empties the cache for these sources and gives each row's first tokens."""
+        ...
+
+    def forward(self, tokens: Rows) -> Step:
+        """Appends tokens to each row (none for an empty list) and predicts what follows each of them."""
+        ...
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        """Cuts the cache of each row to `lengths[row]` tokens."""
+        ...
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Keeps these rows, in this order; a row may be kept twice or dropped."""
+        ...
+
+
+class BrokenLogitsError(RuntimeError):
+    """A model gave NaN, +infinity, or no finite logit at all."""
+
+
+def require_finite(logits: Tensor, model: str, step: int) -> None:
+    """Raises `BrokenLogitsError` naming model and step; -infinity is a legal mask and passes."""
+    if not bool(torch.isfinite(logits.amax(-1)).all()):
+        raise BrokenLogitsError(f"the {model} model gave NaN, +infinity or no finite logit at step {step}")

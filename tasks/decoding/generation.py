@@ -1,0 +1,45 @@
+"""What decoding gives back: tokens, who proposed each, and raw integer counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+SMALL, LARGE, CORRECTED = "s", "l", "c"
+
+
+@dataclass
+class Counts:
+    """Integers only; ratios are made once, by whoever reports them."""
+
+    tokens: int = 0
+    small_steps: int = 0
+    large_calls: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    fallbacks: int = 0
+    """Drafts that ended because the small model was not confident."""
+    rollbacks: int = 0
+    """Verifications that replaced a drafted token."""
+    verified: Counter[int] = field(default_factory=Counter)
+    """Calls of the large model by the number of positions that each verified."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name.name: getattr(self, name.name) + getattr(other, name.name) for name in fields(self)})
+
+
+@dataclass
+class Generation:
+    """One example's output."""
+
+    tokens: list[int]
+    """Generated ids, the end token included if it was reached; the start token is not."""
+    proposers: str
+    """One letter a token: s (small), l (large), c (large, in place of a small one)."""
+    counts: Counts
+
+
+def total(generations: Iterable[Generation]) -> Counts:
+    """The sum of all counts."""
+    return sum((generation.counts for generation in generations), Counts())

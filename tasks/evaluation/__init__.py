@@ -1,0 +1,1 @@
+"""Quality, timing, statistics, frontiers and figures."""

@@ -1,0 +1,202 @@
+"""Quality of generated text: BLEU and ROUGE in points from 0 to 100, with a bootstrap interval.
+
+BLEU is Papineni et al., 2002, by `sacrebleu` (tokenizer 13a, mixed case, exponential smoothing); ROUGE is Lin, 2004, by
+`rouge-score` (F-measure, Porter stemmer). Several references an example: BLEU clips against all of them, ROUGE takes the best.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.settings import METRICS
+from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+ROUGES = tuple(name for name in METRICS if name.startswith("rouge"))
+_NGRAMS = 4
+_REMEMBERED = 1 << 16
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a list of hypotheses is."""
+
+    metric: str
+    """The task's metric, one of `METRICS`."""
+    value: float
+    """The metric over all examples, in points."""
+    interval: Interval
+    """95 % percentile bootstrap interval of `value`."""
+    scores: dict[str, float]
+    """Every metric that was computed, `metric` among them, in points."""
+    signature: str
+    """How BLEU was computed, in sacrebleu's own words; to be printed beside a BLEU."""
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int
+) -> Quality:
+    """Scores `hypotheses` by `metric` and by the metrics that are usually read beside it.
+
+    With BLEU that is ROUGE-L alone; with a ROUGE it is BLEU and all of `ROUGES`.
+
+    Args:
+        hypotheses: a text for each example.
+        references: one or more right answers for each example; the number may differ between examples.
+        metric: one of `METRICS`; the one that gets the interval.
+        samples: bootstrap resamples.
+        seed: of the resamples; hypotheses for the same examples are resampled alike.
+
+    Raises:
+        ValueError: unknown metric, unequal lengths, no example, or an example without a reference.
+    """
+    _check(hypotheses, references, metric)
+    rouges = _rouges(metric)
+    bleu, signature = _corpus_bleu(hypotheses, references)
+    means = _rouge_table(hypotheses, references, rouges).mean(axis=0).tolist()
+    scores = {"bleu": bleu, **dict(zip(rouges, means, strict=True))}
+    interval = percentile_interval(_resampled(hypotheses, references, metric, samples, seed))
+    return Quality(metric, scores[metric], interval, scores, signature)
+
+
+def difference_interval(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[tuple[str, ...]],
+    metric: str,
+    samples: int,
+    seed: int,
+) -> Interval:
+    """The paired interval of the quality of `hypotheses` minus that of `baseline`, in points, on the same resamples.
+
+    It is far narrower than either quality's own interval, because the examples that are hard are hard for both.
+
+    Raises:
+        ValueError: as `score`.
+    """
+    _check(hypotheses, references, metric)
+    _check(baseline, references, metric)
+    ours, theirs = (_resampled(texts, references, metric, samples, seed) for texts in (hypotheses, baseline))
+    return percentile_interval(ours - theirs)
+
+
+def _rouges(metric: str) -> tuple[str, ...]:
+    return ("rougeL",) if metric == "bleu" else ROUGES
+
+
+def _resampled(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int
+) -> NDArray[np.float64]:
+    """The metric on bootstrap resamples, `[samples]`, in points."""
+    if metric == "bleu":
+        sums = resampled_sums(bleu_statistics(hypotheses, references), samples, seed)
+        return np.array([bleu_of(row) for row in sums])
+    rouges = _rouges(metric)
+    column = _rouge_table(hypotheses, references, rouges)[:, [rouges.index(metric)]]
+    return resampled_sums(column, samples, seed)[:, 0] / len(hypotheses)
+
+
+def _rouge_table(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], names: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """F-measures, `[examples, names]`, in points."""
+    pairs = zip(hypotheses, references, strict=True)
+    return np.array([_rouge_example(text, tuple(right), names) for text, right in pairs], dtype=np.float64)
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f"unknown metric {metric!r}; it must be one of {', '.join(METRICS)}")
+    if len(hypotheses) != len(references) or not hypotheses:
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
+    for place, texts in enumerate(references):
+        if not texts:
+            raise ValueError(f"example {place} has no reference; it needs at least one")
+
+
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
+    """The counts that corpus BLEU is a function of, `[examples, 10]`, int64: system length, closest reference length, matched
+    1- to 4-grams, all 1- to 4-grams. They add up over examples."""
+    rows = [_bleu_example(text, tuple(right)) for text, right in zip(hypotheses, references, strict=True)]
+    return np.array(rows, dtype=np.int64)
+
+
+def bleu_of(sums: Sequence[float] | NDArray[np.float64]) -> float:
+    """Corpus BLEU in points from summed `bleu_statistics`, shape `[10]`."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    counts = [int(value) for value in sums]
+    matched, total = counts[2 : 2 + _NGRAMS], counts[2 + _NGRAMS :]
+    return BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp").score
+
+
+def _corpus_bleu(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> tuple[float, str]:
+    """BLEU and its signature; missing references are `None` in sacrebleu's streams."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU()
+    streams = [list(stream) for stream in itertools.zip_longest(*references)]
+    value = metric.corpus_score(list(hypotheses), streams).score
+    return value, str(metric.get_signature())
+
+
+@functools.cache
+def _sentence_bleu() -> BLEU:
+    from sacrebleu.metrics.bleu import BLEU
+
+    # Only its counts are read, which this flag leaves alone; without it sacrebleu warns at every sentence.
+    return BLEU(effective_order=True)
+
+
+# Points of a sweep give the same text for most examples, so remembering examples makes all but the first point cheap.
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _bleu_example(hypothesis: str, references: tuple[str, ...]) -> tuple[int, ...]:
+    found = _sentence_bleu().sentence_score(hypothesis, list(references))
+    return (found.sys_len, found.ref_len, *found.counts, *found.totals)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _rouge_example(hypothesis: str, references: tuple[str, ...], names: tuple[str, ...]) -> tuple[float, ...]:
+    """The F-measures of one example in points, the best reference for each metric."""
+    best = _rouge_scorer(names).score_multi([split_sentences(text) for text in references], split_sentences(hypothesis))
+    return tuple(100.0 * best[name].fmeasure for name in names)
+
+
+def split_sentences(text: str) -> str:
+    """`text` with a sentence a line, which is where ROUGE-Lsum looks for sentences; the other metrics read it as a space."""
+    return _SENTENCE_END.sub("\n", text.strip())
+
+
+@functools.cache
+def _rouge_scorer(names: tuple[str, ...]) -> Any:
+    # Importing rouge-score takes more than a second, for it imports nltk.
+    from rouge_score import rouge_scorer  # type: ignore[import-untyped]  # it ships no types
+
+    return rouge_scorer.RougeScorer(list(names), tokenizer=_StemmingTokenizer())
+
+
+class _StemmingTokenizer:
+    """rouge-score's tokenizer with its stemmer, which stems each word once: stemming was two thirds of the time."""
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]  # nor does nltk
+        from rouge_score import tokenize
+
+        self._tokenize = tokenize.tokenize
+        self.stem = functools.lru_cache(maxsize=_REMEMBERED)(PorterStemmer().stem)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The stemmed words of `text`, in lower case."""
+        words: list[str] = self._tokenize(text, self)
+        return words

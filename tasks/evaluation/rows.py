@@ -1,0 +1,54 @@
+"""Measured points as appended rows: one JSON object a line, each finished point kept through any kill."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class RowFile:
+    """The rows of one sweep. A row measured under another fingerprint is dropped when the file is opened."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path = path
+        self.fingerprint = fingerprint
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows = [row for row in read_rows(path) if row.get("fingerprint") == fingerprint and "error" not in row]
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
+        partial.replace(path)
+
+    def find(self, **wanted: Any) -> Row | None:
+        """The row whose fields have these values, if it was measured already."""
+        return next((row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())), None)
+
+    def append(self, row: Row) -> Row:
+        """Adds a row and does not return before it is on the disk."""
+        row = {**row, "fingerprint": self.fingerprint}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(row))
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows.append(row)
+        return row
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All whole rows of a file; a last line that a kill cut short is no row."""
+    if not path.is_file():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -1,0 +1,43 @@
+"""A name for a piece of work that changes whenever its settings, its data or its code do.
+
+Unfinished work is kept under this name, so that what was begun under other circumstances is never mixed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_CODE = Path(__file__).parent
+
+
+def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) -> str:
+    """Sixteen hexadecimal digits.
+
+    Args:
+        settings: Plain values or settings dataclasses.
+        files: Files, and folders with all that lies in them, whose content counts.
+        code: Modules and packages of this project, such as `training`, whose source counts.
+    """
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=_plain).encode())
+    digest.update(f"{version('torch')} {version('transformers')}".encode())
+    for path in [*files, *(_source(name) for name in code)]:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and file.suffix != ".pyc":
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _source(name: str) -> Path:
+    package = _CODE / name
+    return package if package.is_dir() else package.with_suffix(".py")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"{type(value).__name__} has no fingerprint")

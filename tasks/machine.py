@@ -1,0 +1,69 @@
+"""The machine that a stage runs on: device, number format, threads, and the lock around whatever is timed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.errors import InputError
+from tasks.settings import knob, settings
+
+if TYPE_CHECKING:
+    import torch
+
+
+@settings
+class MachineSettings:
+    """Where the stages compute."""
+
+    device: str = knob("auto", "Where models run: a GPU if there is one (auto), or by name.", choices=("auto", "cpu", "cuda"))
+    dtype: str = knob("float32", "Number format of decoding.", choices=("float32", "bfloat16"))
+    threads: int = knob(0, "CPU threads of one stage; 0: as many as torch finds.", unit="threads", ge=0)
+
+
+def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
+    """Sets the thread count and gives the device and dtype to decode with.
+
+    Raises:
+        InputError: a GPU is asked for and there is none.
+    """
+    import torch
+
+    if machine.threads:
+        torch.set_num_threads(machine.threads)
+    found = torch.cuda.is_available()
+    if machine.device == "cuda" and not found:
+        raise InputError("machine.device is cuda in params.yaml, but torch finds no GPU here; set it to auto or cpu")
+    device = torch.device("cuda" if found and machine.device != "cpu" else "cpu")
+    return device, getattr(torch, machine.dtype)
+
+
+def _lock_file(device: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}-{device.replace(':', '')}.lock"
+
+
+@contextlib.contextmanager
+def _locked(device: str, kind: int) -> Iterator[None]:
+    with _lock_file(device).open("a") as file:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting: another Draftline stage uses the {device} of this machine", file=sys.stderr, flush=True)
+            fcntl.flock(file, kind)
+        yield
+
+
+def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
+    """Held while something is timed: no other stage computes on the device of this machine meanwhile."""
+    return _locked(device, fcntl.LOCK_EX)
+
+
+def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
+    """Held while something computes untimed: any number of such stages run side by side, but never beside a timing."""
+    return _locked(device, fcntl.LOCK_SH)

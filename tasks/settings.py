@@ -1,0 +1,81 @@
+"""How a setting is written down: a frozen dataclass field with its meaning, unit and bounds.
+
+Settings live beside what they set and need only the standard library, so that decoding runs where pydantic is missing.
+`tasks.config` gathers them into the schema of `params.yaml`, where pydantic adds types, unknown names and the place of a
+mistake; the bounds are checked here, whoever constructs the settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+def knob(
+    default: Any = dataclasses.MISSING,
+    description: str = "",
+    *,
+    unit: str = "",
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: tuple[Any, ...] = (),
+) -> Any:
+    """A documented, bounded dataclass field; a mutable default is given as a callable such as `list`."""
+    metadata = {
+        "description": description,
+        "unit": unit,
+        "bounds": {name: value for name, value in (("ge", ge), ("gt", gt), ("le", le), ("lt", lt)) if value is not None},
+        "choices": choices,
+    }
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+_BROKEN = {
+    "ge": (lambda value, bound: value < bound, "at least"),
+    "gt": (lambda value, bound: value <= bound, "more than"),
+    "le": (lambda value, bound: value > bound, "at most"),
+    "lt": (lambda value, bound: value >= bound, "less than"),
+}
+
+
+def _check_field(field: dataclasses.Field[Any], value: Any) -> None:
+    """Raises `ValueError` where `value`, or one of its items, breaks the field's bounds or choices."""
+    for item in value if isinstance(value, list | tuple) else (value,):
+        choices = field.metadata.get("choices", ())
+        if choices and item not in choices:
+            raise ValueError(f"{field.name} is {item!r}; it must be one of {', '.join(map(str, choices))}")
+        for name, bound in field.metadata.get("bounds", {}).items():
+            broken, words = _BROKEN[name]
+            if item is not None and (math.isnan(item) or broken(item, bound)):
+                raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")
+
+
+def check(settings: Any) -> None:
+    """Raises `ValueError` naming the first field of `settings` that is out of bounds."""
+    for field in dataclasses.fields(settings):
+        _check_field(field, getattr(settings, field.name))
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(knob,))
+def settings(cls: type[T]) -> type[T]:
+    """Makes `cls` a frozen, keyword-only dataclass that checks its bounds and refuses unknown names.
+
+    A class may define `validate(self)` for what one field alone cannot tell; it raises `ValueError` as well.
+    """
+
+    def post_init(self: Any) -> None:
+        check(self)
+        validate = getattr(self, "validate", None)
+        if validate is not None:
+            validate()
+
+    cls.__post_init__ = post_init  # type: ignore[attr-defined]
+    cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)

@@ -1,0 +1,1 @@
+"""The DeepSpeed loop, its data and its checkpoints."""

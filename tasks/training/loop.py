@@ -1,0 +1,142 @@
+"""Train one model on a file of examples; resumable at every checkpoint, and the same from there on."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from tasks.errors import InputError
+from tasks.training import checkpoints
+from tasks.training.data import IGNORED, Batch, TokenisedSet, ordered_batches
+from tasks.training.engine import open_engine
+from tasks.training.settings import TrainingSettings
+
+_LOG_EVERY = 20
+_EVALUATION_BATCH = 64
+
+Log = Callable[[dict[str, float], int], None]
+"""Takes metrics by name and the step they belong to."""
+
+
+class DivergedError(InputError):
+    """The training loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    loss: float
+    """Mean training loss a token since the last log line, in nats."""
+    validation_loss: float
+    """Mean loss a token on the held-out examples, in nats."""
+    seconds: float
+    resumed_from: int
+    """The step at which the run was taken up; 0 for a run from the start."""
+
+
+def train(
+    model: Any,
+    examples: TokenisedSet,
+    held_out: TokenisedSet,
+    settings: TrainingSettings,
+    device: torch.device,
+    resume: Path,
+    log: Log,
+    label: str,
+) -> Outcome:
+    """Trains `model` in place for `settings.steps` steps.
+
+    Args:
+        model: An encoder-decoder of `transformers`.
+        examples: What it learns from.
+        held_out: What its validation loss is measured on.
+        settings: The recipe.
+        device: Where to train.
+        resume: Folder for checkpoints, this run's alone; removed at the end.
+        log: Called every few steps.
+        label: Stands before the progress bar.
+
+    Raises:
+        DivergedError: the loss became NaN or infinite; names the step.
+    """
+    begun = time.monotonic()
+    engine = open_engine(model.to(device), settings, device)
+    first = checkpoints.load_latest(engine, resume)
+    batches = ordered_batches(examples, settings.batch_size, settings.seed, first, settings.steps)
+    meter = _Meter(log)
+    loss, validation_loss = math.nan, math.nan
+    with tqdm(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
+        for step, batch in enumerate(batches, start=first + 1):
+            # Seeding each step by its number makes dropout after a resume what it would have been.
+            torch.manual_seed(settings.seed * 1_000_003 + step)
+            meter.add(_train_step(engine, batch, device, step), batch)
+            if step % _LOG_EVERY == 0 or step == settings.steps:
+                loss = meter.flush(step, engine.get_lr()[0])
+                bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+            if step % settings.evaluate_every == 0 or step == settings.steps:
+                validation_loss = evaluate(model, held_out, device)
+                log({"validation_loss": validation_loss}, step)
+            if step % settings.checkpoint_every == 0 and step < settings.steps:
+                checkpoints.save(engine, resume, step)
+            bar.update()
+    engine.destroy()
+    shutil.rmtree(resume, ignore_errors=True)
+    return Outcome(loss, validation_loss, time.monotonic() - begun, first)
+
+
+def _train_step(engine: Any, batch: Batch, device: torch.device, step: int) -> float:
+    engine.train()
+    loss = engine(
+        input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device)
+    ).loss
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise DivergedError(f"the training loss is {value} at step {step}; lower learning_rate in params.yaml and run again")
+    engine.backward(loss)
+    engine.step()
+    return value
+
+
+class _Meter:
+    """Means since the last log line."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._reset()
+
+    def _reset(self) -> None:
+        self._loss, self._tokens, self._since = 0.0, 0, time.monotonic()
+
+    def add(self, loss: float, batch: Batch) -> None:
+        tokens = int((batch.labels != IGNORED).sum())
+        self._loss += loss * tokens
+        self._tokens += tokens
+
+    def flush(self, step: int, rate: float) -> float:
+        loss, seconds = self._loss / self._tokens, time.monotonic() - self._since
+        self._log({"loss": loss, "learning_rate": rate, "tokens_per_second": self._tokens / seconds}, step)
+        self._reset()
+        return loss
+
+
+@torch.inference_mode()
+def evaluate(model: Any, examples: TokenisedSet, device: torch.device) -> float:
+    """Mean cross-entropy a target token, in nats, without dropout."""
+    model.eval()
+    loss, tokens = 0.0, 0
+    for begin in range(0, len(examples), _EVALUATION_BATCH):
+        batch = examples.batch(list(range(begin, min(begin + _EVALUATION_BATCH, len(examples)))))
+        count = int((batch.labels != IGNORED).sum())
+        mean = model(input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device))
+        loss += float(mean.loss) * count
+        tokens += count
+    return loss / tokens

@@ -1,0 +1,75 @@
+"""What the stages that train share: from files and settings to a saved, recorded model."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from tasks import tracking
+from tasks.fingerprint import fingerprint
+from tasks.machine import MachineSettings, set_up, working_lock
+from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.settings import ModelSettings, TextSettings
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training.data import TokenisedSet
+from tasks.training.loop import train
+from tasks.training.settings import TrainingSettings
+
+_CODE = ["training", "models"]
+
+
+def train_stage(
+    *,
+    name: str,
+    stage: str,
+    paths: TaskPaths,
+    model: ModelSettings,
+    training: TrainingSettings,
+    text: TextSettings,
+    machine: MachineSettings,
+    train_file: Path,
+    held_out_file: Path,
+) -> None:
+    """Trains the model `name` of a task, resuming what an interrupted run of the same work left, and saves it.
+
+    Raises:
+        InputError: missing data, a checkpoint that does not fit, or a diverging loss.
+    """
+    device, _ = set_up(machine)
+    tokenizer = load_tokenizer(paths.tokenizer)
+    examples = TokenisedSet(train_file, tokenizer, text)
+    held_out = TokenisedSet(held_out_file, tokenizer, text)
+    start = initial_model(model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, training.seed)
+    work = fingerprint(
+        {"model": model, "training": training, "text": text, "device": device.type},
+        [train_file, held_out_file, paths.tokenizer],
+        _CODE,
+    )
+    parameters = sum(parameter.numel() for parameter in start.parameters())
+    with (
+        working_lock(device.type),
+        tracking.Recorder(
+            paths.task,
+            f"{stage} {name}",
+            tags={"kind": "training", "stage": stage, "model": name},
+            params={**dataclasses.asdict(training), **dataclasses.asdict(model), "parameters": parameters},
+            live=True,
+        ) as record,
+    ):
+        outcome = train(
+            start,
+            examples,
+            held_out,
+            training,
+            device,
+            resume=paths.resume(f"{stage}-{name}") / work,
+            log=record.log_metrics,
+            label=f"{stage} {name}",
+        )
+        record.log_metrics({"seconds": outcome.seconds})
+    save_model(start.cpu(), tokenizer, paths.model(name))
+    print(
+        f"{paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {training.steps} steps in {outcome.seconds:.0f} s, "
+        f"validation loss {outcome.validation_loss:.3f}"
+    )

@@ -1,0 +1,84 @@
+"""Two small sweeps with known choices, as the sweep stage writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Row = dict[str, Any]
+
+
+def _row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
+    small = 0 if method == "vanilla_large" else 90
+    return {
+        "task": "toy",
+        "split": split,
+        "method": method,
+        "drafter": drafter,
+        "settings": settings,
+        "lossless": method in ("vanilla_large", "speculative"),
+        "metric": "bleu",
+        "quality": {"bleu": quality, "rougeL": quality + 10},
+        "quality_interval": [quality - 2, quality + 2],
+        "latency_ms": [10 / speedup, 30 / speedup],
+        "vanilla_latency_ms": [10.0, 30.0],
+        "speedup": speedup,
+        "speedup_interval": [speedup - 0.05, speedup + 0.05],
+        "counts": {
+            "tokens": 100,
+            "small_steps": small,
+            "large_calls": 40,
+            "drafted": small,
+            "accepted": 60 if small else 0,
+            "fallbacks": 25,
+            "rollbacks": 10,
+            "verified": {"1": 20, "2": 20},
+        },
+        "examples": 200,
+        "sampling": {"temperature": 0.0},
+    }
+
+
+def _bild(drafter: str, split: str, threshold: float, quality: float, speedup: float) -> Row:
+    return _row(drafter, split, "bild", {"fallback_threshold": threshold, "rollback_threshold": 2.0}, quality, speedup)
+
+
+def _speculative(drafter: str, split: str, length: int, speedup: float) -> Row:
+    return _row(drafter, split, "speculative", {"draft_length": length}, 60.0, speedup)
+
+
+def _baselines(drafter: str, split: str, small: float) -> list[Row]:
+    return [
+        _row(drafter, split, "vanilla_large", {}, 60.0, 1.0),
+        _row(drafter, split, "vanilla_small", {}, small, 4.0),
+    ]
+
+
+@pytest.fixture
+def sweeps() -> dict[str, list[Row]]:
+    """Unaligned: no loss is 0.9 (1.2x), at most one point is 0.7 (1.5x). Aligned: 0.7 (1.6x), on the edge, is both."""
+    failed = {"split": "validation", "method": "bild", "drafter": "unaligned", "settings": {"fallback_threshold": 0.1}}
+    return {
+        "unaligned": [
+            *_baselines("unaligned", "validation", 40.0),
+            _bild("unaligned", "validation", 0.9, 59.95, 1.2),
+            _bild("unaligned", "validation", 0.7, 59.2, 1.5),
+            _bild("unaligned", "validation", 0.5, 58.0, 2.0),
+            _speculative("unaligned", "validation", 3, 1.1),
+            _speculative("unaligned", "validation", 5, 1.3),
+            {**failed, "metric": "bleu", "lossless": False, "error": "RuntimeError: out of memory"},
+            *_baselines("unaligned", "test", 39.0),
+            _bild("unaligned", "test", 0.9, 59.5, 1.25),
+        ],
+        "aligned": [
+            *_baselines("aligned", "validation", 42.0),
+            _bild("aligned", "validation", 0.9, 60.0, 1.4),
+            _bild("aligned", "validation", 0.7, 59.9, 1.6),
+            _bild("aligned", "validation", 0.5, 58.9, 2.1),
+            _speculative("aligned", "validation", 3, 1.5),
+            *_baselines("aligned", "test", 41.0),
+            _bild("aligned", "test", 0.7, 59.4, 1.55),
+            _speculative("aligned", "test", 3, 1.45),
+        ],
+    }

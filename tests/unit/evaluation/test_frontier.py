@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.evaluation.frontier import Point, choose, choose_rows, frontier, frontier_gap, point_of
+
+
+def at(latency: float, quality: float) -> Point:
+    return Point(quality, 1.0 / latency)
+
+
+def test_the_frontier_drops_what_is_beaten_and_keeps_indices() -> None:
+    points = [Point(50, 2.0), Point(49, 1.5), None, Point(60, 1.2), Point(60, 1.1), Point(61, 0.9), Point(50, 2.0)]
+    assert frontier(points) == [0, 3, 5]
+
+
+def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
+    assert frontier([Point(50, 2.0), Point(51, 2.0)]) == [1]
+
+
+def test_a_frontier_of_nothing_is_empty() -> None:
+    assert frontier([None, None]) == []
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "chosen"),
+    [(0.0, 3), (0.0999, 3), (0.1, 1), (0.999, 1), (1.0, 2), (10.0, 0)],
+)
+def test_the_fastest_within_the_tolerance_is_chosen(tolerance: float, chosen: int) -> None:
+    points = [Point(55.0, 3.0), Point(61.1, 1.5), Point(60.2, 2.0), Point(61.2, 1.1), None]
+    assert choose(points, 61.2, tolerance) == chosen
+
+
+def test_a_point_on_the_edge_is_chosen_whatever_floats_make_of_it() -> None:
+    for tenths in range(1, 1000):
+        vanilla = tenths / 10
+        assert choose([Point(round(vanilla - 0.1, 1), 1.0)], vanilla, 0.1) == 0
+        assert choose([Point(vanilla - 0.101, 1.0)], vanilla, 0.1) is None
+
+
+def test_ties_go_to_the_better_then_to_the_first() -> None:
+    assert choose([Point(60, 2.0), Point(61, 2.0), Point(61, 2.0)], 60, 0.1) == 1
+
+
+def test_a_choice_may_be_slower_than_vanilla() -> None:
+    assert choose([Point(60, 0.5), Point(60, 0.8)], 60, 0.1) == 1
+
+
+def row(method: str, quality: float, speedup: float, **more: Any) -> dict[str, Any]:
+    fields = {
+        "split": "validation",
+        "method": method,
+        "metric": "bleu",
+        "quality": {"bleu": quality},
+        "speedup": speedup,
+    }
+    return {**fields, **more}
+
+
+def test_rows_are_chosen_by_method_on_validation_alone() -> None:
+    rows = [
+        row("bild", 59.5, 2.0),
+        row("vanilla_large", 60.0, 1.0),
+        row("vanilla_small", 60.0, 9.0),
+        row("bild", 59.95, 1.4),
+        row("speculative", 60.0, 1.2),
+        row("bild", 70.0, 5.0, split="test"),
+        row("vanilla_large", 10.0, 1.0, split="test"),
+        row("bild", 60.0, 4.0, error="out of memory"),
+    ]
+    assert choose_rows(rows) == {
+        ("bild", "no_loss"): 3,
+        ("bild", "one_point"): 0,
+        ("speculative", "no_loss"): 4,
+        ("speculative", "one_point"): 4,
+    }
+
+
+def test_nothing_is_chosen_without_vanilla() -> None:
+    assert choose_rows([row("bild", 60.0, 2.0)]) == {}
+
+
+def test_a_method_without_a_good_point_chooses_none() -> None:
+    assert choose_rows([row("vanilla_large", 60.0, 1.0), row("bild", 50.0, 2.0)])["bild", "one_point"] is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        row("bild", float("nan"), 1.0),
+        row("bild", 60.0, float("inf")),
+        row("bild", 60.0, 0.0),
+        row("bild", 60.0, 1.0, error="failed"),
+        {"method": "bild", "split": "validation", "settings": {}},
+    ],
+)
+def test_rows_without_finite_measurements_are_no_points(broken: dict[str, Any]) -> None:
+    assert point_of(broken) is None
+
+
+def test_the_gap_of_two_staircases_by_hand() -> None:
+    # Quality within a latency: first 10 from 0.25, 20 from 0.5; second 12 from 0.4, 16 from 0.8.
+    gap = frontier_gap([at(0.25, 10), at(0.5, 20)], [at(0.4, 12), at(0.8, 16)])
+    assert gap is not None
+    # From 0.4 to 0.5 the first lies 2 below, from 0.5 to 0.8 it lies 8 above.
+    assert (gap.latency_from, gap.latency_to) == pytest.approx((0.4, 0.8))
+    assert gap.mean_quality_difference == pytest.approx((0.1 * -2 + 0.3 * 8) / 0.4)
+    assert (gap.share_above, gap.share_below) == pytest.approx((0.75, 0.25))
+    # Qualities from 12 to 16: the first needs 0.5, the second 0.8.
+    assert (gap.quality_from, gap.quality_to) == (12, 16)
+    assert gap.mean_speedup_ratio == pytest.approx(0.8 / 0.5)
+
+
+def test_the_speed_ratio_is_a_geometric_mean_over_qualities() -> None:
+    first, second = [at(0.1, 0), at(0.2, 10), at(0.4, 20)], [at(0.2, 0), at(0.2, 10), at(0.1, 20)]
+    gap = frontier_gap(first, second)
+    assert gap is not None
+    # The second is one point, (0.1, 20): beyond it nothing is on the frontier, and only quality 20 is common.
+    assert gap.mean_speedup_ratio == pytest.approx(0.25)
+    gap = frontier_gap([at(0.1, 0), at(0.2, 10), at(0.4, 20)], [at(0.1, 0), at(0.4, 10), at(0.4, 20)])
+    assert gap is not None
+    # Half of the qualities come twice as fast, the other half as fast.
+    assert gap.mean_speedup_ratio == pytest.approx(2**0.5)
+
+
+def test_equal_frontiers_have_no_gap() -> None:
+    points = [at(0.3, 10), None, at(0.6, 12)]
+    gap = frontier_gap(points, points)
+    assert gap is not None
+    assert (gap.mean_quality_difference, gap.share_above, gap.share_below) == (0, 0, 0)
+    assert gap.mean_speedup_ratio == pytest.approx(1.0)
+
+
+def test_a_faster_point_of_equal_quality_shows_in_the_speed_ratio() -> None:
+    gap = frontier_gap([at(0.5, 60)], [at(0.8, 60)])
+    assert gap is not None
+    assert gap.latency_from == gap.latency_to == pytest.approx(0.8)
+    assert gap.mean_quality_difference == 0
+    assert gap.mean_speedup_ratio == pytest.approx(1.6)
+
+
+def test_one_frontier_wholly_above_the_other() -> None:
+    gap = frontier_gap([at(0.5, 60), at(0.6, 61)], [at(0.7, 50), at(0.8, 51)])
+    assert gap is not None
+    assert gap.mean_quality_difference == pytest.approx(11.0)
+    assert gap.share_above == 1.0
+    assert gap.quality_from == gap.quality_to == 51
+    assert gap.mean_speedup_ratio == pytest.approx(0.8 / 0.5)
+
+
+def test_dominated_points_change_nothing() -> None:
+    first, second = [at(0.3, 10), at(0.6, 12)], [at(0.4, 9), at(0.7, 13)]
+    assert frontier_gap(first, second) == frontier_gap([*first, at(0.9, 5)], [at(0.95, 12), *second])
+
+
+def test_what_is_slower_than_vanilla_is_left_out() -> None:
+    assert frontier_gap([at(0.5, 60)], [at(1.2, 61)]) is None
+    assert frontier_gap([at(0.5, 60)], [at(1.2, 61)], latency_limit=2.0) is not None
+    assert frontier_gap([], [at(0.5, 60)]) is None
