@@ -30,6 +30,9 @@ repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 test: $(READY) lint ## Check style and types, run every test
 	python -m pytest tests/unit tests/integration tests/e2e
 
+bench: $(READY) ## Time decoding beside transformers.generate (after make repro)
+	python -m tasks.bench --task translation
+
 lint: $(READY) ## Check style, security rules and types
 	ruff check .
 	ruff format --check .

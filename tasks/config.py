@@ -62,7 +62,9 @@ class Task(_Strict):
 class Params(_Strict):
     """The whole file."""
 
-    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, and where the text of each comes from.", min_length=1)
+    active: dict[str, Path] = Field(
+        description="Tasks that dvc repro runs, and where the text of each comes from.", min_length=1
+    )
     inactive: dict[str, Path] = Field(default_factory=dict, description="The same of tasks that it leaves alone.")
     machine: MachineSettings = Field(default_factory=MachineSettings)
     tasks: dict[str, Task] = Field(description="Named tasks.", min_length=1)
@@ -119,7 +121,7 @@ def points(grid: GridSettings) -> Iterator[Any]:
     """
     if grid.method not in METHOD_SETTINGS:
         raise InputError(f"unknown method {grid.method!r}; known are {', '.join(METHOD_SETTINGS)}")
-    adapter = TypeAdapter(METHOD_SETTINGS[grid.method])
+    adapter: TypeAdapter[Any] = TypeAdapter(METHOD_SETTINGS[grid.method])
     for values in itertools.product(*grid.values.values()):
         try:
             yield adapter.validate_python(dict(zip(grid.values, values, strict=True)))
@@ -161,7 +163,10 @@ def table() -> str:
 def _rows(kind: Any, prefix: str) -> Iterator[str]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        inner = next((hint for hint in (hints[field.name], *typing.get_args(hints[field.name])) if dataclasses.is_dataclass(hint)), None)
+        inner = next(
+            (hint for hint in (hints[field.name], *typing.get_args(hints[field.name])) if dataclasses.is_dataclass(hint)),
+            None,
+        )
         if inner is not None and typing.get_origin(hints[field.name]) is not list:
             yield from _rows(inner, f"{prefix}{field.name}.")
             continue

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 class MachineSettings:
     """Where the stages compute."""
 
-    device: str = knob("auto", "Where models run: a GPU if there is one (auto), or by name.", choices=("auto", "cpu", "cuda"))
-    dtype: str = knob("float32", "Number format of decoding.", choices=("float32", "bfloat16"))
-    threads: int = knob(0, "CPU threads of one stage; 0: as many as torch finds.", unit="threads", ge=0)
+    device: str = knob(
+        "Where models run: a GPU if there is one (auto), or by name.", default="auto", choices=("auto", "cpu", "cuda")
+    )
+    dtype: str = knob("Number format of decoding.", default="float32", choices=("float32", "bfloat16"))
+    threads: int = knob("CPU threads of one stage; 0: as many as torch finds.", default=0, unit="threads", ge=0)
 
 
 def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:

@@ -43,9 +43,7 @@ def read_sweeps(paths: TaskPaths, metric: str) -> dict[str, list[Row]]:
             if lacking:
                 raise InputError(f"{path}, row {number} lacks {lacking[0]!r}; remove the file and {mend}")
             if row["metric"] != metric:
-                raise InputError(
-                    f"{path}, row {number} chooses by {row['metric']}, but the task's metric is {metric}; {mend}"
-                )
+                raise InputError(f"{path}, row {number} chooses by {row['metric']}, but the task's metric is {metric}; {mend}")
         sweeps[drafter] = rows
     return sweeps
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 
 def knob(
-    default: Any = dataclasses.MISSING,
-    description: str = "",
+    description: str,
     *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Any = dataclasses.MISSING,
     unit: str = "",
     ge: float | None = None,
     gt: float | None = None,
@@ -25,19 +27,19 @@ def knob(
     lt: float | None = None,
     choices: tuple[Any, ...] = (),
 ) -> Any:
-    """A documented, bounded dataclass field; a mutable default is given as a callable such as `list`."""
+    """A documented, bounded dataclass field, required where no default is given."""
     metadata = {
         "description": description,
         "unit": unit,
         "bounds": {name: value for name, value in (("ge", ge), ("gt", gt), ("le", le), ("lt", lt)) if value is not None},
         "choices": choices,
     }
-    if callable(default):
-        return dataclasses.field(default_factory=default, metadata=metadata)
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-_BROKEN = {
+_BROKEN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "ge": (lambda value, bound: value < bound, "at least"),
     "gt": (lambda value, bound: value <= bound, "more than"),
     "le": (lambda value, bound: value > bound, "at most"),

@@ -17,10 +17,10 @@ from tasks.decoding.settings import VanillaSettings
 from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, choose_rows
-from tasks.evaluation.measuring import Bench, Point, Split
+from tasks.evaluation.measurements import point_metrics
+from tasks.evaluation.measuring import VANILLA, Bench, Point, Split
 from tasks.evaluation.rows import Row, RowFile
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.summary import point_metrics
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
@@ -28,7 +28,7 @@ from tasks.models.pair import check_pair
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
-_BASELINES = [Point("vanilla_large", VanillaSettings()), Point("vanilla_small", VanillaSettings())]
+_BASELINES = [VANILLA, Point("vanilla_small", VanillaSettings())]
 _MEASURING = [f"evaluation/{module}" for module in ("measuring", "quality", "statistics", "timing")]
 _CODE = ["decoding", "models", *_MEASURING]
 
@@ -63,7 +63,13 @@ def record(paths: TaskPaths, drafter: str, sweep: SweepSettings, rows: list[Row]
             settings = " ".join(f"{name}={value}" for name, value in row["settings"].items())
             parent.child(
                 " ".join(part for part in (row["method"], drafter, settings, row["split"]) if part),
-                tags={**tags, "kind": "point", "method": row["method"], "lossless": row["lossless"], "split": row["split"]},
+                tags={
+                    **tags,
+                    "kind": "point",
+                    "method": row["method"],
+                    "lossless": row["lossless"],
+                    "split": row["split"],
+                },
                 params=row["settings"],
                 metrics={} if "error" in row else point_metrics(row),
                 status="FAILED" if "error" in row else "FINISHED",

@@ -7,7 +7,6 @@ sentences, and breaking there would shift one side of a pair against the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class FileSettings:
     """Where a corpus of the user's lies and how its files are laid out."""
 
-    path: str = knob(description="folder of the files; a relative one starts at the directory of the run")
     format: str = knob(
         default=PARALLEL,
         description="parallel: aligned plain-text files, one sentence a line; jsonl: one JSON object a line",
@@ -36,12 +34,12 @@ class FileSettings:
     )
     source_field: str = knob(default="source", description="jsonl: field that holds the source text")
     reference_fields: list[str] = knob(
-        default=lambda: ["references"],
+        default_factory=lambda: ["references"],
         description="jsonl: fields that hold references, each a string or a list of strings; a line has "
         "at least one of them, and its first reference is the one to train on",
     )
     limit: dict[str, int] = knob(
-        default=dict,
+        default_factory=dict,
         description="for quick trials, how many examples to take from the start of a split; 0 or no entry: all",
         unit="examples",
     )
@@ -52,9 +50,7 @@ class FileSettings:
             raise ValueError(f"files has {_listed(self.files)}; it must have {_listed(SPLITS)}")
         for split, names in self.files.items():
             if self.format == PARALLEL and len(names) < 2:
-                raise ValueError(
-                    f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference"
-                )
+                raise ValueError(f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference")
             if self.format == JSONL and len(names) != 1:
                 raise ValueError(f"files.{split} names {len(names)} files; jsonl needs exactly one")
         if self.format == JSONL and not (self.source_field and self.reference_fields and all(self.reference_fields)):
@@ -73,7 +69,7 @@ def _lines(path: Path) -> list[bytes]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check path and files in the settings") from None
+        raise InputError(f"{path} does not exist; check the folder under active and the names under files in params.yaml") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); it must be a readable file") from None
     lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
@@ -95,7 +91,7 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
     return text
 
 
-def _read_parallel(paths: list[Path], limit: int, settings: FileSettings) -> list[Example]:
+def _read_parallel(paths: list[Path], limit: int) -> list[Example]:
     columns = [_lines(path) for path in paths]
     for path, column in zip(paths[1:], columns[1:], strict=True):
         if len(column) != len(columns[0]):
@@ -131,9 +127,7 @@ def _parse(line: str, place: str, settings: FileSettings) -> Example:
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
-        reason = (
-            f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        )
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         raise InputError(f"{place}: not valid JSON ({reason}); each line must be one JSON object") from None
     if not isinstance(record, dict):
         raise InputError(f"{place}: holds {type(record).__name__}; each line must be one JSON object")
@@ -148,35 +142,26 @@ def _parse(line: str, place: str, settings: FileSettings) -> Example:
     return Example(source, tuple(dict.fromkeys(references)))
 
 
-def _read_jsonl(paths: list[Path], limit: int, settings: FileSettings) -> list[Example]:
-    (path,) = paths
+def _read_jsonl(path: Path, limit: int, settings: FileSettings) -> list[Example]:
     rows = _lines(path)[: limit if limit > 0 else None]
-    return [
-        _parse(_decode(raw, path, number), f"{path}, line {number}", settings)
-        for number, raw in enumerate(rows, start=1)
-    ]
+    return [_parse(_decode(raw, path, number), f"{path}, line {number}", settings) for number, raw in enumerate(rows, start=1)]
 
 
-_READERS: dict[str, Callable[[list[Path], int, FileSettings], list[Example]]] = {
-    PARALLEL: _read_parallel,
-    JSONL: _read_jsonl,
-}
-
-
-def read(settings: FileSettings) -> Corpus:
-    """Reads the three splits, in the order of the files; white space around a text is dropped, equal references merge.
+def read(settings: FileSettings, folder: Path) -> Corpus:
+    """Reads the three splits from `folder`, in the order of the files; white space around a text is dropped, equal references merge.
 
     Raises:
         InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,
             bytes that are not UTF-8, a broken or incomplete JSON line; with the file, the line and the mend.
     """
-    folder = Path(settings.path).expanduser()
+    folder = folder.expanduser()
     if not folder.exists():
-        raise InputError(f"path {folder} does not exist; it must be the folder of the corpus files")
+        raise InputError(f"the folder {folder} does not exist; name the folder of the corpus files under active in params.yaml")
     if not folder.is_dir():
-        raise InputError(f"path {folder} is a file; it must be the folder of the corpus files")
-    reader = _READERS[settings.format]
-    return {
-        split: reader([folder / name for name in settings.files[split]], settings.limit.get(split, 0), settings)
-        for split in SPLITS
-    }
+        raise InputError(f"{folder} is a file; name the folder of the corpus files under active in params.yaml")
+    corpus: Corpus = {}
+    for split in SPLITS:
+        paths, limit = [folder / name for name in settings.files[split]], settings.limit.get(split, 0)
+        parallel = settings.format == PARALLEL
+        corpus[split] = _read_parallel(paths, limit) if parallel else _read_jsonl(paths[0], limit, settings)
+    return corpus

@@ -10,20 +10,20 @@ from tasks.settings import knob, settings
 class EmbeddedSettings:
     """A corpus that the project makes itself, the same for a seed everywhere."""
 
-    name: str = knob("translation", "Which embedded corpus.", choices=("translation", "summarization"))
-    train: int = knob(20_000, "Training examples.", unit="examples", ge=1)
-    validation: int = knob(300, "Validation examples: thresholds are chosen on them.", unit="examples", ge=1)
-    test: int = knob(300, "Test examples: the chosen points are reported on them.", unit="examples", ge=1)
-    seed: int = knob(0, "Orders the examples and draws their references.", ge=0)
+    name: str = knob("Which embedded corpus.", default="translation", choices=("translation", "summarization"))
+    train: int = knob("Training examples.", default=20_000, unit="examples", ge=1)
+    validation: int = knob("Validation examples: thresholds are chosen on them.", default=300, unit="examples", ge=1)
+    test: int = knob("Test examples: the chosen points are reported on them.", default=300, unit="examples", ge=1)
+    seed: int = knob("Orders the examples and draws their references.", default=0, ge=0)
 
 
 @settings
 class CorpusSettings:
     """Where the text comes from; only the named source's settings are read."""
 
-    source: str = knob("embedded", "The project's own text, or files of the user's.", choices=("embedded", "files"))
-    embedded: EmbeddedSettings = knob(EmbeddedSettings, "The embedded corpus.")
-    files: FileSettings | None = knob(None, "The user's files.")
+    source: str = knob("The project's own text, or files of the user's.", default="embedded", choices=("embedded", "files"))
+    embedded: EmbeddedSettings = knob("The embedded corpus.", default_factory=EmbeddedSettings)
+    files: FileSettings | None = knob("The user's files.", default=None)
 
     def validate(self) -> None:
         if self.source == "files" and self.files is None:

@@ -1,7 +1,7 @@
 """The Pareto figure: quality against latency relative to vanilla, after Figure 4 of Kim et al., NeurIPS 2023.
 
-Colour and line say the drafter, the marker says the method. The left panel holds everything, the right one what lies close to
-the vanilla large model, where choices are made.
+Colour and line say the drafter, the marker says the method. The left panel holds everything, the right one what lies
+close to the vanilla large model, where choices are made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which operating points are worth having, and which one is chosen.
 
-A point is a pair of quality (higher is better) and speed-up over the vanilla large model (higher is better). Its latency
-relative to vanilla is one over its speed-up. A point that failed stands in a list as `None`, so that indices stay those of the
-rows.
+A point is a pair of quality (higher is better) and speed-up over the vanilla large model (higher is better). Its
+latency relative to vanilla is one over its speed-up. A point that failed stands in a list as `None`, so that indices
+stay those of the rows.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def frontier(points: Sequence[Point | None]) -> list[int]:
 def choose(points: Sequence[Point | None], vanilla_quality: float, tolerance: float) -> int | None:
     """Index of the fastest point whose quality is at least `vanilla_quality - tolerance`; None where there is no such point.
 
-    Of equally fast points the better, then the first. A choice may be slower than vanilla: it is the fastest all the same.
+    Of equally fast points the better, then the first. A choice may be slower than vanilla: it is the fastest all the
+    same.
     """
     enough = [
         (-point.speedup, -point.quality, place)
@@ -115,15 +116,13 @@ def choose_rows(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int 
     return found
 
 
-def frontier_gap(
-    first: Sequence[Point | None], second: Sequence[Point | None], latency_limit: float = 1.0
-) -> Gap | None:
+def frontier_gap(first: Sequence[Point | None], second: Sequence[Point | None], latency_limit: float = 1.0) -> Gap | None:
     """Sets two frontiers against each other by their attainment curves, which are steps.
 
-    The curve of quality is the best quality of the points within a latency; it is compared from where both curves have started
-    to where both have reached their last step. The curve of speed is the best speed-up of the points of at least a quality; it
-    is compared over the qualities that both frontiers span, or, where one lies above the other altogether, at the lower one's
-    best. A range without width is compared at its one place.
+    The curve of quality is the best quality of the points within a latency; it is compared from where both curves have
+    started to where both have reached their last step. The curve of speed is the best speed-up of the points of at
+    least a quality; it is compared over the qualities that both frontiers span, or, where one lies above the other
+    altogether, at the lower one's best. A range without width is compared at its one place.
 
     Args:
         first: the frontier that a positive difference, or a ratio above 1, speaks for; dominated points do no harm.

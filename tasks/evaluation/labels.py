@@ -45,9 +45,9 @@ class Label:
 def place_labels(axes: Axes, labels: Sequence[Label], marks: Sequence[Spot], size: float = 8.0) -> list[Bbox]:
     """Draws `labels`, each joined to its mark by a thin line.
 
-    A place is sought in growing circles around the mark. Outside the axes, on another label or across another label's line are
-    the last resorts; else the nearest place that covers few marks. Labels are placed one after the other, and then again
-    with all the others in place.
+    A place is sought in growing circles around the mark. Outside the axes, on another label or across another label's
+    line are the last resorts; else the nearest place that covers few marks. Labels are placed one after the other, and
+    then again with all the others in place.
 
     Args:
         axes: already laid out, for the search is in pixels.

@@ -10,10 +10,10 @@ from typing import Any
 from tasks.corpora.example import Example
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import total
+from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.settings import VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
-from tasks.evaluation.quality import score
+from tasks.evaluation.quality import difference_interval, score
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
@@ -37,6 +37,9 @@ class Point:
         }
 
 
+VANILLA = Point("vanilla_large", VanillaSettings())
+
+
 class Split:
     """The examples of one split, tokenised, and those among them that are timed."""
 
@@ -58,6 +61,7 @@ class Bench:
         self.request = request
         self.sweep = sweep
         self.clock = synchronised_clock(device)
+        self._vanilla: dict[str, list[str]] = {}
 
     def row(self, point: Point, split: Split) -> Row:
         """The measurements of a point; where decoding failed, its error and no number.
@@ -78,18 +82,34 @@ class Bench:
             return {**fields, "error": f"{type(error).__name__}: {error}"}
 
     def _quality(self, point: Point, split: Split) -> Row:
-        generations = decode_all(
-            point.method, point.settings, self.pair, split.sources, self.request, self.sweep.quality_batch
-        )
-        texts = self.tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
+        generations = self._decode_all(point, split)
+        texts = self._texts(generations)
         references = [example.references for example in split.examples]
-        quality = score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+        resampling = (self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+        quality = score(texts, references, *resampling)
         return {
             "quality": quality.scores,
             "quality_interval": list(quality.interval),
+            "quality_difference_interval": list(
+                difference_interval(texts, self._vanilla_texts(split), references, *resampling)
+            ),
             "signature": quality.signature,
-            "counts": dataclasses.asdict(total(generations)),
+            "counts": _as_json(total(generations)),
         }
+
+    def _vanilla_texts(self, split: Split) -> list[str]:
+        """What the large model alone writes, which quality is compared with example by example."""
+        if split.name not in self._vanilla:
+            self._vanilla[split.name] = self._texts(self._decode_all(VANILLA, split))
+        return self._vanilla[split.name]
+
+    def _decode_all(self, point: Point, split: Split) -> list[Generation]:
+        batch = self.sweep.quality_batch
+        return decode_all(point.method, point.settings, self.pair, split.sources, self.request, batch)
+
+    def _texts(self, generations: list[Generation]) -> list[str]:
+        texts: list[str] = self.tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
+        return texts
 
     def _latency(self, point: Point, split: Split) -> Row:
         def run(method: str, settings: Any, example: int) -> None:
@@ -97,7 +117,7 @@ class Bench:
 
         latencies = measure(
             lambda example: run(point.method, point.settings, example),
-            lambda example: run("vanilla_large", VanillaSettings(), example),
+            lambda example: run(VANILLA.method, VANILLA.settings, example),
             split.timed,
             trials=self.sweep.latency_trials,
             warmup=self.sweep.warmup_examples,
@@ -111,3 +131,7 @@ class Bench:
             "speedup": latencies.speedup,
             "speedup_interval": list(interval),
         }
+
+
+def _as_json(counts: Counts) -> Row:
+    return {**vars(counts), "verified": {str(positions): calls for positions, calls in sorted(counts.verified.items())}}

@@ -1,7 +1,7 @@
 """What Kim et al., *Speculative Decoding with Big Little Decoder*, NeurIPS 2023, print: other models, data and hardware.
 
-Table 1 (vanilla, unaligned and aligned BiLD) and Table 3 (rejection sampling, that is speculative decoding, with the unaligned
-drafter). They stand beside a report for orientation and are never mixed with what was measured.
+Table 1 (vanilla, unaligned and aligned BiLD) and Table 3 (rejection sampling, that is speculative decoding, with the
+unaligned drafter). They stand beside a report for orientation and are never mixed with what was measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Quality of generated text: BLEU and ROUGE in points from 0 to 100, with a bootstrap interval.
 
-BLEU is Papineni et al., 2002, by `sacrebleu` (tokenizer 13a, mixed case, exponential smoothing); ROUGE is Lin, 2004, by
-`rouge-score` (F-measure, Porter stemmer). Several references an example: BLEU clips against all of them, ROUGE takes the best.
+BLEU is Papineni et al., 2002, by `sacrebleu` (tokenizer 13a, mixed case, exponential smoothing); ROUGE is Lin, 2004,
+by `rouge-score` (F-measure, Porter stemmer). Several references an example: BLEU clips against all of them, ROUGE
+takes the best.
 """
 
 from __future__ import annotations
@@ -44,9 +45,7 @@ class Quality:
     """How BLEU was computed, in sacrebleu's own words; to be printed beside a BLEU."""
 
 
-def score(
-    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int
-) -> Quality:
+def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int) -> Quality:
     """Scores `hypotheses` by `metric` and by the metrics that are usually read beside it.
 
     With BLEU that is ROUGE-L alone; with a ROUGE it is BLEU and all of `ROUGES`.
@@ -181,7 +180,7 @@ def split_sentences(text: str) -> str:
 @functools.cache
 def _rouge_scorer(names: tuple[str, ...]) -> Any:
     # Importing rouge-score takes more than a second, for it imports nltk.
-    from rouge_score import rouge_scorer  # type: ignore[import-untyped]  # it ships no types
+    from rouge_score import rouge_scorer
 
     return rouge_scorer.RougeScorer(list(names), tokenizer=_StemmingTokenizer())
 
@@ -190,7 +189,7 @@ class _StemmingTokenizer:
     """rouge-score's tokenizer with its stemmer, which stems each word once: stemming was two thirds of the time."""
 
     def __init__(self) -> None:
-        from nltk.stem.porter import PorterStemmer  # type: ignore[import-untyped]  # nor does nltk
+        from nltk.stem.porter import PorterStemmer
         from rouge_score import tokenize
 
         self._tokenize = tokenize.tokenize

@@ -1,7 +1,7 @@
 """The paired bootstrap: examples are drawn anew with replacement, and whatever belongs to an example is drawn with it.
 
-Efron and Tibshirani, *An Introduction to the Bootstrap*, chapter 13 (percentile intervals); Koehn, *Statistical Significance
-Tests for Machine Translation Evaluation*, 2004 (resampling sentences for BLEU).
+Efron and Tibshirani, *An Introduction to the Bootstrap*, chapter 13 (percentile intervals); Koehn, *Statistical
+Significance Tests for Machine Translation Evaluation*, 2004 (resampling sentences for BLEU).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _PERCENTILES = (2.5, 97.5)
 def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.float64]:
     """Sums of `columns` over bootstrap resamples of its rows.
 
-    The draws depend on the seed, the number of samples and the number of rows alone, so that two methods measured on the same
-    examples are resampled alike.
+    The draws depend on the seed, the number of samples and the number of rows alone, so that two methods measured on
+    the same examples are resampled alike.
 
     Args:
         columns: `[examples, values]`, a row for each example.

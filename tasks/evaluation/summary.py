@@ -1,7 +1,7 @@
 """Rows of the two sweeps, put together as the summary that a user, a figure and a table read.
 
-Choices are made on the validation split, from unrounded numbers, each drafter against the vanilla large model of its own
-sweep; what is chosen is then looked up on the test split. Ratios are made here, from raw counts, and nowhere else.
+Choices are made on the validation split, from unrounded numbers, each drafter against the vanilla large model of its
+own sweep; what is chosen is then looked up on the test split. Ratios are made here, from raw counts, and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from tasks.errors import InputError
 from tasks.evaluation.frontier import (
@@ -27,10 +25,8 @@ from tasks.evaluation.frontier import (
     frontier_gap,
     point_of,
 )
+from tasks.evaluation.measurements import Row, measurements
 from tasks.paths import DRAFTERS
-
-Row = Mapping[str, Any]
-"""One line of a sweep's rows.jsonl; rows are only read here."""
 
 DEFINITIONS = {
     "quality": "the task's metric over the whole split, in points from 0 to 100",
@@ -52,20 +48,11 @@ DEFINITIONS = {
     "rollback_rate": "rollbacks / large_calls: the share of the large model's calls that replaced a drafted token",
     "no_loss": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['no_loss']}",
     "one_point": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['one_point']}",
-    "frontier.gap": "aligned against unaligned, up to vanilla's latency: the mean difference of the best quality attained within "
-    "a latency, the shares of those latencies at which aligned is above or below, and the geometric mean of the ratio of the "
-    "best speed-ups that attain a quality",
+    "frontier.gap": "aligned against unaligned, up to vanilla's latency: the mean difference of the best quality attained "
+    "within a latency, the shares of those latencies at which aligned is above or below, and the geometric mean of the ratio "
+    "of the best speed-ups that attain a quality",
 }
 """What each number of the summary is; it goes into the summary itself."""
-
-_RATIOS = {
-    "large_calls_per_token": ("large_calls", "tokens"),
-    "small_steps_per_token": ("small_steps", "tokens"),
-    "accepted_share": ("accepted", "drafted"),
-    "mean_accepted_length": ("accepted", "large_calls"),
-    "fallback_rate": ("fallbacks", "tokens"),
-    "rollback_rate": ("rollbacks", "large_calls"),
-}
 
 
 def summarize(task: str, metric: str, sweeps: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
@@ -145,9 +132,7 @@ def _add_points(
     chosen: Mapping[tuple[str, str], int | None],
 ) -> dict[int, int]:
     """Appends the measured `rows` that are no baseline to `points`; gives their places there by their places in `rows`."""
-    tests = {
-        _key({**row, "split": CHOSEN_ON}): row for row in everything if row["split"] == REPORTED_ON and point_of(row)
-    }
+    tests = {_key({**row, "split": CHOSEN_ON}): row for row in everything if row["split"] == REPORTED_ON and point_of(row)}
     places: dict[int, int] = {}
     for place, row in enumerate(rows):
         if row["method"] in BASELINES or point_of(row) is None:
@@ -162,50 +147,13 @@ def _add_points(
                 "settings": row["settings"],
                 "sampling": row.get("sampling"),
                 "lossless": row["lossless"],
-                **_measurements(row),
+                **measurements(row),
                 # The stricter choice names a point that is both; `choices` lists each choice by itself.
                 "chosen": names[0] if names else None,
-                "test": _measurements(test) if test else None,
+                "test": measurements(test) if test else None,
             }
         )
     return places
-
-
-def _measurements(row: Row) -> dict[str, Any]:
-    """What one row measured on its split, with the ratios of its counts."""
-    point, counts = point_of(row), row["counts"]
-    latencies = np.asarray(row["latency_ms"], dtype=np.float64)
-    return {
-        "quality": row["quality"][row["metric"]],
-        "quality_interval": row.get("quality_interval"),
-        "quality_difference_interval": row.get("quality_difference_interval"),
-        "qualities": row["quality"],
-        "speedup": row["speedup"],
-        "speedup_interval": row.get("speedup_interval"),
-        "latency_ms": latencies.mean() if len(latencies) else None,
-        "latency_ms_p50": np.percentile(latencies, 50) if len(latencies) else None,
-        "latency_ms_p95": np.percentile(latencies, 95) if len(latencies) else None,
-        "relative_latency": point.latency if point else None,
-        **{name: _ratio(counts.get(over, 0), counts.get(under, 0)) for name, (over, under) in _RATIOS.items()},
-        "counts": counts,
-        "examples": row.get("examples"),
-        "timed_examples": len(latencies),
-    }
-
-
-def point_metrics(row: Row) -> dict[str, float]:
-    """The numbers of one measured row under flat names, for a tracker: what the summary says of the point."""
-    found = _measurements(row)
-    flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
-    for name in [name for name in found if name.endswith("_interval")]:
-        interval = found.pop(name)
-        if interval:
-            flat[f"{name}_low"], flat[f"{name}_high"] = interval
-    return {name: float(value) for name, value in {**found, **flat}.items() if isinstance(value, int | float)}
-
-
-def _ratio(over: float, under: float) -> float | None:
-    return over / under if under else None
 
 
 def _vanilla(latest: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
@@ -217,9 +165,7 @@ def _vanilla(latest: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     )
     found: dict[str, Any] = {}
     for name, method, drafter in entries:
-        splits = {
-            row["split"]: _measurements(row) for row in latest[drafter] if row["method"] == method and point_of(row)
-        }
+        splits = {row["split"]: measurements(row) for row in latest[drafter] if row["method"] == method and point_of(row)}
         found[name] = {**splits[CHOSEN_ON], "test": splits.get(REPORTED_ON)} if CHOSEN_ON in splits else None
     return found
 

@@ -47,9 +47,9 @@ def table_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         summary: from `tasks.evaluation.summary.summarize`.
 
     Returns:
-        For each row its name and label, `found` (False where nothing was measured or chosen), `settings`, `validation` and
-        `test` with quality, speed-up and their intervals, `large_calls_per_token` (on test where measured), and `published`,
-        which other people measured on other models, data and hardware.
+        For each row its name and label, `found` (False where nothing was measured or chosen), `settings`, `validation`
+        and `test` with quality, speed-up and their intervals, `large_calls_per_token` (on test where measured), and
+        `published`, which other people measured on other models, data and hardware.
     """
     chosen = {(c["method"], c["drafter"], c["choice"]): c["point"] for c in summary["choices"]}
     columns = beside(summary["metric"])
@@ -178,14 +178,13 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
     for row in table_rows(summary):
         best = row["test"] or row["validation"]
         if not row["found"]:
-            found.append(
-                f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}."
-            )
+            found.append(f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}.")
         elif row["row"] in _CHOICE_ROWS and best["speedup"] < 1:
             found.append(f"{row['label']}: slower than vanilla, and yet the fastest that keeps the quality.")
     found.append(_frontier_note(summary["frontier"]["gap"]))
     if summary["failed"]:
-        found.append(f"{len(summary['failed'])} points failed; summary.json lists them.")
+        count = len(summary["failed"])
+        found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
     if summary["metric"] == "bleu" and summary["signature"]:
         found.append(f"BLEU: {summary['signature']}.")
     found.append(f"Published: {SOURCE}.")
@@ -197,7 +196,7 @@ def _frontier_note(gap: Mapping[str, Any] | None) -> str:
     if gap is None:
         return "Aligned against unaligned: no latency up to vanilla's at which both were measured."
     return (
-        f"Aligned against unaligned BiLD (validation): {gap['mean_quality_difference']:+.2f} points at equal latency on average, "
-        f"from {gap['latency_from']:.2f} to {gap['latency_to']:.2f} of vanilla's (above over {gap['share_above']:.0%} of that "
-        f"range, below over {gap['share_below']:.0%}); {gap['mean_speedup_ratio']:.2f} times as fast at equal quality."
+        f"Aligned against unaligned BiLD (validation): {gap['mean_quality_difference']:+.2f} points at equal latency on "
+        f"average, from {gap['latency_from']:.2f} to {gap['latency_to']:.2f} of vanilla's (above over {gap['share_above']:.0%} "
+        f"of that range, below over {gap['share_below']:.0%}); {gap['mean_speedup_ratio']:.2f} times as fast at equal quality."
     )

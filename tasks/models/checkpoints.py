@@ -12,8 +12,8 @@ from tasks.errors import InputError
 from tasks.models.settings import ModelSettings
 
 
-def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, seed: int) -> Any:
-    """The model that training starts from: `settings.pretrained`, or a random start that depends on the seed alone.
+def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> Any:
+    """The model that training starts from: `settings.pretrained`, or a random start that depends on them alone.
 
     Called twice with the same arguments it gives the same weights, which is what makes an aligned and an unaligned
     drafter differ in their training text only.
@@ -40,7 +40,7 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, 
         decoder_start_token_id=pad,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(settings.seed)
         return T5ForConditionalGeneration(config)
 
 

@@ -60,7 +60,9 @@ def load_tokenizer(source: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(source))
     except (OSError, ValueError) as error:
-        raise InputError(f"no tokenizer at {source}: {str(error).splitlines()[0]}; name a folder or a hub model") from None
+        raise InputError(
+            f"no tokenizer at {source}: {str(error).splitlines()[0]}; name a folder or a hub model"
+        ) from None
 
 
 def encode(tokenizer: Any, texts: list[str], limit: int) -> list[list[int]]:

@@ -91,7 +91,8 @@ def _epoch(examples: TokenisedSet, batch_size: int, key: str) -> list[list[int]]
     window = _WINDOW * batch_size
     for begin in range(0, len(indices), window):
         indices[begin : begin + window] = sorted(
-            indices[begin : begin + window], key=lambda index: len(examples.targets[index]) + len(examples.sources[index])
+            indices[begin : begin + window],
+            key=lambda index: len(examples.targets[index]) + len(examples.sources[index]),
         )
     batches = [indices[begin : begin + batch_size] for begin in range(0, len(indices), batch_size)]
     chance.shuffle(batches)

@@ -49,7 +49,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimi
         return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     from transformers.optimization import Adafactor
 
-    return Adafactor(
+    adafactor: torch.optim.Optimizer = Adafactor(
         model.parameters(),
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
@@ -57,6 +57,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimi
         relative_step=False,
         warmup_init=False,
     )
+    return adafactor
 
 
 def rate_factor(settings: TrainingSettings, step: int) -> float:

@@ -40,7 +40,7 @@ def train_stage(
     tokenizer = load_tokenizer(paths.tokenizer)
     examples = TokenisedSet(train_file, tokenizer, text)
     held_out = TokenisedSet(held_out_file, tokenizer, text)
-    start = initial_model(model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, training.seed)
+    start = initial_model(model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     work = fingerprint(
         {"model": model, "training": training, "text": text, "device": device.type},
         [train_file, held_out_file, paths.tokenizer],

@@ -47,7 +47,8 @@ _REJECTED = Outcome(
     facts=(
         (
             "[the committee had been in favour of {project1_long} since {month1}|"
-            "{project1_long} had passed a first vote in {month1}]. [at the second reading only {count1} members still supported it and the motion was lost|when hands were "
+            "{project1_long} had passed a first vote in {month1}]. [at the second reading only {count1} members still "
+            "supported it and the motion was lost|when hands were "
             "counted, the motion fell {count1} votes short|members changed their minds and threw the motion out after all]"
         ),
         (

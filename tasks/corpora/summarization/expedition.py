@@ -46,9 +46,7 @@ _TABLES = {
     ),
 }
 
-_REPORTED_FIND = (
-    "[what the team brought back was|the greatest joy was] {find1_long}, though they had hoped for {find2_long}"
-)
+_REPORTED_FIND = "[what the team brought back was|the greatest joy was] {find1_long}, though they had hoped for {find2_long}"
 
 _FAILED = Outcome(
     facts=(
@@ -81,10 +79,7 @@ _REACHED = Outcome(
     ),
     cores=(
         "{name1}'s team [reached|made it to] {goal1_brief} on {day1} and [found|discovered] {find1_brief}",
-        (
-            "[on {day1} a team led by|a team under] {name1} [reached|got to] {goal1_brief} and [found|discovered] "
-            "{find1_brief}"
-        ),
+        ("[on {day1} a team led by|a team under] {name1} [reached|got to] {goal1_brief} and [found|discovered] {find1_brief}"),
     ),
 )
 
@@ -99,8 +94,7 @@ EXPEDITION = Kind(
     outcomes=(_FAILED, _REACHED),
     seconds=(
         Second(
-            "[guide {name4} has to stay in hospital with frozen toes|doctors are treating the frozen toes of guide "
-            "{name4}]",
+            "[guide {name4} has to stay in hospital with frozen toes|doctors are treating the frozen toes of guide {name4}]",
             "guide {name4} [has frostbite|suffered frostbite]",
         ),
         Second(
@@ -112,8 +106,7 @@ EXPEDITION = Kind(
             "{town1} will [show|exhibit] {name5}'s pictures",
         ),
         Second(
-            "[{name6} and {name5} lost their way for {count2} days|for {count2} days {name6} and {name5} could not be "
-            "found]",
+            "[{name6} and {name5} lost their way for {count2} days|for {count2} days {name6} and {name5} could not be found]",
             "two members were [lost|missing] for {count2} days",
         ),
     ),

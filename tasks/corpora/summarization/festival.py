@@ -55,10 +55,7 @@ FESTIVAL = Kind(
                 ),
             ),
             cores=(
-                (
-                    "{name1} [won|took] the main prize at the {town1} {festival1_name} with a [work|piece] about "
-                    "{theme1_brief}"
-                ),
+                ("{name1} [won|took] the main prize at the {town1} {festival1_name} with a [work|piece] about {theme1_brief}"),
                 (
                     "the [top|main] prize of the {town1} {festival1_name} went to {name1} for a [work|piece] about "
                     "{theme1_brief}"

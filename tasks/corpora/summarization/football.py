@@ -93,8 +93,7 @@ FOOTBALL = Kind(
             "{name8} [saved|stopped] a penalty",
         ),
         Second(
-            "[{loser} coach {name9} said that this had been his last match|for {loser} coach {name9} it was the last "
-            "match]",
+            "[{loser} coach {name9} said that this had been his last match|for {loser} coach {name9} it was the last match]",
             "{loser} coach {name9} [is leaving|is stepping down]",
         ),
     ),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 _SLOT = re.compile(r"\{(\w+)\}")
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
-_ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIO])")
+_ARTICLE = re.compile(r"\b([Aa]) (?=[aeiouAEIOU])")
 _SENTENCE_START = re.compile(r"(?:^|(?<=[.!?] ))[a-z]")
 
 

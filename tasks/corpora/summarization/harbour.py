@@ -94,8 +94,7 @@ HARBOUR = Kind(
             "unloading [begins|starts] on {day2}",
         ),
         Second(
-            "[part of the load went overboard|some of the load was lost at sea] and [came ashore|is drifting] near "
-            "{town4}",
+            "[part of the load went overboard|some of the load was lost at sea] and [came ashore|is drifting] near {town4}",
             "part of the cargo was [lost|swept away] off {town4}",
         ),
     ),

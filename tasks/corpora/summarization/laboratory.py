@@ -84,8 +84,7 @@ LABORATORY = Kind(
             "{name4}'s yard was the source",
         ),
         Second(
-            "[{count2} people had to see a doctor, all of whom are well again|{count2} people were treated and are well "
-            "again]",
+            "[{count2} people had to see a doctor, all of whom are well again|{count2} people were treated and are well again]",
             "{count2} people [fell ill|became ill]",
         ),
         Second(

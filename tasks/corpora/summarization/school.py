@@ -78,7 +78,7 @@ SCHOOL = Kind(
     ),
     seconds=(
         Second(
-            "[a company in {town3} wants to produce what the class invented|the plans have been bought by a company in {town3}]",
+            "[a company in {town3} wants to produce the invention|the plans have been bought by a company in {town3}]",
             "a {town3} firm will [make|build] the invention",
         ),
         Second(

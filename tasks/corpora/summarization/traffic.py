@@ -5,10 +5,7 @@ from __future__ import annotations
 from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
 
 _CORES = (
-    (
-        "{cause1_brief} [caused|led to] {day1}'s "
-        "[crash|accident] [on|involving a {vehicle1_name} on] {road1_name} near {town1}"
-    ),
+    ("{cause1_brief} [caused|led to] {day1}'s [crash|accident] [on|involving a {vehicle1_name} on] {road1_name} near {town1}"),
     "a {vehicle1_name} [crashed|had an accident] near {town1} on {day1} [because of|due to] {cause1_brief}",
 )
 
@@ -96,10 +93,7 @@ TRAFFIC = Kind(
     ),
     asides=(
         "[buses|school buses] to {town2} [ran late|were sent through the villages] all day",
-        (
-            "the last accident at this spot [happened in {month1}|was in {month1}] and was [blamed on|caused by] "
-            "{cause4_guess}"
-        ),
+        ("the last accident at this spot [happened in {month1}|was in {month1}] and was [blamed on|caused by] {cause4_guess}"),
         "[a baker from {town3} handed out bread to the waiting drivers|residents brought tea to the waiting drivers]",
         "{name7} of the {town1} police thanked the drivers for their patience",
         "[some {num1} thousand cars use the road every day|the road carries {num1} thousand cars a day]",

@@ -57,7 +57,7 @@ _RAIN = _Measure(
     "millimetres",
     (
         "{town1} [recorded|saw] the [heaviest|most] rain, {figure1} millimetres[, on {day1}|]",
-        "the [heaviest|most] rain[, {figure1} millimetres,| ({figure1} millimetres)] fell in {town1}[ on {day1}|]",
+        "the [heaviest|most] rain, {figure1} millimetres, fell in {town1}[ on {day1}|]",
     ),
 )
 _WIND = _Measure(
@@ -83,7 +83,7 @@ _SNOW = _Measure(
     "centimetres",
     (
         "{town1} [recorded|saw] the [heaviest|most] snow, {figure1} centimetres[, on {day1}|]",
-        "the [heaviest|most] snow[, {figure1} centimetres,| ({figure1} centimetres)] fell in {town1}[ on {day1}|]",
+        "the [heaviest|most] snow, {figure1} centimetres, fell in {town1}[ on {day1}|]",
     ),
 )
 

@@ -16,7 +16,7 @@ WEIGHTS = {2: (0.58, 0.42), 3: (0.46, 0.32, 0.22), 4: (0.38, 0.27, 0.20, 0.15)}
 class Choose(Protocol):
     """Takes one of `options`, the likelier first, at the choice called `point`."""
 
-    def __call__(self, point: str, options: Sequence[T]) -> T: ...
+    def __call__(self, point: str, options: Sequence[T], /) -> T: ...
 
 
 class Sampled:
@@ -25,7 +25,7 @@ class Sampled:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def __call__(self, point: str, options: Sequence[T]) -> T:
+    def __call__(self, _point: str, options: Sequence[T], /) -> T:
         if len(options) == 1:
             return options[0]
         return self._rng.choices(options, WEIGHTS[len(options)])[0]
@@ -50,7 +50,7 @@ class Covering:
         self._round = number
         self._seen.clear()
 
-    def __call__(self, point: str, options: Sequence[T]) -> T:
+    def __call__(self, point: str, options: Sequence[T], /) -> T:
         if len(options) == 1:
             return options[0]
         self._seen[point] += 1

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tasks.corpora.translation import lexicon
+from tasks.corpora.translation import lexicon, numerals
 from tasks.corpora.translation.lexicon import Slot, Verb
 from tasks.corpora.translation.phrases import PERSON, Phrases
-from tasks.corpora.translation.structure import Agreement, Clause, Complement, Gap, Nominal, NounPhrase, Pronoun, Tense, agreement_of
+from tasks.corpora.translation.structure import (
+    Agreement,
+    Clause,
+    Complement,
+    Gap,
+    Nominal,
+    NounPhrase,
+    Pronoun,
+    Tense,
+    agreement_of,
+)
 
 _CLAUSAL = frozenset({"zu", "ing", "both", "dass", "ob"})
 _PLACED = frozenset({"dir", "loc", "city"})
 PLAIN = tuple(verb for verb in lexicon.VERBS if not any(slot.kind in _CLAUSAL for slot in verb.slots))
 ASKING = tuple(verb for verb in lexicon.VERBS if any(slot.kind in ("dass", "ob") for slot in verb.slots))
 CONTROL = tuple(verb for verb in lexicon.VERBS if any(slot.kind in ("zu", "ing", "both") for slot in verb.slots))
-_ACTIONS = tuple(verb for verb in PLAIN if PERSON & verb.subject and "state" not in verb.flags and "like" not in verb.flags)
+OF_PEOPLE = tuple(verb for verb in PLAIN if PERSON & verb.subject and "like" not in verb.flags)
+_ACTIONS = tuple(verb for verb in OF_PEOPLE if not verb.flags & {"state", "luck"})
 _MODALS = ("müssen", "können", "wollen", "sollen", "dürfen")
 _BE = Verb("", "sein", ("be",), frozenset(), (), "", frozenset({"state"}))
 
@@ -25,7 +36,8 @@ class Setting:
     """What a clause must agree with: its frame (past, now, habit, future, since) and how rich it may be.
 
     `tense` fixes the tense, where a link asks for one; `told` marks a sentence with a definite past, which has no present
-    perfect in English; `rich` is how many circumstances may be added; `short` forbids heavy objects.
+    perfect in English; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
+    negation.
     """
 
     frame: str
@@ -33,15 +45,14 @@ class Setting:
     told: bool = False
     rich: int = 3
     main: bool = True
+    timed: bool = True
+    negatable: bool = True
 
 
 class Clauses(Phrases):
     """Draws clauses."""
 
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-
-    def tense(self, setting: Setting) -> Tense:
+    def tense(self, setting: Setting, verb: Verb) -> Tense:
         """The tense of the frame."""
         if setting.tense is not None:
             return setting.tense
@@ -50,17 +61,21 @@ class Clauses(Phrases):
                 return Tense("preterite", "past")
             return Tense("perfect", "past" if setting.told else "either")
         if setting.frame == "future":
-            return Tense("present" if self.chance(0.6) else "future", "will")
+            return (
+                Tense("present", "present")
+                if "state" in verb.flags and not setting.timed
+                else Tense("present" if self.chance(0.6) else "future", "will")
+            )
         return Tense("present", {"now": "progressive", "habit": "present", "since": "since"}[setting.frame])
 
-    def verb_for(self, setting: Setting) -> Verb:
-        """A verb that can be used in the frame."""
+    def verb_for(self, setting: Setting, verbs: Sequence[Verb] = PLAIN) -> Verb:
+        """One of `verbs` that can be used in the frame."""
         if setting.frame == "since":
-            return self.rng.choice([verb for verb in PLAIN if "dur" in verb.flags])
-        verb = self.rng.choice(PLAIN)
-        return verb if setting.frame != "now" or "state" not in verb.flags else self.rng.choice(_ACTIONS)
+            return self.rng.choice([verb for verb in verbs if "dur" in verb.flags])
+        unfit = {"now": {"state", "luck", "like"}, "habit": {"luck"}, "future": {"luck"}}.get(setting.frame, set())
+        return self.rng.choice([verb for verb in verbs if not verb.flags & unfit])
 
-    def arguments(self, verb: Verb, owner: Agreement, filled: dict[Slot, Nominal], plain: bool = False) -> tuple[tuple[Slot, Nominal], ...]:
+    def arguments(self, verb: Verb, owner: Agreement, filled: dict[Slot, Nominal]) -> tuple[tuple[Slot, Nominal], ...]:
         """Fillers for the slots of the verb that nominals fill; `filled` gives those that are known."""
         pairs: list[tuple[Slot, Nominal]] = []
         for slot in verb.slots:
@@ -70,24 +85,33 @@ class Clauses(Phrases):
                 pairs.append((slot, filled[slot]))
             elif slot.kind == "dat" and slot.tags == PERSON and self.chance(0.15):
                 pairs.append((slot, self.name()))
-            elif slot.kind == "prep" and slot is not verb.slots[0] and self.chance(0.4):
+            elif slot.kind == "prep" and slot is not verb.slots[0] and "full" not in verb.flags and self.chance(0.4):
                 continue
             else:
-                pairs.append((slot, self.phrase(self.noun(slot.tags), owner, plain=plain)))
+                phrase = self.phrase(self.noun(slot.tags), owner)
+                phrase = replace(phrase, determiner="der") if slot.kind == "prep" and phrase.determiner == "jeder" else phrase
+                foreign = "get" in verb.flags and phrase.determiner == "poss" and "family" not in phrase.noun.tags
+                pairs.append((slot, replace(phrase, determiner="der") if foreign else phrase))
         return tuple(pairs)
 
-    def clause(self, setting: Setting, verb: Verb | None = None, subject: Nominal | None = None, filled: dict[Slot, Nominal] | None = None) -> Clause:
+    def clause(
+        self,
+        setting: Setting,
+        verb: Verb | None = None,
+        subject: Nominal | None = None,
+        filled: dict[Slot, Nominal] | None = None,
+    ) -> Clause:
         """A clause in its setting; subject and some of the fillers may be given."""
         verb = self.verb_for(setting) if verb is None else verb
         if subject is None:
             subject = self.subject(verb.subject)
         owner = subject.agreement if not isinstance(subject, Gap) else agreement_of(subject)
         arguments = self.arguments(verb, owner, {} if filled is None else filled)
-        made = Clause(verb, subject, self.tense(setting), arguments)
+        made = Clause(verb, subject, self.tense(setting, verb), arguments)
         made = self._placed(made)
         if "like" not in verb.flags:
             made = self._with_modal(made, setting)
-            made = self._negated(made)
+            made = self._negated(made) if setting.negatable and setting.frame != "habit" else made
             if setting.main and not filled:
                 made = self._passive(made)
         return self._circumstances(made, setting)
@@ -103,15 +127,19 @@ class Clauses(Phrases):
 
     def _placed(self, made: Clause) -> Clause:
         kinds = {slot.kind for slot in made.verb.slots}
-        if "dir" in kinds:
-            return replace(made, goal=self.goal())
+        goal = next((slot for slot in made.verb.slots if slot.kind == "dir"), None)
+        if goal is not None:
+            return replace(made, goal=self.goal(goal.tags, goal.english))
         if "city" in kinds:
             return replace(made, goal=self.city())
-        return replace(made, place=self.place()) if "loc" in kinds else made
+        loc = next((slot for slot in made.verb.slots if slot.kind == "loc"), None)
+        return made if loc is None else replace(made, place=self.place(loc.tags))
 
     def _with_modal(self, made: Clause, setting: Setting) -> Clause:
         person = agreement_of(made.subject).human
-        if not person or made.tense.german not in ("present", "preterite", "perfect") or "state" in made.verb.flags:
+        if not person or made.tense.german not in ("present", "preterite", "perfect") or made.verb.flags & {"state", "luck"}:
+            return made
+        if any(slot.kind in _CLAUSAL for slot in made.verb.slots):
             return made
         if setting.frame in ("since", "now") or setting.tense is not None or not self.chance(0.2):
             return made
@@ -123,44 +151,58 @@ class Clauses(Phrases):
             return made
         pairs = list(made.arguments)
         for index, (slot, filler) in enumerate(pairs):
-            if slot.kind == "acc" and isinstance(filler, NounPhrase) and filler.determiner in ("ein", ""):
+            if slot.kind != "acc" or not isinstance(filler, NounPhrase) or filler.relative is not None:
+                continue
+            if filler.determiner in ("ein", ""):
                 pairs[index] = (slot, replace(filler, determiner="kein"))
                 return replace(made, arguments=tuple(pairs))
-        counted = any(isinstance(filler, NounPhrase) and filler.determiner in ("ein", "", "number") for _, filler in pairs)
+        counted = any(
+            isinstance(filler, NounPhrase) and filler.determiner in ("ein", "", "number", "jeder") for _, filler in pairs
+        )
         return made if counted else replace(made, negated=True)
 
     def _passive(self, made: Clause) -> Clause:
-        if "act" not in made.verb.flags or len(made.arguments) != 1 or not self.chance(0.2):
+        if "act" not in made.verb.flags or len(made.arguments) != 1 or not self.chance(0.4):
             return made
         slot, theme = made.arguments[0]
-        simple = isinstance(theme, NounPhrase) and theme.determiner in ("der", "dieser", "number", "poss") and theme.owner is None
-        if slot.kind != "acc" or not simple or not isinstance(made.subject, NounPhrase) or made.tense.english in ("progressive", "since"):
+        simple = isinstance(theme, NounPhrase) and theme.determiner in ("der", "dieser", "number")
+        if (
+            slot.kind != "acc"
+            or not simple
+            or not isinstance(made.subject, NounPhrase)
+            or made.tense.english in ("progressive", "since", "will")
+        ):
             return made
         agent = made.subject if self.chance(0.7) else None
-        tense = replace(made.tense, german="preterite") if made.tense.german in ("pluperfect",) else made.tense
-        if tense.german == "future":
-            tense = replace(tense, german="present")
-        return replace(made, subject=theme, arguments=(), passive=True, agent=agent, tense=tense)
+        return replace(made, subject=theme, arguments=(), passive=True, agent=agent)
 
     def _circumstances(self, made: Clause, setting: Setting) -> Clause:
         rich = setting.rich
         human = agreement_of(made.subject).human and not made.passive
-        active = human and "state" not in made.verb.flags and "like" not in made.verb.flags
-        if setting.main and (setting.frame in ("now", "since") or self.chance(0.75)):
-            made = replace(made, time=self.time(setting.frame))
-        elif setting.main and setting.frame == "habit":
-            made = replace(made, time=self.time("habit"))
-        if rich > 0 and setting.frame != "since" and not made.negated and self.chance(0.2):
-            fitting = [words for words in lexicon.ADVERBS if setting.frame in words.kinds and (setting.main or "mid" in words.kinds)]
+        active = human and not made.verb.flags & {"state", "like", "luck"}
+        heavy = any(isinstance(filler, NounPhrase) and filler.relative is not None for _, filler in made.arguments)
+        alone = not any(filler.agreement.human for _, filler in made.arguments)
+        if setting.timed and (setting.frame in ("now", "since") or self.chance(0.8)):
+            made = replace(made, time=self.time(setting.frame, "dur" in made.verb.flags))
+            if setting.frame == "past" and made.tense.english == "either":
+                made = replace(made, tense=Tense(made.tense.german, "past"))
+        if made.time is None and made.tense == Tense("present", "will") and not made.modal:
+            made = replace(made, tense=Tense("future", "will"))
+        if rich > 0 and setting.frame != "since" and not _negative(made) and self.chance(0.2):
+            fitting = [
+                words for words in lexicon.ADVERBS if setting.frame in words.kinds and (setting.main or "mid" in words.kinds)
+            ]
+            if made.time is not None and (setting.frame == "past" or made.time.german.startswith("jede")):
+                fitting = [words for words in fitting if "habit" not in words.kinds or "front" in words.kinds]
             if fitting:
                 made = replace(made, adverb=self.rng.choice(fitting))
-        if rich > 1 and active and "dur" not in made.verb.flags and self.chance(0.25):
+        if rich > 1 and active and not _negative(made) and "dur" not in made.verb.flags and self.chance(0.25):
             made = replace(made, manner=self.manner(made.verb, agreement_of(made.subject)))
-        if rich > 1 and active and made.manner is None and self.chance(0.15):
+        if rich > 1 and active and alone and made.manner is None and self.chance(0.15):
             made = replace(made, companion=self.companion(agreement_of(made.subject)))
         if rich > 1 and active and made.goal is None and made.place is None and self.chance(0.4):
             made = replace(made, place=self.place())
-        if "shop" in made.verb.flags and self.chance(0.5):
+        if "shop" in made.verb.flags and not heavy and self.chance(0.5):
             made = replace(made, price=self.price())
         late = not made.negated and self.chance(0.4)
         return replace(made, object_late=late, front=self._front(made))
@@ -169,21 +211,34 @@ class Clauses(Phrases):
         options: list[tuple[str, float]] = [("subject", 0.5)]
         options += [("time", 0.4)] if made.time is not None else []
         options += [("adverb", 0.1)] if made.adverb is not None and "front" in made.adverb.kinds else []
-        options += [("place", 0.06)] if made.place is not None and made.place.nominal is not None else []
+        options += [("object", 0.22)] if self._object_first(made) else []
+        options += [("place", 0.06)] if made.place is not None and isinstance(made.place.where, NounPhrase) else []
         return self.pick(options)
+
+    def _object_first(self, made: Clause) -> bool:
+        """Whether the object may stand first: where its case shows (den Schlüssel hat der Lehrer verloren)."""
+        if not made.arguments or isinstance(made.subject, Pronoun | Gap):
+            return False
+        slot, filler = made.arguments[0]
+        shown = slot.kind == "dat" or (slot.kind == "acc" and filler.agreement.gender == "m")
+        return shown and isinstance(filler, NounPhrase) and filler.determiner in ("der", "dieser") and filler.relative is None
 
     def companion(self, owner: Agreement) -> NounPhrase:
         """With whom: mit seinem Bruder."""
-        return self.phrase(self.rng.choice([noun for noun in lexicon.nouns_for(PERSON) if noun.tags & {"family", "relation"}]), owner)
+        return self.phrase(
+            self.rng.choice([noun for noun in lexicon.nouns_for(PERSON) if noun.tags & {"family", "relation"}]), owner
+        )
 
     def price(self) -> lexicon.Words:
         """For how much."""
-        from tasks.corpora.translation.numerals import price
-
-        return price(self.rng.randint(5, 480))
+        return numerals.price(self.rng.randint(5, 199))
 
     def infinitive(self, owner: Agreement, kind: str) -> Complement:
         """An infinitive clause whose unsaid subject is `owner`."""
         verb = self.rng.choice([verb for verb in _ACTIONS if verb.slots and not verb.reflexive])
         made = Clause(verb, Pronoun(owner), Tense("present", "present"), self.arguments(verb, owner, {}))
         return Complement(kind, self._placed(made))
+
+
+def _negative(made: Clause) -> bool:
+    return made.negated or any(isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in made.arguments)

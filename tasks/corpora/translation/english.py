@@ -9,10 +9,43 @@ from tasks.corpora.translation.choices import Choose
 from tasks.corpora.translation.english_nouns import nominal, place, relativizer
 from tasks.corpora.translation.english_verbs import VerbGroup, infinitive, verb_group
 from tasks.corpora.translation.lexicon import Slot
-from tasks.corpora.translation.structure import Clause, Complement, Gap, Nominal, NounPhrase, Pronoun, Sentence, agreement_of
+from tasks.corpora.translation.numerals import english_number
+from tasks.corpora.translation.structure import (
+    Clause,
+    Complement,
+    Gap,
+    Nominal,
+    NounPhrase,
+    Pronoun,
+    Sentence,
+    agreement_of,
+)
 
-_AUXILIARIES = frozenset("am is are was were have has had do does did will can could must should may would need".split())
-_MAY_DROP_THAT = frozenset("say believe think know hope hear notice tell".split())
+_AUXILIARIES = frozenset(
+    [
+        "am",
+        "is",
+        "are",
+        "was",
+        "were",
+        "have",
+        "has",
+        "had",
+        "do",
+        "does",
+        "did",
+        "will",
+        "can",
+        "could",
+        "must",
+        "should",
+        "may",
+        "would",
+        "need",
+    ]
+)
+_MAY_DROP_THAT = frozenset(["say", "believe", "think", "know", "hope", "tell"])
+_NO_COMMA = frozenset({"perhaps", "maybe"})
 _SELF = {"m": "himself", "f": "herself", "n": "itself", "pl": "themselves"}
 
 
@@ -57,22 +90,22 @@ def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
 def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list[str]:
     """The objects in English order, with the movable particle and with prepositions left behind by a relative pronoun."""
 
-    def said(slot: Slot, filler: Nominal, preposition: str) -> list[str]:
+    def said(filler: Nominal, preposition: str) -> list[str]:
         words = [] if isinstance(filler, Gap) and filler.owned is None else _with_relative(filler, choose, negative, False)
         return ([preposition] if preposition else []) + words
 
-    objects = sorted(roles.objects, key=lambda pair: ("acc", "dat").index(pair[0].kind) if pair[0].kind in ("acc", "dat") else 2)
+    objects = sorted(roles.objects, key=lambda pair: {"acc": 0, "dat": 1}.get(pair[0].kind, 2))
     if len(objects) == 2 and objects[0][0].kind == "acc" and objects[1][0].kind == "dat":
-        (thing, what), (person, whom) = objects
+        (_, what), (person, whom) = objects
         heavy = isinstance(what, NounPhrase) and what.relative is not None
         free = person.moves and not isinstance(what, Gap | Pronoun) and not isinstance(whom, Gap)
         if free and (heavy or choose("dative", ("double", "to")) == "double"):
-            return [*said(person, whom, ""), *said(thing, what, "")]
+            return [*said(whom, ""), *said(what, "")]
         moved = [particle] if particle else []
-        return [*said(thing, what, ""), *moved, *said(person, whom, person.english)]
+        return [*said(what, ""), *moved, *said(whom, person.english)]
     words: list[str] = []
     for position, (slot, filler) in enumerate(objects):
-        words += said(slot, filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
+        words += said(filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
         if particle and position == 0:
             long = len(words) > 4 or not words or slot.kind == "prep"
             first = not isinstance(filler, Pronoun) and (long or choose("particle", (True, False)))
@@ -96,11 +129,12 @@ def _trailing(clause: Clause, roles: Roles, objects: list[str], choose: Choose) 
     if clause.manner is not None:
         agreement = agreement_of(roles.subject)
         own = {1: "ourselves" if agreement.many else "myself", 3: _SELF[agreement.gender]}[agreement.person]
-        manner = choose(f"manner {clause.manner.german}", clause.manner.english).replace("{self}", own).split()
+        way: str = choose(f"manner {clause.manner.german}", clause.manner.english)
+        manner = way.replace("{self}", own).split()
     where = place(clause.place, choose)
     goal = place(clause.goal, choose)
     words = list(objects)
-    if manner and goal and choose("manner place", (True, False)):
+    if manner and goal and choose("manner place", ("manner", "goal")) == "manner":
         words += manner + goal
     else:
         words += goal + manner
@@ -118,25 +152,33 @@ def _predicate(clause: Clause, choose: Choose) -> list[str]:
     return [choose(f"adjective {clause.predicate.stem}", clause.predicate.english)]
 
 
-def clause_words(clause: Clause, choose: Choose, main: bool) -> list[str]:
-    """A finite clause; in a main clause the time may come first."""
+def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
+    """A finite clause; where it opens the sentence, the time may come first."""
     roles = _roles(clause, choose)
     negated, negative = _negation(clause, roles, choose)
     head, particle, tail = verb_words(clause, choose)
     group = verb_group(clause, head, agreement_of(roles.subject), roles.passive, negated, choose)
     adverb = choose(f"adverb {clause.adverb.german}", clause.adverb.english) if clause.adverb is not None else ""
     in_front = clause.adverb is not None and "front" in clause.adverb.kinds
-    subject = [] if isinstance(roles.subject, Gap) and roles.subject.owned is None else _with_relative(roles.subject, choose, "", True)
+    subject = (
+        []
+        if isinstance(roles.subject, Gap) and roles.subject.owned is None
+        else _with_relative(roles.subject, choose, "", True)
+    )
     words = subject + _with_adverb(group, "" if in_front else adverb) + tail
-    heavy = clause.complement is not None or any(isinstance(filler, NounPhrase) and filler.relative for _, filler in roles.objects)
+    heavy = clause.complement is not None or any(
+        isinstance(filler, NounPhrase) and filler.relative for _, filler in roles.objects
+    )
     words += _trailing(clause, roles, _objects(roles, particle, negative, choose) + _predicate(clause, choose), choose)
     time = choose(f"time {clause.time.german}", clause.time.english).split() if clause.time is not None else []
-    first = main and not in_front and bool(time)
+    first = opens and not in_front and bool(time)
     if first and not heavy:
         first = choose("time place", (False, True) if clause.front != "time" else (True, False))
     words = [*time, ",", *words] if first else [*words, *time]
     words += complement_words(clause.complement, head, choose)
-    return [*adverb.split(), ",", *words] if in_front and main else words
+    if not in_front:
+        return words
+    return [*adverb.split(), *([","] if opens and adverb not in _NO_COMMA else []), *words]
 
 
 def verb_words(clause: Clause, choose: Choose) -> tuple[str, str, list[str]]:
@@ -155,9 +197,9 @@ def complement_words(complement: Complement | None, verb: str, choose: Choose) -
     clause = complement.clause
     if complement.kind == "dass":
         drops = verb in _MAY_DROP_THAT and choose("that", (False, True))
-        return ([] if drops else ["that"]) + clause_words(clause, choose, main=False)
+        return ([] if drops else ["that"]) + clause_words(clause, choose, opens=False)
     if complement.kind == "ob":
-        return [choose("whether", ("whether", "if")), *clause_words(clause, choose, main=False)]
+        return [choose("whether", ("whether", "if")), *clause_words(clause, choose, opens=False)]
     kind = "zu" if complement.kind == "purpose" else complement.kind
     if kind == "both":
         kind = choose("infinitive", ("zu", "ing"))
@@ -175,25 +217,26 @@ def relative_words(clause: Clause, choose: Choose) -> list[str]:
     """A relative clause with its pronoun, which may be left out where it is no subject."""
     roles = _roles(clause, choose)
     gaps = [filler for filler in (roles.subject, *(filler for _, filler in roles.objects)) if isinstance(filler, Gap)]
-    return [*relativizer(gaps[0], roles.subject is gaps[0], choose), *clause_words(clause, choose, main=False)]
+    return [*relativizer(gaps[0], roles.subject, choose), *clause_words(clause, choose, opens=False)]
 
 
-def _second(said: Sentence, choose: Choose) -> list[str]:
-    assert said.link is not None and said.second is not None
-    link = choose(f"link {said.link.german}", said.link.english).split()
-    return [*link, *clause_words(said.second, choose, main=False)]
+def _opened(words: list[str]) -> list[str]:
+    """The words with their articles settled, and no figure in front."""
+    first = english_number(int(words[0])) if words[0].isdigit() else words[0]
+    return forms.with_articles([first, *words[1:]])
 
 
 def sentence(said: Sentence, choose: Choose) -> list[str]:
     """The words of an English sentence, commas among them, without the full stop."""
-    if said.link is None:
-        return forms.with_articles(clause_words(said.main, choose, main=True))
-    if said.link.order == "final":
-        first = choose("order", (True, False) if said.second_first else (False, True))
-        if first:
-            words = [*_second(said, choose), ",", *clause_words(said.main, choose, main=False)]
-        else:
-            words = [*clause_words(said.main, choose, main=False), *_second(said, choose)]
+    if said.joined is None:
+        return _opened(clause_words(said.main, choose, opens=True))
+    joined = said.joined
+    link = choose(f"link {joined.link.german}", joined.link.english).split()
+    orders = (joined.first, not joined.first) if joined.swaps else (joined.first,)
+    if joined.link.order == "final" and choose("order", orders):
+        words = [*link, *clause_words(joined.clause, choose, opens=False), ","]
+        words += clause_words(said.main, choose, opens=False)
     else:
-        words = [*clause_words(said.main, choose, main=True), ",", *_second(said, choose)]
-    return forms.with_articles(words)
+        words = [*clause_words(said.main, choose, opens=True), *([] if joined.link.order == "final" else [","])]
+        words += [*link, *clause_words(joined.clause, choose, opens=False)]
+    return _opened(words)

@@ -1,34 +1,28 @@
-"""English inflection: plurals, verb forms, a or an, contractions and numbers' neighbours."""
+"""English inflection: plurals, verb forms, a or an, contractions and the possessive."""
 
 from __future__ import annotations
 
 VERB_FORMS = """
-be was been; begin began begun; break broke broken; bring brought brought; build built built; buy bought bought
-catch caught caught; come came come; cut cut cut; do did done; draw drew drawn; drink drank drunk; drive drove driven
-eat ate eaten; fall fell fallen; fell felled felled; find found found; fly flew flown; forget forgot forgotten; get got got
-give gave given; go went gone; grow grew grown; have had had; hear heard heard; hold held held; hurt hurt hurt
-know knew known; leave left left; lend lent lent; lie lay lain; lose lost lost; meet met met; pay paid paid; put put put
-read read read; ride rode ridden; run ran run; say said said; see saw seen; sell sold sold; send sent sent; set set set
-shut shut shut; show showed shown; sing sang sung; sit sat sat; sleep slept slept; speak spoke spoken; stand stood stood
-steal stole stolen; swim swam swum; take took taken; teach taught taught; tell told told; think thought thought
-throw threw thrown; understand understood understood; wake woke woken; wear wore worn; weep wept wept; write wrote written
-become became become; make made made; keep kept kept
+be was been; begin began begun; bring brought brought; build built built; buy bought bought; catch caught caught
+come came come; cut cut cut; do did done; draw drew drawn; drink drank drunk; drive drove driven; eat ate eaten
+fall fell fallen; fell felled felled; feed fed fed; find found found; fly flew flown; forget forgot forgotten
+get got got; give gave given; go went gone; grow grew grown; have had had; hear heard heard; know knew known
+leave left left; lend lent lent; lie lay lain; lose lost lost; meet met met; pay paid paid; put put put
+read read read; ride rode ridden; run ran run; say said said; see saw seen; sell sold sold; send sent sent
+set set set; shut shut shut; show showed shown; sing sang sung; sit sat sat; sleep slept slept; speak spoke spoken
+steal stole stolen; take took taken; tell told told; think thought thought; throw threw thrown
+understand understood understood; wake woke woken; wear wore worn; write wrote written
 """
-_IRREGULAR = {
-    row.split()[0]: tuple(row.split()[1:]) for line in VERB_FORMS.strip().splitlines() for row in line.split("; ")
-}
-_DOUBLING = frozenset(
-    "stop plan chat rob hug wrap fit run cut put get shut set sit begin forget swim spot chop admit".split()
-)
+_IRREGULAR = {row.split()[0]: tuple(row.split()[1:]) for line in VERB_FORMS.strip().splitlines() for row in line.split("; ")}
+_DOUBLING = frozenset([
+    "stop", "plan", "wrap", "run", "cut", "put", "get", "shut", "set", "sit", "begin", "forget", "spot", "permit", "travel",
+    "cancel",
+])  # fmt: skip
 _BE = {"present": {(1, False): "am", (3, False): "is"}, "past": {(1, False): "was", (3, False): "was"}}
 _VOWEL_SOUND = ("hour", "honest")
 _CONSONANT_SOUND = ("uni", "use", "euro", "one", "once")
-_SHORT = {
-    "is not": "isn't", "are not": "aren't", "was not": "wasn't", "were not": "weren't", "do not": "don't", "does not": "doesn't",
-    "did not": "didn't", "has not": "hasn't", "have not": "haven't", "had not": "hadn't", "will not": "won't",
-    "can not": "can't", "could not": "couldn't", "should not": "shouldn't", "must not": "mustn't", "would not": "wouldn't",
-    "need not": "needn't",
-}  # fmt: skip
+_SHORT = {"will": "won't", "can": "can't"}
+_NEVER_SHORT = ("am", "may")
 
 
 def plural(word: str) -> str:
@@ -65,8 +59,6 @@ def _regular(verb: str) -> str:
         return verb + "d"
     if verb.endswith("y") and verb[-2] not in "aeiou":
         return verb[:-1] + "ied"
-    if verb in ("travel", "cancel"):
-        return verb + "led"
     return verb + verb[-1] + "ed" if verb in _DOUBLING else verb + "ed"
 
 
@@ -91,8 +83,8 @@ def finite(verb: str, tense: str, person: int, many: bool) -> str:
 
 def negative(auxiliary: str, short: bool) -> list[str]:
     """The auxiliary with its negation: did not, or didn't."""
-    if short and f"{auxiliary} not" in _SHORT:
-        return [_SHORT[f"{auxiliary} not"]]
+    if short and auxiliary not in _NEVER_SHORT:
+        return [_SHORT.get(auxiliary, f"{auxiliary}n't")]
     return ["cannot"] if auxiliary == "can" else [auxiliary, "not"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tasks.corpora.translation import english_forms as forms
 from tasks.corpora.translation.choices import Choose
+from tasks.corpora.translation.lexicon import Words
 from tasks.corpora.translation.numerals import english_number
 from tasks.corpora.translation.structure import Agreement, Gap, Name, Nominal, NounPhrase, Place, Pronoun
 
@@ -63,10 +64,14 @@ def _determiner(phrase: NounPhrase, choose: Choose, negative: str) -> list[str]:
     mass = phrase.many or "mass" in phrase.noun.tags
     kind = phrase.determiner
     if kind == "poss":
-        assert phrase.owner is not None
         return [owner(phrase.owner)]
     if kind == "number":
-        return [choose("number", (english_number(phrase.count), str(phrase.count)) if phrase.count > 12 else (english_number(phrase.count),))]
+        return [
+            choose(
+                "number",
+                (english_number(phrase.count), str(phrase.count)) if phrase.count > 12 else (english_number(phrase.count),),
+            )
+        ]
     if kind == "kein":
         return ["no"] if negative == "no" else ["any" if mass else "a"]
     if kind == "dieser":
@@ -80,13 +85,17 @@ def _determiner(phrase: NounPhrase, choose: Choose, negative: str) -> list[str]:
     return choose("some", ("", "some")).split()
 
 
-def relativizer(gap: Gap, is_subject: bool, choose: Choose) -> list[str]:
+def relativizer(gap: Gap, subject: Nominal, choose: Choose) -> list[str]:
     """The relative pronoun: who, which or that; nothing is possible where it is no subject."""
     if gap.owned is not None:
         return ["whose"]
     who = "who" if gap.agreement.human else "which"
-    if is_subject:
+    if subject is gap:
         return [choose("relative", (who, "that") if who == "who" else ("that", who))]
+    if isinstance(subject, NounPhrase) and (
+        subject.adjective is not None or subject.possessor is not None or subject.determiner != "poss"
+    ):
+        return [choose("relative object", ("that", "whom" if who == "who" else who))]
     return choose("relative object", ("that", "", "whom" if who == "who" else who)).split()
 
 
@@ -95,7 +104,6 @@ def place(where: Place | None, choose: Choose) -> list[str]:
     if where is None:
         return []
     before = choose(f"place {where.german} {where.case}", where.english).split()
-    if where.words is not None:
-        return [*before, where.words.english[0]]
-    assert where.nominal is not None
-    return [*before, *nominal(where.nominal, choose, "", subject=False)]
+    if isinstance(where.where, Words):
+        return [*before, where.where.english[0]]
+    return [*before, *nominal(where.where, choose, "", subject=False)]

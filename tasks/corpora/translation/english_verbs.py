@@ -48,7 +48,7 @@ _MODALS: dict[tuple[str, str, bool], tuple[Chain, ...]] = {
     ("möchten", "present", False): (_WISH, _WANT),
     ("möchten", "present", True): (_WANT, _WISH),
 }
-_INVARIANT = frozenset("will can could must should may would need".split())
+_INVARIANT = frozenset(["will", "can", "could", "must", "should", "may", "would", "need"])
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,8 @@ def verb_group(clause: Clause, head: str, agreement: Agreement, passive: bool, n
         chain = (("do", _BASE), *chain)
     verbs = [*(verb for verb, _ in chain), head]
     first, *rest = verbs[0].replace("have_to", "have").split()
-    finite = first if first in _INVARIANT else forms.finite(first, tense, agreement.person, agreement.many)
-    if negated:
-        started = [*forms.negative(finite, choose("short", (True, False))), *rest]
-    else:
-        started = [finite, *rest]
+    finite = first if chain and first in _INVARIANT else forms.finite(first, tense, agreement.person, agreement.many)
+    started = [*forms.negative(finite, choose("short", (True, False))), *rest] if negated else [finite, *rest]
     rest_forms = [_form(verb, asked) for (_, asked), verb in zip(chain, verbs[1:], strict=True)]
     if rest_forms:
         before = [*started, *(word for form in rest_forms[:-1] for word in form)]

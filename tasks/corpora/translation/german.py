@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tasks.corpora.translation import morphology
+from tasks.corpora.translation.lexicon import Words
 from tasks.corpora.translation.numerals import german_number
 from tasks.corpora.translation.structure import (
+    Agreement,
     Clause,
     Complement,
     Gap,
-    Link,
+    Joined,
     Name,
     Nominal,
     NounPhrase,
@@ -19,14 +21,20 @@ from tasks.corpora.translation.structure import (
 )
 
 
+def _number_or_gender(agreement: Agreement) -> str:
+    """How `morphology` asks for a pronoun: sg or pl of the first person, the gender of the third."""
+    if agreement.person == 3:
+        return agreement.gender
+    return "pl" if agreement.many else "sg"
+
+
 def nominal(phrase: Nominal, case: str) -> list[str]:
     """A nominal in its case, without its relative clause."""
     agreement = phrase.agreement
     if isinstance(phrase, Pronoun):
-        gender = agreement.gender if agreement.person == 3 else "pl" if agreement.many else "sg"
-        return [morphology.pronoun(agreement.person, gender, case)]
+        return [morphology.pronoun(agreement.person, _number_or_gender(agreement), case)]
     if isinstance(phrase, Name):
-        return [phrase.name + ("s" if case == "gen" else "")]
+        return [morphology.name(phrase.name, case)]
     if isinstance(phrase, Gap):
         if phrase.owned is None:
             return [morphology.relative(agreement.gender, case)]
@@ -40,9 +48,7 @@ def _full_phrase(phrase: NounPhrase, case: str) -> list[str]:
         return [*nominal(phrase.possessor, "gen"), *_noun_words(phrase, case, "")]
     kind = phrase.determiner
     if kind == "poss":
-        assert phrase.owner is not None
-        owner = phrase.owner
-        kind = morphology.possessive(owner.person, owner.gender if owner.person == 3 else "pl" if owner.many else "sg")
+        kind = morphology.possessive(phrase.owner.person, _number_or_gender(phrase.owner))
     if kind == "number":
         words = [german_number(phrase.count), *_noun_words(phrase, case, "")]
     elif kind:
@@ -69,7 +75,9 @@ def _relative(phrase: Nominal) -> list[str]:
     if isinstance(clause.subject, Gap):
         first = nominal(clause.subject, "nom")
     else:
-        first = next(_argument(slot.preposition, slot.case, filler) for slot, filler in clause.arguments if isinstance(filler, Gap))
+        first = next(
+            _argument(slot.preposition, slot.case, filler) for slot, filler in clause.arguments if isinstance(filler, Gap)
+        )
     return [",", *first, *_verb_final(clause), ","]
 
 
@@ -81,10 +89,9 @@ def _argument(preposition: str, case: str, filler: Nominal) -> list[str]:
 def _place(place: Place | None) -> list[str]:
     if place is None:
         return []
-    if place.words is not None:
-        return [place.german, place.words.german]
-    assert place.nominal is not None
-    return morphology.contract([place.german, *nominal(place.nominal, place.case)])
+    if isinstance(place.where, Words):
+        return [place.german, place.where.german]
+    return morphology.contract([place.german, *nominal(place.where, place.case)])
 
 
 def _cluster(clause: Clause) -> tuple[str, list[str], str]:
@@ -106,7 +113,11 @@ def _cluster(clause: Clause) -> tuple[str, list[str], str]:
         return finite("werden", when), [done], ""
     if tense in ("perfect", "pluperfect"):
         transitive = verb.reflexive != "" or any(slot.kind == "acc" for slot, _ in clause.arguments)
-        return finite("sein" if morphology.takes_sein(verb.prefix, verb.base, transitive) else "haben", when), [done], ""
+        return (
+            finite("sein" if morphology.takes_sein(verb.prefix, verb.base, transitive) else "haben", when),
+            [done],
+            "",
+        )
     if tense == "future":
         return finite("werden", "present"), infinitive, ""
     return finite(verb.base, when), [], verb.prefix
@@ -115,11 +126,14 @@ def _cluster(clause: Clause) -> tuple[str, list[str], str]:
 def _middle(clause: Clause, with_subject: bool, front: str) -> list[str]:
     """What stands between the finite verb (or the link word) and the end of the clause."""
     agreement = agreement_of(clause.subject)
-    gender = agreement.gender if agreement.person == 3 else "pl" if agreement.many else "sg"
-    light = [morphology.reflexive(agreement.person, gender, clause.verb.reflexive)] if clause.verb.reflexive else []
+    light = (
+        [morphology.reflexive(agreement.person, _number_or_gender(agreement), clause.verb.reflexive)]
+        if clause.verb.reflexive
+        else []
+    )
     parts: dict[str, list[str]] = {"dat": [], "acc": [], "late": [], "prep": []}
     for slot, filler in clause.arguments:
-        if isinstance(filler, Gap) or (front == "object" and slot.kind == "acc"):
+        if isinstance(filler, Gap) or (front == "object" and slot is clause.arguments[0][0]):
             continue
         words = _argument(slot.preposition, slot.case, filler)
         if isinstance(filler, Pronoun) and slot.kind in ("acc", "dat"):
@@ -184,22 +198,23 @@ def _verb_second(clause: Clause, taken: bool) -> list[str]:
     elif front == "place":
         first = _place(clause.place)
     elif front == "object":
-        first = next(nominal(filler, "acc") for slot, filler in clause.arguments if slot.kind == "acc")
+        slot, filler = clause.arguments[0]
+        first = nominal(filler, slot.case)
     middle = _middle(clause, front != "subject", front)
     return [*first, finite, *middle, *others, *([prefix] if prefix else []), *_after(clause)]
 
 
-def _linked(link: Link, clause: Clause) -> list[str]:
-    if link.order == "final":
-        return [link.german, *_verb_final(clause)]
-    return [link.german, *_verb_second(clause, taken=link.order == "second")]
+def _joined(joined: Joined) -> list[str]:
+    if joined.link.order == "final":
+        return [joined.link.german, *_verb_final(joined.clause)]
+    return [joined.link.german, *_verb_second(joined.clause, taken=joined.link.order == "second")]
 
 
 def sentence(said: Sentence) -> list[str]:
     """The words of a German sentence, commas among them, without the full stop."""
-    if said.link is None or said.second is None:
+    if said.joined is None:
         return _verb_second(said.main, taken=False)
-    if said.second_first:
-        return [*_linked(said.link, said.second), ",", *_verb_second(said.main, taken=True)]
-    comma = [] if said.link.german == "und" else [","]
-    return [*_verb_second(said.main, taken=False), *comma, *_linked(said.link, said.second)]
+    if said.joined.first:
+        return [*_joined(said.joined), ",", *_verb_second(said.main, taken=True)]
+    comma = [] if said.joined.link.german == "und" else [","]
+    return [*_verb_second(said.main, taken=False), *comma, *_joined(said.joined)]

@@ -15,7 +15,7 @@ Tags = frozenset[str]
 
 def _rows(table: str) -> list[list[str]]:
     """The cells of a table: one row a line, two spaces or more between cells; missing last cells are empty."""
-    return [re.split(r"\s{2,}", line.strip()) + [""] for line in table.strip().splitlines()]
+    return [[*re.split(r"\s{2,}", line.strip()), ""] for line in table.strip().splitlines()]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _slot(cell: str) -> Slot:
 def _verbs() -> list[Verb]:
     verbs = []
     for table in (lexicon_verbs.HANDLING, lexicon_verbs.MIND, lexicon_verbs.MOTION, lexicon_verbs.CLAUSAL):
-        for infinitive, english, subject, slots, flags, *_ in (row + [""] for row in _rows(table)):
+        for infinitive, english, subject, slots, flags, *_ in ([*row, ""] for row in _rows(table)):
             prefix, bar, base = infinitive.partition("|")
             cells = [cell for cell in slots.split() if cell != "-"]
             reflexive = {"sich": "acc", "sich3": "dat"}.get(cells[0], "") if cells else ""
@@ -154,7 +154,7 @@ TIMES = tuple(_words(lexicon_words.TIMES))
 ADVERBS = tuple(_words(lexicon_words.ADVERBS))
 MANNERS = tuple(_words(lexicon_words.MANNERS))
 NAMES = tuple(tuple(pair.split()) for pair in lexicon_words.NAMES.split("; "))
-CITIES = tuple(Words(*pair.split()[:1], tuple(pair.split()[1:])) for pair in lexicon_words.CITIES.split("; "))
+CITIES = tuple(Words(german, (english,)) for german, english in (pair.split() for pair in lexicon_words.CITIES.split("; ")))
 
 GROUPS = {
     "goods": "fruit vegetable baked clothes car bike furniture device small instrument flowers sold load cloth spare image",
@@ -202,7 +202,7 @@ def doubtful_for(tags: Tags) -> tuple[Noun, ...]:
 
 @cache
 def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that may stand before `noun` or be said of it."""
+    """The adjectives that suit `noun`."""
     return tuple(adjective for adjective in ADJECTIVES if fits(noun, adjective.tags))
 
 
@@ -215,9 +215,7 @@ def _compounds() -> list[Noun]:
                 first = linked(word, link)
                 forms = tuple((f"{english} {one}", f"{english} {many}") for one, many in head.english)
                 many = first + head.plural.lower() if head.plural else ""
-                made.append(
-                    Noun(first + head.lemma.lower(), head.gender, head.genitive, many, forms, head.tags, compound=True)
-                )
+                made.append(Noun(first + head.lemma.lower(), head.gender, head.genitive, many, forms, head.tags, compound=True))
     return made
 
 
@@ -233,9 +231,13 @@ def lexeme_count() -> int:
     modifiers = {row[0] for row in _rows(lexicon_nouns.COMPOUND_MODIFIERS)} - nouns
     single = {words.german for words in (*TIMES, *ADVERBS, *MANNERS) if " " not in words.german}
     calendar = {*lexicon_words.WEEKDAYS.split(), *lexicon_words.MONTHS.split()}
-    return (
-        len(nouns | modifiers) + len(verbs) + len(adjectives) + len(single) + len(calendar) + len(NAMES) + len(CITIES)
-    )
+    return len(nouns | modifiers) + len(verbs) + len(adjectives) + len(single) + len(calendar) + len(NAMES) + len(CITIES)
+
+
+@cache
+def settled_for(tags: Tags) -> tuple[Noun, ...]:
+    """The ambiguous nouns of which `tags` leave one sense."""
+    return tuple(noun for noun in nouns_for(tags) if len(senses(noun.lemma)) > 1)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 # German stem (before an ending; the bare form after `:` where it differs), English, the classes it describes, and `pred` or
 # `attr` where it stands only after the copula or only before a noun. A stem in several rows is resolved by its noun.
 ADJECTIVES = """
-alt          old                   person,animal,building,vehicle,furniture,device,clothes,text,instrument,town,chart,home
+alt          old  person,animal,building,vehicle,furniture,device,clothes,text,instrument,town,chart,home
 jung         young                 person,animal
 neu          new                   building,vehicle,device,furniture,clothes,text,instrument,home,fitting,show,job
 groß         big|large             building,animal,vehicle,furniture,town,home,tree,load,fruit,flowers,paintable,hard
@@ -13,9 +13,9 @@ groß         tall                  person
 klein        small|little          building,animal,vehicle,furniture,town,home,device,load,small,fruit,flowers
 schön        beautiful|lovely      building,flowers,town,clothes,home,show,image,music,seat,instrument
 schwer       heavy                 load,furniture,device,limb
-schwer       difficult|hard        hard,text,labour
+schwer       difficult|hard        hard,labour
 leicht       light                 container,clothes
-leicht       easy                  hard
+leicht       easy                  hard,exam,query
 schnell      fast|quick            vehicle,farm
 langsam      slow                  vehicle,device
 teur:teuer   expensive|costly      clothes,vehicle,device,furniture,instrument,small,home,food,drink
@@ -26,58 +26,41 @@ nett         nice|pleasant         person
 klug         clever|smart          person,pet
 berühmt      famous|well-known     building,job,text,show,image
 fleißig      hard-working|diligent  person
-faul         lazy                  person,pet
+faul         lazy|idle  person,pet
 faul         rotten                fruit,vegetable
 reich        rich|wealthy          person
 arm          poor                  person
-glücklich    happy                 person
-traurig      sad                   person,tale,music
-müde         tired                 person,animal
+glücklich    happy|cheerful  person
+traurig      sad|unhappy  person,tale,music
+müde         tired|weary  person,animal
 hungrig      hungry                person,animal
 krank        ill|sick              person pred
 nervös       nervous|anxious       person pred
 zufrieden    satisfied|content     person pred
-wütend       angry|furious         person pred
-stolz        proud                 person pred
-durstig      thirsty               person,animal pred
-lang         long                  text,event,speech,clothes,queue
+lang         long                  text,event,speech,queue
 kurz         short|brief           text,event,speech
 rot          red                   clothes,vehicle,flowers,fruit,paintable,cloth,small
 blau         blue                  clothes,vehicle,flowers,cloth,paintable,small
 grün         green                 clothes,vehicle,fruit,paintable,cloth
-gelb         yellow                clothes,vehicle,flowers,cloth,small
 schwarz      black                 clothes,vehicle,animal,instrument,cloth,shoe
 weiß         white                 clothes,vehicle,animal,flowers,paintable,shoe
-braun        brown                 clothes,animal,furniture,shoe
 warm         warm                  clothes,dish,drink,room,cloth
 kalt         cold                  dish,drink,room
 frisch       fresh                 fruit,vegetable,baked,flowers,drink
 süß          sweet                 fruit,baked,drink
 süß          cute|sweet            pet
 reif         ripe                  fruit,vegetable
-scharf       sharp                 blade
-scharf       spicy|hot             dish
 sauber       clean                 clothes,room,vehicle,cloth
-schmutzig    dirty                 clothes,room,vehicle,cloth,shoe,entry
+schmutzig    dirty|filthy  clothes,room,vehicle,cloth,shoe,entry
 leer         empty                 room,building,container,public
-kaputt       broken                device,bike,spare,fitting,entry,heel,instrument
-wichtig      important             text,event,topic,document,query
-interessant  interesting           text,show,topic,event,building,town
+kaputt       broken|damaged  device,bike,spare,fitting,entry,heel,instrument
+wichtig      important|significant  text,event,topic,document,query
+interessant  interesting|fascinating  text,show,topic,event,building,town
 langweilig   boring|dull           text,show,event,speech
 spannend     exciting|thrilling    text,show,tale,work
-lustig       funny|amusing         text,show,tale,image
-modern       modern                building,device,furniture,home
-gefährlich   dangerous             animal,blade
-laut         loud|noisy            device,sound,music,animal
-ruhig        quiet|calm            home,town,outside
-seltsam      strange|odd           sound,topic,text,person
-schwierig    difficult|hard        hard
-breit        wide|broad            entry,street,paintable
-elegant      elegant               clothes,furniture
-bequem       comfortable           furniture,seat,shoe,cloth
-wertvoll     valuable|precious     image,instrument,small,cloth
-wild         wild                  animal
-lecker       delicious|tasty       food pred
+laut         loud|noisy            device,animal
+laut         loud                  sound,music
+schwierig    difficult|hard        hard,exam,query
 """
 
 # German, English (synonyms by `|`), frame (past, present, habit, future, any). `*` marks what needs no article work.
@@ -128,7 +111,7 @@ wirklich         really                    past,habit,mid
 
 MANNERS = """
 vorsichtig       carefully|cautiously      care
-sorgfältig       carefully|thoroughly      care
+sorgfältig       carefully|with care       care
 schnell          quickly|fast              care,move
 langsam          slowly                    care,move
 leise            quietly|softly            speak
@@ -141,9 +124,7 @@ gemeinsam        together                  group
 
 WEEKDAYS = "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag"
 WEEKDAYS_ENGLISH = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
-MONTHS = (
-    "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
-)
+MONTHS = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember"
 MONTHS_ENGLISH = "January February March April May June July August September October November December"
 
 # Name, gender.

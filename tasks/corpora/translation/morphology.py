@@ -38,8 +38,10 @@ _CONTRACTIONS = {
     ("zu", "der"): "zur", ("von", "dem"): "vom", ("bei", "dem"): "beim",
 }  # fmt: skip
 _INSEPARABLE = ("be", "ver", "er", "ent", "zer", "ge", "unter", "über", "emp", "wider")
-_SEIN = frozenset("fahren gehen kommen laufen reisen fliegen folgen begegnen stehen-auf wachen-auf schlafen-ein steigen fallen "
-                  "ziehen kehren verschwinden bleiben landen wachsen verreisen sein werden".split())  # fmt: skip
+_SEIN = frozenset([
+    "fahren", "gehen", "kommen", "laufen", "reisen", "fliegen", "folgen", "begegnen", "stehen-auf", "wachen-auf",
+    "schlafen-ein", "steigen", "ziehen", "kehren", "bleiben", "wachsen", "sein", "werden",
+])  # fmt: skip
 
 
 def article(kind: str, gender: str, case: str) -> str:
@@ -55,6 +57,7 @@ def article(kind: str, gender: str, case: str) -> str:
 
 def adjective(stem: str, kind: str, gender: str, case: str) -> str:
     """The adjective before a noun: weak after der-words, mixed after ein-words, strong where `kind` is empty."""
+    stem = stem.removesuffix("e")
     strong = _STRONG_ENDINGS[gender][CASES.index(case)]
     if not kind:
         return stem + ("en" if case == "gen" and gender in "mn" else strong)
@@ -72,6 +75,13 @@ def noun(lemma: str, genitive: str, plural: str, case: str, many: bool) -> str:
     if genitive == "weak":
         return lemma if case == "nom" else lemma + ("n" if lemma[-1] == "e" or lemma in ("Nachbar", "Bauer") else "en")
     return lemma + genitive if case == "gen" and genitive != "-" else lemma
+
+
+def name(word: str, case: str) -> str:
+    """A person's name; its genitive takes -s, or an apostrophe after an s sound."""
+    if case != "gen":
+        return word
+    return word + ("'" if word[-1] in "sxz" else "s")
 
 
 def relative(gender: str, case: str) -> str:
@@ -168,7 +178,7 @@ def finite(base: str, tense: str, person: int, many: bool) -> str:
         return third
     if base in ("wissen", "müssen", "können", "wollen", "sollen", "dürfen", "möchten"):
         return third
-    return _stem(base) + "e"
+    return (base[:-3] + "le") if base.endswith("eln") else _stem(base) + "e"
 
 
 def participle(prefix: str, base: str) -> str:

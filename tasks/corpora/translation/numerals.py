@@ -12,11 +12,14 @@ from tasks.corpora.translation.lexicon_words import (
     WEEKDAYS_ENGLISH,
 )
 
-_GERMAN = "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf".split()
-_GERMAN_TEENS = "dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn".split()
-_GERMAN_TENS = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
-_ENGLISH = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
-_ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_GERMAN = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"]
+_GERMAN_TEENS = ["dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn"]
+_GERMAN_TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+_ENGLISH = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]  # fmt: skip
+_ENGLISH_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _ORDINAL = {
     "one": "first",
     "two": "second",
@@ -53,9 +56,7 @@ def english_number(number: int) -> str:
     """1 to 999 in words: twenty-one, one hundred and five."""
     if number >= 100:
         hundreds, rest = divmod(number, 100)
-        return f"{_ENGLISH[hundreds]} hundred" + (
-            f" and {english_number(rest)}" if rest else ""
-        )
+        return f"{_ENGLISH[hundreds]} hundred" + (f" and {english_number(rest)}" if rest else "")
     if number < 20:
         return _ENGLISH[number]
     tens, units = divmod(number, 10)
@@ -83,7 +84,15 @@ def clock(hour: int, minute: int) -> Words:
     if minute == 0:
         return Words(f"um {german_number(hour)} Uhr", (f"at {now} o'clock", f"at {now}"))
     after = {5: "fünf nach", 10: "zehn nach", 15: "Viertel nach", 20: "zwanzig nach"}
-    before = {25: "fünf vor halb", 30: "halb", 35: "fünf nach halb", 40: "zwanzig vor", 45: "Viertel vor", 50: "zehn vor", 55: "fünf vor"}
+    before = {
+        25: "fünf vor halb",
+        30: "halb",
+        35: "fünf nach halb",
+        40: "zwanzig vor",
+        45: "Viertel vor",
+        50: "zehn vor",
+        55: "fünf vor",
+    }
     german = f"um {after[minute]} {_eins(hour)}" if minute in after else f"um {before[minute]} {_eins(following)}"
     away = {15: "a quarter", 30: "half", 45: "a quarter"}.get(minute, english_number(min(minute, 60 - minute)))
     spoken = f"at {away} past {now}" if minute <= 30 else f"at {away} to {then}"

@@ -15,7 +15,14 @@ T = TypeVar("T")
 
 PERSON = frozenset({"person"})
 ME, US = Agreement(1, False, "m"), Agreement(1, True, "pl")
-_OWNED = frozenset("clothes small car bike device furniture mail pet relation instrument load home cloth".split())
+_OWNED = frozenset([
+    "clothes", "small", "car", "bike", "device", "furniture", "mail", "pet", "relation", "instrument", "load", "home", "cloth",
+])  # fmt: skip
+# What is counted in dozens at most.
+_FEW = frozenset([
+    "building", "person", "animal", "furniture", "room", "vehicle", "public", "event", "counter", "topic", "instrument",
+    "device", "show", "queue", "goal", "firm",
+])  # fmt: skip
 _NEAR = (
     ("neben", ("next to", "beside")),
     ("vor", ("in front of", "outside")),
@@ -40,10 +47,11 @@ class Phrases:
         return chosen
 
     def noun(self, tags: Tags) -> Noun:
-        """A noun that fits `tags`; one in five is a compound where there are any."""
-        nouns = lexicon.nouns_for(tags)
-        compounds = lexicon.compounds_for(tags)
-        return self.rng.choice(compounds if compounds and self.chance(0.2) else nouns)
+        """A noun that fits `tags`; compounds and ambiguous nouns come more often than their share."""
+        nouns, compounds, settled = lexicon.nouns_for(tags), lexicon.compounds_for(tags), lexicon.settled_for(tags)
+        if not tags & PERSON and self.chance(min(0.3, 3 * len(settled) / len(nouns))):
+            return self.rng.choice(settled)
+        return self.rng.choice(compounds if self.chance(min(0.25, len(compounds) / len(nouns))) else nouns)
 
     def number_of(self, noun: Noun) -> bool:
         """Whether the noun is used in the plural."""
@@ -77,7 +85,7 @@ class Phrases:
             return NounPhrase(noun, determiner, True, self.adjective(noun, 0.3), count=count)
         owner = owner if owner is not None else self.rng.choice((ME, US))
         adjective = self.adjective(noun, 0.15 if plain or determiner in ("dieser", "jeder") else 0.38)
-        return NounPhrase(noun, determiner, many, adjective, owner=owner if determiner == "poss" else None)
+        return NounPhrase(noun, determiner, many, adjective, owner)
 
     def _determiner(self, noun: Noun, many: bool, owner: Agreement | None, as_subject: bool, plain: bool) -> tuple[str, int]:
         if "family" in noun.tags:
@@ -92,10 +100,12 @@ class Phrases:
         if "mass" in noun.tags:
             return ("der" if as_subject or self.chance(0.4) else ""), 0
         if many:
-            kind = self.pick((("der", 0.45), ("number", 0.3), ("", 0.12 if as_subject else 0.25), ("dieser", 0.06)))
-            return kind, self.rng.randint(2, 12) if self.chance(0.4) else self.rng.randint(13, 99)
-        weights = (("der", 0.62), ("ein", 0.2), ("dieser", 0.1), ("jeder", 0.04)) if as_subject else (("der", 0.55), ("ein", 0.35), ("dieser", 0.07))
-        return self.pick(weights), 0
+            kind = self.pick((("der", 0.45), ("number", 0.4), ("", 0.03 if as_subject else 0.25), ("dieser", 0.06)))
+            few = as_subject or bool(noun.tags & _FEW) or self.chance(0.1)
+            return kind, self.rng.randint(2, 12) if few else self.rng.randint(13, 99)
+        if as_subject:
+            return self.pick((("der", 0.67), ("ein", 0.22), ("dieser", 0.11))), 0
+        return self.pick((("der", 0.55), ("ein", 0.35), ("dieser", 0.06), ("jeder", 0.04))), 0
 
     def adjective(self, noun: Noun, probability: float) -> lexicon.Adjective | None:
         """An adjective to stand before the noun, or none."""
@@ -111,23 +121,24 @@ class Phrases:
             return NounPhrase(noun, "poss", owner=self.rng.choice((ME, US)))
         return NounPhrase(noun, "der", "plural" in noun.tags)
 
-    def place(self) -> Place:
-        """Where something happens: in a room, next to a building, in a city."""
+    def place(self, tags: Tags = frozenset()) -> Place:
+        """Where something happens: in a room, next to a building, in a city; `tags` limit the kind of place."""
         if self.chance(0.12):
-            return Place("in", "dat", ("in",), words=self.rng.choice(lexicon.CITIES))
-        if self.chance(0.22):
+            return Place("in", "dat", ("in",), self.rng.choice(lexicon.CITIES))
+        if not tags and self.chance(0.22):
             german, english = self.rng.choice(_NEAR)
             return Place(german, "dat", english, self.phrase(self.noun(frozenset({"building"})), None, plain=True))
-        noun = self._place_noun()
+        noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
         german, _, _, there, _ = PLACE_KINDS[noun.place]
         return Place(german, "dat", tuple(there.split("|")), self._landmark(noun))
 
-    def goal(self) -> Place:
-        """Where something or someone goes."""
-        if self.chance(0.1):
+    def goal(self, tags: Tags, english: str) -> Place:
+        """Where something or someone goes; `english` is the preposition that the verb asks for, if any."""
+        if "town" in tags and self.chance(0.3):
             return self.city()
-        noun = self._place_noun()
+        noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
         _, german, case, _, towards = PLACE_KINDS[noun.place]
+        towards = english if english else towards
         return Place(german, case, tuple(towards.split("|")), self._landmark(noun))
 
     def _landmark(self, noun: Noun) -> NounPhrase:
@@ -135,13 +146,12 @@ class Phrases:
 
     def city(self) -> Place:
         """A city to go to."""
-        return Place("nach", "dat", ("to",), words=self.rng.choice(lexicon.CITIES))
+        return Place("nach", "dat", ("to",), self.rng.choice(lexicon.CITIES))
 
-    def _place_noun(self) -> Noun:
-        return self.rng.choice(lexicon.place_nouns())
-
-    def time(self, frame: str) -> Words:
-        """A time that goes with the frame: past, now, habit, future or since."""
+    def time(self, frame: str, lasting: bool = False) -> Words:
+        """A time that goes with the frame: past, now, habit, future or since; `lasting` allows a span for the past."""
+        if frame == "past" and lasting and self.chance(0.5):
+            return numerals.span(self.rng, "for")
         if frame == "since":
             return numerals.span(self.rng, "since")
         fixed = self.rng.choice([words for words in lexicon.TIMES if frame in words.kinds])
@@ -149,18 +159,24 @@ class Phrases:
             return fixed
         if frame == "habit":
             day = self.pick(((fixed, 0.5), (numerals.weekday(self.rng, frame), 0.5)))
-            return self._at(day) if self.chance(0.35) and day.german.startswith("jede") else day
+            return self._at(day) if day is not fixed and self.chance(0.5) else day
         made = self.pick(
             (
                 (fixed, 0.42),
                 (numerals.weekday(self.rng, frame), 0.2),
                 (numerals.random_date(self.rng), 0.16),
                 (numerals.span(self.rng, "ago" if frame == "past" else "ahead"), 0.1),
-                (numerals.random_clock(self.rng), 0.12),
+                (numerals.random_clock(self.rng), 0.1),
             )
         )
-        fits_clock = made.german in ("gestern", "vorgestern", "heute", "morgen", "übermorgen") or made.german.startswith(("letzten ", "am "))
-        return self._at(made) if fits_clock and "Monat" not in made.german and self.chance(0.4) else made
+        fits_clock = made.german in (
+            "gestern",
+            "vorgestern",
+            "heute",
+            "morgen",
+            "übermorgen",
+        ) or made.german.startswith(("letzten ", "am "))
+        return self._at(made) if fits_clock and "Monat" not in made.german and self.chance(0.3) else made
 
     def _at(self, day: Words) -> Words:
         hour = numerals.random_clock(self.rng)

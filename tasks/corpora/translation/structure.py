@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tasks.corpora.translation.lexicon import Adjective, Noun, Slot, Verb, Words
@@ -54,7 +55,7 @@ class NounPhrase:
     determiner: str
     many: bool = False
     adjective: Adjective | None = None
-    owner: Agreement | None = None
+    owner: Agreement = Agreement()
     count: int = 0
     possessor: NounPhrase | Name | None = None
     relative: Clause | None = None
@@ -77,13 +78,12 @@ def agreement_of(nominal: Nominal) -> Agreement:
 
 @dataclass(frozen=True)
 class Place:
-    """A prepositional phrase of place, or with `nominal` None a city (`words`)."""
+    """A prepositional phrase of place: `where` is a nominal, or the name of a city."""
 
     german: str
     case: str
     english: tuple[str, ...]
-    nominal: NounPhrase | None = None
-    words: Words | None = None
+    where: NounPhrase | Words
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,32 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A second clause: before the main clause if `first`; `swaps` where English may say the two the other way round.
+
+    The two do not swap where a pronoun would come before what it means.
+    """
+
+    link: Link
+    clause: Clause
+    first: bool = False
+    swaps: bool = True
+
+
+@dataclass(frozen=True)
 class Sentence:
-    """A main clause, perhaps with another one joined to it, before it if `second_first`."""
+    """A main clause, perhaps with another one joined to it."""
 
     main: Clause
-    link: Link | None = None
-    second: Clause | None = None
-    second_first: bool = False
+    joined: Joined | None = None
+
+
+def clauses_of(said: Sentence) -> Iterator[Clause]:
+    """Every clause of a sentence, those inside others too."""
+    waiting = [said.main, *([said.joined.clause] if said.joined is not None else [])]
+    while waiting:
+        clause = waiting.pop(0)
+        yield clause
+        fillers = (clause.subject, *(filler for _, filler in clause.arguments))
+        waiting += [filler.relative for filler in fillers if isinstance(filler, NounPhrase) and filler.relative is not None]
+        waiting += [clause.complement.clause] if clause.complement is not None else []

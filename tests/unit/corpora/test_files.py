@@ -26,9 +26,7 @@ def parallel(tmp_path: Path) -> Path:
 @pytest.fixture
 def jsonl(tmp_path: Path) -> Path:
     for split in SPLITS:
-        write_records(
-            tmp_path / f"{split}.jsonl", {"dialogue": "a\nb", "summary": "c"}, {"dialogue": "d", "summary": "e"}
-        )
+        write_records(tmp_path / f"{split}.jsonl", {"dialogue": "a\nb", "summary": "c"}, {"dialogue": "d", "summary": "e"})
     return tmp_path
 
 
@@ -36,25 +34,28 @@ def write_records(path: Path, *records: Any) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
-def of_pairs(folder: Path, **changes: Any) -> FileSettings:
-    return FileSettings(**{"path": str(folder), "files": PARALLEL_FILES, **changes})
+Given = tuple[FileSettings, Path]
 
 
-def of_records(folder: Path, **changes: Any) -> FileSettings:
+def of_pairs(folder: Path, **changes: Any) -> Given:
+    return FileSettings(**{"files": PARALLEL_FILES, **changes}), folder
+
+
+def of_records(folder: Path, **changes: Any) -> Given:
     fields = {"source_field": "dialogue", "reference_fields": ["summary", "summary1", "summary2"]}
-    return FileSettings(**{"path": str(folder), "format": "jsonl", "files": JSONL_FILES, **fields, **changes})
+    return FileSettings(**{"format": "jsonl", "files": JSONL_FILES, **fields, **changes}), folder
 
 
-def refusal(settings: FileSettings) -> str:
+def refusal(given: Given) -> str:
     with pytest.raises(InputError) as caught:
-        read(settings)
+        read(*given)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 def test_parallel_pairs_line_by_line(parallel: Path) -> None:
-    corpus = read(of_pairs(parallel))
+    corpus = read(*of_pairs(parallel))
     assert list(corpus) == list(SPLITS)
     assert corpus["test"] == [
         Example("Ein Hund läuft (test).", ("A dog runs (test).",)),
@@ -65,7 +66,7 @@ def test_parallel_pairs_line_by_line(parallel: Path) -> None:
 
 def test_parallel_takes_more_reference_files_and_merges_equal_references(parallel: Path) -> None:
     (parallel / "second.en").write_text("A dog is running.\nTwo cats.\nOne house.\n", encoding="utf-8")
-    corpus = read(of_pairs(parallel, files={**PARALLEL_FILES, "test": ["test.de", "test.en", "second.en"]}))
+    corpus = read(*of_pairs(parallel, files={**PARALLEL_FILES, "test": ["test.de", "test.en", "second.en"]}))
     expected = [("A dog runs (test).", "A dog is running."), ("Two cats.",), ("A house.", "One house.")]
     assert [example.references for example in corpus["test"]] == expected
 
@@ -73,7 +74,7 @@ def test_parallel_takes_more_reference_files_and_merges_equal_references(paralle
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
 def test_only_a_line_feed_ends_a_line(parallel: Path, separator: str) -> None:
     (parallel / "train.de").write_bytes(f"Eins{separator}mehr.\nZwei.\nDrei.".encode())
-    assert [example.source for example in read(of_pairs(parallel))["train"]] == [
+    assert [example.source for example in read(*of_pairs(parallel))["train"]] == [
         f"Eins{separator}mehr.",
         "Zwei.",
         "Drei.",
@@ -82,16 +83,16 @@ def test_only_a_line_feed_ends_a_line(parallel: Path, separator: str) -> None:
 
 def test_carriage_returns_and_a_byte_order_mark_are_dropped(parallel: Path) -> None:
     (parallel / "train.de").write_bytes(b"\xef\xbb\xbfEins.\r\nZwei.\r\nDrei.\r\n")
-    assert [example.source for example in read(of_pairs(parallel))["train"]] == ["Eins.", "Zwei.", "Drei."]
+    assert [example.source for example in read(*of_pairs(parallel))["train"]] == ["Eins.", "Zwei.", "Drei."]
 
 
 def test_jsonl_tolerates_carriage_returns_and_a_byte_order_mark(jsonl: Path) -> None:
     (jsonl / "train.jsonl").write_bytes(b'\xef\xbb\xbf{"dialogue": "a", "summary": "b"}\r\n')
-    assert read(of_records(jsonl))["train"] == [Example("a", ("b",))]
+    assert read(*of_records(jsonl))["train"] == [Example("a", ("b",))]
 
 
 def test_limit_takes_the_first_examples_and_zero_takes_all(parallel: Path) -> None:
-    corpus = read(of_pairs(parallel, limit={"train": 1, "test": 0}))
+    corpus = read(*of_pairs(parallel, limit={"train": 1, "test": 0}))
     assert {split: len(examples) for split, examples in corpus.items()} == {"train": 1, "validation": 3, "test": 3}
     assert corpus["train"][0].source == "Ein Hund läuft (train)."
 
@@ -99,14 +100,14 @@ def test_limit_takes_the_first_examples_and_zero_takes_all(parallel: Path) -> No
 def test_jsonl_gathers_the_reference_fields_that_a_line_has(jsonl: Path) -> None:
     several = {"dialogue": "x", "summary1": "one", "summary2": ["two", "one", " three "], "other": 5}
     write_records(jsonl / "test.jsonl", several)
-    corpus = read(of_records(jsonl))
+    corpus = read(*of_records(jsonl))
     assert corpus["test"] == [Example("x", ("one", "two", "three"))]
     assert corpus["train"] == [Example("a\nb", ("c",)), Example("d", ("e",))]
 
 
 def test_a_relative_path_starts_at_the_current_directory(parallel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(parallel.parent)
-    assert len(read(of_pairs(Path(parallel.name)))["train"]) == 3
+    assert len(read(*of_pairs(Path(parallel.name)))["train"]) == 3
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_a_file_is_refused(parallel: Path) -> None:
-    assert "is a file; it must be the folder" in refusal(of_pairs(parallel / "train.de"))
+    assert "is a file; name the folder" in refusal(of_pairs(parallel / "train.de"))
 
 
 def test_a_missing_file_is_named(parallel: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_broken_json_line_is_named(jsonl: Path, line: str, wrong: str) -> None
 
 def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
     (jsonl / "train.jsonl").write_text('{"dialogue": "a", "summary": "b"}\nbroken\n', encoding="utf-8")
-    assert len(read(of_records(jsonl, limit={"train": 1}))["train"]) == 1
+    assert len(read(*of_records(jsonl, limit={"train": 1}))["train"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -206,14 +207,14 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(ValueError, match="^[^\n]+$") as caught:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
         of_pairs(tmp_path, **changes)
     assert wrong in str(caught.value)
 
 
 def test_settings_stand_in_a_schema() -> None:
     schema = TypeAdapter(FileSettings)
-    given = {"path": "corpus", "files": PARALLEL_FILES, "limit": {"train": 5}}
-    assert schema.validate_python(given) == FileSettings(path="corpus", files=PARALLEL_FILES, limit={"train": 5})
+    given = {"files": PARALLEL_FILES, "limit": {"train": 5}}
+    assert schema.validate_python(given) == FileSettings(files=PARALLEL_FILES, limit={"train": 5})
     with pytest.raises(ValidationError, match="limits"):
         schema.validate_python({**given, "limits": {"train": 5}})

@@ -108,9 +108,7 @@ def test_the_first_sentence_is_a_poor_summary(corpus: Corpus) -> None:
 
 
 def test_no_single_sentence_will_do(corpus: Corpus) -> None:
-    best = (
-        max(rouge(example.references, line) for line in sentences(example.source)) for example in corpus["test"][:60]
-    )
+    best = (max(rouge(example.references, line) for line in sentences(example.source)) for example in corpus["test"][:60])
     assert fmean(best) < 60
 
 
@@ -224,7 +222,7 @@ def test_sizes_must_name_the_splits() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_split_needs_an_example(size: int) -> None:
-    with pytest.raises(InputError, match="test is .*at least 1"):
+    with pytest.raises(InputError, match=r"test is .*at least 1"):
         generate({"train": 5, "validation": 5, "test": size}, seed=0)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import sacrebleu
@@ -15,9 +16,8 @@ from tasks.evaluation.quality import (
     split_sentences,
 )
 
-WORDS = (
-    "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing".split()
-)
+TEXT = "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing"
+WORDS = TEXT.split()
 Corpus = tuple[list[str], list[tuple[str, ...]]]
 
 
@@ -29,14 +29,13 @@ def corpus(examples: int = 40, noise: float = 0.3) -> Corpus:
         texts = [" ".join(chance.choices(WORDS, k=chance.randint(6, 14))) + "." for _ in range(chance.randint(1, 3))]
         texts[0] += " " + " ".join(chance.choices(WORDS, k=5)) + "."
         references.append(tuple(texts))
-        hypotheses.append(
-            " ".join(chance.choice(WORDS) if chance.random() < noise else word for word in texts[0].split())
-        )
+        hypotheses.append(" ".join(chance.choice(WORDS) if chance.random() < noise else word for word in texts[0].split()))
     hypotheses[3] = ""
     return hypotheses, references
 
 
-def ragged(references: list[tuple[str, ...]]) -> list[list[str | None]]:
+def ragged(references: list[tuple[str, ...]]) -> Any:
+    """sacrebleu's streams of references, where None stands for a missing one, though its types do not say so."""
     most = max(map(len, references))
     return [[texts[place] if place < len(texts) else None for texts in references] for place in range(most)]
 
@@ -107,8 +106,7 @@ def test_nothing_said_scores_nothing() -> None:
 def test_a_paired_difference_is_narrower_than_a_quality(metric: str) -> None:
     hypotheses, references = corpus(examples=120)
     better = [
-        texts[0] if place % 10 == 0 else text
-        for place, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
+        texts[0] if place % 10 == 0 else text for place, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
     ]
     low, high = difference_interval(better, hypotheses, references, metric, samples=300, seed=0)
     alone = score(better, references, metric, samples=300, seed=0)

@@ -1,0 +1,121 @@
+"""Draws the corpus: distinct sentences, one reference for training, several for validation and test."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from tasks.corpora.example import SPLITS, Corpus, Example
+from tasks.corpora.translation import english, german
+from tasks.corpora.translation.choices import Choose, Covering, Sampled
+from tasks.corpora.translation.grammar import Grammar
+from tasks.corpora.translation.structure import Sentence, clauses_of
+from tasks.errors import InputError
+
+REFERENCES = 8
+_ROUNDS = 24
+_TRIES = 4
+# Up to this length words are articles, pronouns and the like, which may come again.
+_SHORT = 6
+_LENGTHS = range(9, 25)
+# A draw in a row that gives nothing new: the grammar is (nearly) used up.
+_PATIENCE = 2000
+
+
+def written(words: list[str]) -> str:
+    """Joins words into a sentence: commas closed up and never doubled, a capital in front, a full stop behind."""
+    kept: list[str] = []
+    for word in words:
+        if word == "," and (not kept or kept[-1] == ","):
+            continue
+        kept.append(word)
+    while kept and kept[-1] == ",":
+        kept.pop()
+    text = " ".join(kept).replace(" ,", ",")
+    return text[0].upper() + text[1:] + "."
+
+
+def _stutters(text: str) -> bool:
+    """Whether a word stands twice in a row (tried it on on Monday)."""
+    words = text.replace(",", "").rstrip(".").lower().split()
+    return any(word == following for word, following in itertools.pairwise(words))
+
+
+def translation(said: Sentence, choose: Choose) -> tuple[str, ...]:
+    """One English sentence, or none where every try puts a word twice in a row."""
+    for _ in range(_TRIES):
+        text = written(english.sentence(said, choose))
+        if not _stutters(text):
+            return (text,)
+    return ()
+
+
+def translations(said: Sentence, rng: random.Random) -> tuple[str, ...]:
+    """Up to `REFERENCES` distinct English sentences that between them show the alternatives of every choice."""
+    choose = Covering(rng, _ROUNDS)
+    found: dict[str, None] = {}
+    for number in range(_ROUNDS):
+        choose.start(number)
+        text = written(english.sentence(said, choose))
+        if not _stutters(text):
+            found[text] = None
+        if len(found) == REFERENCES:
+            break
+    return tuple(found)
+
+
+def _repeats(said: Sentence, source: str) -> bool:
+    """Whether a verb or another content word is used twice, or any word stands twice in a row."""
+    verbs = [clause.verb.base for clause in clauses_of(said)]
+    if len(set(verbs)) < len(verbs):
+        return True
+    words = source.replace(",", "").rstrip(".").split()
+    content = [word for word in words if len(word) > _SHORT or word[0].isupper()]
+    return len(set(content)) < len(content) or _stutters(source)
+
+
+def _drawn(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
+    grammar = Grammar(rng)
+    while True:
+        said = grammar.sentence()
+        source = written(german.sentence(said))
+        if len(source.split()) in _LENGTHS and not _repeats(said, source):
+            yield said, source
+
+
+def generate(sizes: dict[str, int], seed: int) -> Corpus:
+    """A German to English corpus of `sizes[split]` examples, the same for the same seed.
+
+    No German and no English sentence stands in two splits. Raises `InputError` where a size is missing or negative, or more is
+    asked for than the grammar gives.
+    """
+    for split in SPLITS:
+        if sizes.get(split, -1) < 0:
+            raise InputError(
+                f"translation corpus: sizes.{split} is {sizes.get(split)}; it must be a number of sentences, 0 or more"
+            )
+    sentences = _drawn(random.Random(f"translation sentences {seed}"))  # noqa: S311 (sentences, not secrets)
+    rng = random.Random(f"translation references {seed}")  # noqa: S311 (sentences, not secrets)
+    sample: Choose = Sampled(rng)
+    corpus: Corpus = {split: [] for split in SPLITS}
+    sources: set[str] = set()
+    owner: dict[str, str] = {}
+    fruitless = 0
+    for split in ("test", "validation", "train"):
+        while len(corpus[split]) < sizes[split]:
+            if fruitless == _PATIENCE:
+                made = sum(map(len, corpus.values()))
+                raise InputError(
+                    f"translation corpus: sizes ask for {sum(sizes.values())} sentences; the grammar gives about {made}"
+                )
+            said, source = next(sentences)
+            references = translation(said, sample) if split == "train" else translations(said, rng)
+            fruitless += 1
+            if not references or source in sources or any(owner.get(text, split) != split for text in references):
+                continue
+            fruitless = 0
+            sources.add(source)
+            owner.update(dict.fromkeys(references, split))
+            corpus[split].append(Example(source, references))
+    return corpus

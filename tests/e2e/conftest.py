@@ -1,0 +1,97 @@
+"""A clone of the project with a parameter file so small that the whole pipeline runs in a minute or two."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def tiny(params: dict[str, Any]) -> dict[str, Any]:
+    """The translation task of params.yaml with everything made small."""
+    task = params["tasks"]["translation"]
+    training = {"optimizer": "adamw", "learning_rate": 3e-3, "steps": 40, "batch_size": 16, "seed": 1}
+    training |= {"evaluate_every": 20, "checkpoint_every": 20}
+    shape = {"d_model": 32, "d_ff": 64, "d_kv": 16, "heads": 2, "encoder_layers": 1, "seed": 1}
+    task["corpus"]["embedded"] |= {"train": 400, "validation": 12, "test": 10}
+    task["text"] = {"max_source_tokens": 64, "max_target_tokens": 24}
+    task["tokenizer"] = {"vocabulary": 400}
+    task["models"] = {"large": {**shape, "decoder_layers": 3}, "small": {**shape, "decoder_layers": 1}}
+    task["finetune"] = {"large": dict(training), "small": dict(training)}
+    task["align"] = dict(training)
+    task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
+    task["sweep"]["grid"] = [
+        {"method": "bild", "values": {"fallback_threshold": [0.1, 0.3], "rollback_threshold": [3.0]}},
+        {"method": "speculative", "values": {"draft_length": [3]}},
+    ]
+    return {
+        "active": {"translation": params["active"]["translation"]},
+        "machine": {"device": "cpu", "threads": 1},
+        "tasks": {"translation": task},
+    }
+
+
+def environment(clone: Path) -> dict[str, str]:
+    """This process's, with nothing in it that leads a stage out of the clone."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PREFECT_", "DRAFTLINE_"))}
+    binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    extensions = os.environ.get("TORCH_EXTENSIONS_DIR", str(ROOT / ".cache" / "torch_extensions"))
+    return kept | {
+        "PATH": binaries,
+        "TORCH_EXTENSIONS_DIR": extensions,
+        "PYTHONPATH": str(clone),
+        "OMP_NUM_THREADS": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def make_clone(folder: Path) -> Path:
+    """The files that git knows, in a repository of their own with the tiny parameters."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / "dvc.lock").unlink(missing_ok=True)
+    params = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
+    write_params(folder, tiny(params))
+    for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    subprocess.run(["git", *identity, "commit", "--quiet", "--message", "clone"], cwd=folder, check=True)
+    return folder
+
+
+def read_params(clone: Path) -> Any:
+    return yaml.safe_load((clone / "params.yaml").read_text(encoding="utf-8"))
+
+
+def write_params(clone: Path, params: Any) -> None:
+    (clone / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+
+
+def run_in(clone: Path, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+    """Runs a command in the clone and gives its output; stops it at the time limit."""
+    return subprocess.run(
+        command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A clone in which `dvc repro` has run once, and what it printed."""
+    clone = make_clone(tmp_path_factory.mktemp("finished"))
+    result = run_in(clone, "dvc", "repro")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    return clone, result.stdout

@@ -1,0 +1,153 @@
+"""What a kill costs, and how bad input ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import environment, make_clone, read_params, run_in, write_params
+
+
+def kill_when(clone: Path, ready: Callable[[], bool], *command: str) -> None:
+    """Starts a command and kills it, with no chance to clean up, as soon as `ready`."""
+    with subprocess.Popen(
+        command, cwd=clone, env=environment(clone), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 240
+        while not ready() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert process.poll() is None, "it ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+
+
+def copy_of(finished: tuple[Path, str], folder: Path) -> Path:
+    return Path(shutil.copytree(finished[0], folder / "copy", symlinks=True))
+
+
+def test_a_killed_sweep_goes_on_at_the_next_point(finished: tuple[Path, str], tmp_path: Path) -> None:
+    clone = copy_of(finished, tmp_path)
+    rows = clone / "results/translation/sweep/unaligned/rows.jsonl"
+    whole = rows.read_text().splitlines()
+    rows.unlink()
+    command = [sys.executable, "-m", "tasks.sweep", "--task", "translation", "--drafter", "unaligned"]
+    kill_when(clone, lambda: rows.is_file() and len(rows.read_text().splitlines()) >= 3, *command)
+    kept = rows.read_text().splitlines()
+    assert 3 <= len(kept) < len(whole)
+    with rows.open("a") as file:
+        file.write('{"task": "translation", "split": "valid')
+    result = run_in(clone, *command)
+    assert result.returncode == 0, result.stderr[-3000:]
+    after = rows.read_text().splitlines()
+    assert after[:3] == kept[:3]
+
+    def keys(lines: list[str]) -> list[tuple[str, str, str]]:
+        return sorted(
+            (row["split"], row["method"], json.dumps(row["settings"])) for row in map(json.loads, lines)
+        )
+
+    assert keys(after) == sorted(set(keys(after)))
+    assert [key for key in keys(after) if key[0] == "validation"] == [key for key in keys(whole) if key[0] == "validation"]
+
+
+def test_a_killed_training_goes_on_at_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
+    clone = copy_of(finished, tmp_path)
+    model = clone / "models/translation/small/model.safetensors"
+    uninterrupted = model.read_bytes()
+    shutil.rmtree(model.parent)
+    command = [sys.executable, "-m", "tasks.finetune", "--task", "translation", "--model", "small"]
+    kill_when(clone, lambda: bool(list((clone / ".cache/resume").rglob("complete.json"))), *command)
+    assert not model.exists()
+    result = run_in(clone, *command)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "20/40" in result.stderr, "it did not start from the checkpoint"
+    assert model.read_bytes() == uninterrupted
+
+
+def refused(clone: Path, *arguments: str) -> str:
+    """Runs a stage that must refuse; gives its one line."""
+    result = run_in(clone, sys.executable, "-m", *arguments)
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert result.returncode == 2, result.stderr
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.fixture
+def with_files(tmp_path: Path) -> Path:
+    """A clone whose task reads three pairs of files."""
+    clone = make_clone(tmp_path)
+    for split in ("train", "validation", "test"):
+        (clone / "text").mkdir(exist_ok=True)
+        (clone / "text" / f"{split}.jsonl").write_text('{"de": "Hallo Welt", "en": "hello world"}\n' * 3)
+        (clone / "text" / f"{split}.de").write_text("Hallo\nWelt\n")
+        (clone / "text" / f"{split}.en").write_text("hello\nworld\n")
+    params = read_params(clone)
+    params["active"] = {"translation": "text"}
+    use_files(params, "parallel", {split: [f"{split}.de", f"{split}.en"] for split in ("train", "validation", "test")})
+    write_params(clone, params)
+    return clone
+
+
+def use_files(params: dict[str, dict[str, dict[str, object]]], form: str, files: dict[str, list[str]]) -> None:
+    corpus = {"source": "files", "files": {"format": form, "files": files}}
+    if form == "jsonl":
+        corpus["files"] |= {"source_field": "de", "reference_fields": ["en"]}  # type: ignore[operator]  # a plain YAML tree
+    params["tasks"]["translation"]["corpus"] = corpus
+
+
+def test_a_broken_line_is_named(with_files: Path) -> None:
+    params = read_params(with_files)
+    use_files(params, "jsonl", {split: [f"{split}.jsonl"] for split in ("train", "validation", "test")})
+    write_params(with_files, params)
+    with (with_files / "text/train.jsonl").open("a") as file:
+        file.write('{"de": "kaputt", "en": \n')
+    assert "train.jsonl, line 4" in refused(with_files, "tasks.prepare", "--task", "translation")
+
+
+def test_an_unequal_pair_of_files_is_named(with_files: Path) -> None:
+    with (with_files / "text/validation.en").open("a") as file:
+        file.write("one more\n")
+    line = refused(with_files, "tasks.prepare", "--task", "translation")
+    assert "validation.de has 2 lines" in line
+    assert "validation.en has 3" in line
+
+
+def test_an_unknown_parameter_is_named(with_files: Path) -> None:
+    params = read_params(with_files)
+    params["tasks"]["translation"]["align"]["learning_rat"] = 0.1
+    write_params(with_files, params)
+    assert "tasks.translation.align.learning_rat" in refused(with_files, "tasks.align", "--task", "translation")
+
+
+def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str], tmp_path: Path) -> None:
+    from tasks.models.settings import TokenizerSettings
+    from tasks.models.tokenizers import train_tokenizer
+
+    clone = copy_of(finished, tmp_path)
+    text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
+    train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/small")
+    line = refused(clone, "tasks.sweep", "--task", "translation", "--drafter", "unaligned")
+    assert "models/translation/small has 390 tokens but models/translation/large has 400" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tasks.finetune", "--task", "nothing", "--model", "large"], "no task 'nothing'; it has translation"),
+        (["tasks.calibrate", "--task", "translation"], "models/translation/large"),
+        (["tasks.report", "--task", "translation"], "tasks.sweep"),
+        (["tasks.prepare", "--task", "translation", "--params", "none.yaml"], "none.yaml"),
+    ],
+)
+def test_what_is_missing_is_named(with_files: Path, arguments: list[str], words: str) -> None:
+    assert words in refused(with_files, *arguments)

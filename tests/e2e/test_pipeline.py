@@ -1,0 +1,156 @@
+"""The whole pipeline from params.yaml: what it leaves behind, and what runs again after a change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import read_params, run_in, write_params
+
+Finished = tuple[Path, str]
+ALL = {
+    f"{stage}@translation"
+    for stage in (
+        "prepare",
+        "finetune_large",
+        "finetune_small",
+        "calibrate",
+        "align",
+        "sweep_unaligned",
+        "sweep_aligned",
+        "report",
+    )
+}
+
+
+def to_run(clone: Path) -> set[str]:
+    """The stages that dvc would run now."""
+    result = run_in(clone, "dvc", "repro", "--dry")
+    assert result.returncode == 0, result.stderr
+    return {line.split("'")[1] for line in result.stdout.splitlines() if line.startswith("Running stage")}
+
+
+@pytest.fixture
+def clone(finished: Finished) -> Path:
+    """The finished clone, put back as it was afterwards."""
+    return finished[0]
+
+
+def test_the_run_ends_with_the_table(finished: Finished) -> None:
+    printed = finished[1]
+    for row in ("vanilla large", "unaligned, no loss", "aligned, no loss", "speculative"):
+        assert row in printed.lower()
+
+
+def test_the_summary_holds_what_programs_read(finished: Finished) -> None:
+    summary = json.loads((finished[0] / "results/translation/summary.json").read_text())
+    assert summary["task"] == "translation"
+    assert summary["metric"] == "bleu"
+    for model in ("large", "small"):
+        assert summary["vanilla"][model]["latency_ms"] > 0
+        assert 0 <= summary["vanilla"][model]["quality"] <= 100
+    points = summary["points"]
+    assert {(point["method"], point["drafter"]) for point in points} == {
+        (method, drafter) for method in ("bild", "speculative") for drafter in ("aligned", "unaligned")
+    }
+    for point in points:
+        assert point["latency_ms"] > 0
+        assert point["speedup"] > 0
+        assert 0 < point["large_calls_per_token"] <= 1
+        assert point["chosen"] in ("no_loss", "one_point", None)
+        assert set(point["settings"]) & {"fallback_threshold", "draft_length"}
+    lossless = [point for point in points if point["method"] == "speculative"]
+    assert all(point["quality"] == summary["vanilla"]["large"]["quality"] for point in lossless)
+    assert all(point["chosen"] == "no_loss" for point in lossless)
+
+
+def test_the_figure_and_the_tables_are_there(finished: Finished) -> None:
+    results = finished[0] / "results/translation"
+    assert (results / "pareto.png").read_bytes().startswith(b"\x89PNG")
+    assert "no loss" in (results / "table.md").read_text()
+    assert json.loads((results / "metrics.json").read_text())
+
+
+def test_models_open_with_transformers(finished: Finished) -> None:
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    for name, layers in (("large", 3), ("small", 1), ("aligned", 1)):
+        folder = finished[0] / "models/translation" / name
+        assert (folder / "model.safetensors").is_file()
+        assert AutoModelForSeq2SeqLM.from_pretrained(folder).config.num_decoder_layers == layers
+        assert len(AutoTokenizer.from_pretrained(folder)) == 400
+
+
+def test_no_scratch_is_left(finished: Finished) -> None:
+    assert not list((finished[0] / ".cache/resume").rglob("step*"))
+    assert not list(finished[0].rglob("*.partial"))
+
+
+def test_a_second_run_runs_nothing(finished: Finished) -> None:
+    result = run_in(finished[0], "dvc", "repro")
+    assert result.returncode == 0
+    assert "Running stage" not in result.stdout
+    assert "up to date" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "runs"),
+    [
+        (("sweep", "grid", 0, "values", "fallback_threshold"), [0.2], {"sweep_unaligned", "sweep_aligned", "report"}),
+        (("align", "learning_rate"), 1e-3, {"align", "sweep_aligned", "report"}),
+        (("finetune", "small", "steps"), 41, {"finetune_small", "sweep_unaligned", "report"}),
+    ],
+)
+def test_a_changed_parameter_runs_what_depends_on_it(
+    clone: Path, place: tuple[str | int, ...], value: object, runs: set[str]
+) -> None:
+    before = read_params(clone)
+    changed = read_params(clone)
+    inner = changed["tasks"]["translation"]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    try:
+        write_params(clone, changed)
+        assert to_run(clone) == {f"{stage}@translation" for stage in runs}
+    finally:
+        write_params(clone, before)
+
+
+@pytest.mark.parametrize(
+    ("module", "runs"),
+    [
+        ("tasks/training/loop.py", {stage.split("@")[0] for stage in ALL} - {"prepare"}),
+        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
+        ("tasks/evaluation/figures.py", {"report"}),
+        ("tasks/tracking/lineage.py", set()),
+    ],
+)
+def test_a_changed_module_runs_what_uses_it(clone: Path, module: str, runs: set[str]) -> None:
+    file = clone / module
+    before = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(before + "\n# an edit\n", encoding="utf-8")
+        assert to_run(clone) == {f"{stage}@translation" for stage in runs}
+    finally:
+        file.write_text(before, encoding="utf-8")
+
+
+def test_a_changed_grid_keeps_the_measured_points(clone: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(clone, tmp_path / "copy", symlinks=True))
+    rows = copy / "results/translation/sweep/aligned/rows.jsonl"
+    before = rows.read_text().splitlines()
+    params = read_params(copy)
+    params["tasks"]["translation"]["sweep"]["grid"][1]["values"]["draft_length"] = [3, 4]
+    write_params(copy, params)
+    result = run_in(copy, "dvc", "repro", "sweep_aligned@translation")
+    assert result.returncode == 0, result.stderr[-3000:]
+    after = rows.read_text().splitlines()
+    assert after[: len(before)] == before
+    added = [json.loads(row) for row in after[len(before) :]]
+    assert [(row["method"], row["settings"]["draft_length"]) for row in added if row["split"] == "validation"] == [
+        ("speculative", 4)
+    ]

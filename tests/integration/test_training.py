@@ -1,0 +1,142 @@
+"""Training through DeepSpeed: the same as plain torch, and the same after an interruption."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.corpora.example import Example, write_jsonl
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.training import checkpoints
+from tasks.training.data import TokenisedSet, ordered_batches
+from tasks.training.engine import make_optimizer, open_engine, rate_factor
+from tasks.training.loop import DivergedError, train
+from tasks.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.1, seed=3)
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> TokenisedSet:
+    letters = random.Random(0)
+    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
+    chosen = [letters.sample(words, 3) for _ in range(240)]
+    pairs = [Example(" ".join(three), (" ".join(reversed(three)),)) for three in chosen]
+    path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
+    write_jsonl(pairs, path)
+    tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
+    return TokenisedSet(path, tokenizer, TextSettings())
+
+
+def fresh_model() -> Any:
+    return initial_model(SHAPE, 64, pad=0, end=1)
+
+
+def weights_equal(left: Any, right: Any, tolerance: float = 0.0) -> bool:
+    pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=True)
+    return all(torch.allclose(one, other, rtol=0, atol=tolerance) for one, other in pairs)
+
+
+@pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
+def test_stage_0_equals_plain_torch_for_four_steps(examples: TokenisedSet, optimizer: str) -> None:
+    settings = TrainingSettings(
+        optimizer=optimizer, learning_rate=1e-2, warmup_steps=2, gradient_clipping=0.0, steps=4, batch_size=8
+    )
+    ours, plain = fresh_model().eval(), fresh_model().eval()
+    engine = open_engine(ours, settings, CPU)
+    other = make_optimizer(plain, settings)
+    for step, batch in enumerate(ordered_batches(examples, 8, seed=0, first_step=0, steps=4)):
+        inputs = {"input_ids": batch.source, "attention_mask": batch.mask, "labels": batch.labels}
+        loss, expected = engine(**inputs).loss, plain(**inputs).loss
+        assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+        engine.backward(loss)
+        engine.step()
+        for group in other.param_groups:
+            group["lr"] = settings.learning_rate * rate_factor(settings, step)
+        other.zero_grad()
+        expected.backward()
+        other.step()
+    assert weights_equal(ours, plain, tolerance=1e-5)
+    assert not weights_equal(ours, fresh_model(), tolerance=1e-3)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None) -> Any:
+    settings = TrainingSettings(
+        optimizer="adamw", learning_rate=1e-2, steps=12, batch_size=8, evaluate_every=3, checkpoint_every=4, seed=5
+    )
+    model = fresh_model()
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        if stop_at is not None and step >= stop_at and "validation_loss" in metrics:
+            raise _Interrupted
+
+    outcome = train(model, examples, examples, settings, CPU, folder, log, "test")
+    return model, outcome
+
+
+def test_an_interrupted_run_ends_with_the_same_weights(examples: TokenisedSet, tmp_path: Path) -> None:
+    whole, outcome = run(examples, tmp_path / "whole")
+    assert outcome.resumed_from == 0
+    with pytest.raises(_Interrupted):
+        run(examples, tmp_path / "cut", stop_at=9)
+    resumed, outcome = run(examples, tmp_path / "cut")
+    assert outcome.resumed_from == 8
+    assert weights_equal(resumed, whole)
+    assert not (tmp_path / "cut").exists()
+
+
+def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: Path) -> None:
+    with pytest.raises(_Interrupted):
+        run(examples, tmp_path / "cut", stop_at=9)
+    newest = max((tmp_path / "cut").glob("step*"))
+    assert newest.name == "step00000008"
+    damaged = newest / next(iter(json.loads((newest / "complete.json").read_text())))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    resumed, outcome = run(examples, tmp_path / "cut")
+    assert outcome.resumed_from == 4
+    assert weights_equal(resumed, run(examples, tmp_path / "whole")[0])
+
+
+def test_two_checkpoints_are_kept(examples: TokenisedSet, tmp_path: Path) -> None:
+    engine = open_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
+    for step in (1, 2, 3):
+        checkpoints.save(engine, tmp_path, step)
+    assert sorted(path.name for path in tmp_path.glob("step*")) == ["step00000002", "step00000003"]
+    assert checkpoints.load_latest(engine, tmp_path) == 3
+    assert checkpoints.load_latest(engine, tmp_path / "nowhere") == 0
+
+
+def test_a_loss_that_is_no_number_names_its_step(examples: TokenisedSet, tmp_path: Path) -> None:
+    model = fresh_model()
+    with torch.no_grad():
+        model.shared.weight.fill_(float("nan"))
+    with pytest.raises(DivergedError, match="nan at step 1; lower learning_rate"):
+        train(model, examples, examples, TrainingSettings(batch_size=8), CPU, tmp_path, lambda *_: None, "test")
+
+
+def test_training_learns(examples: TokenisedSet, tmp_path: Path) -> None:
+    losses: list[float] = []
+    settings = TrainingSettings(optimizer="adafactor", learning_rate=1e-2, steps=60, batch_size=16)
+    train(
+        fresh_model(),
+        examples,
+        examples,
+        settings,
+        CPU,
+        tmp_path,
+        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
+        "test",
+    )
+    assert losses[-1] < losses[0] - 0.5

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tasks.errors import InputError
+from tasks.evaluation.measurements import point_metrics
+from tasks.evaluation.summary import DEFINITIONS, summarize
+
+Sweeps = dict[str, list[dict[str, Any]]]
+
+
+def find(summary: dict[str, Any], drafter: str, **settings: Any) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [
+        point for point in summary["points"] if point["drafter"] == drafter and settings.items() <= point["settings"].items()
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_choices_are_marked_on_points(sweeps: Sweeps) -> None:
+    summary = summarize("toy", "bleu", sweeps)
+    assert find(summary, "unaligned", fallback_threshold=0.9)["chosen"] == "no_loss"
+    assert find(summary, "unaligned", fallback_threshold=0.7)["chosen"] == "one_point"
+    assert find(summary, "unaligned", fallback_threshold=0.5)["chosen"] is None
+    assert find(summary, "aligned", fallback_threshold=0.7)["chosen"] == "no_loss"
+    assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] is None
+    assert find(summary, "unaligned", draft_length=5)["chosen"] == "no_loss"
+    assert find(summary, "unaligned", draft_length=3)["chosen"] is None
+
+
+def test_both_choices_are_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
+    summary = summarize("toy", "bleu", sweeps)
+    both = [c["point"] for c in summary["choices"] if (c["method"], c["drafter"]) == ("bild", "aligned")]
+    assert len(both) == 2 and both[0] == both[1]
+    assert summary["points"][both[0]]["settings"]["fallback_threshold"] == 0.7
+
+
+def test_a_chosen_point_carries_its_test_measurements(sweeps: Sweeps) -> None:
+    summary = summarize("toy", "bleu", sweeps)
+    point = find(summary, "unaligned", fallback_threshold=0.9)
+    assert point["quality"] == 59.95
+    assert (point["test"]["quality"], point["test"]["speedup"]) == (59.5, 1.25)
+    assert point["test"]["latency_ms"] == 16.0
+    assert find(summary, "unaligned", fallback_threshold=0.7)["test"] is None
+
+
+def test_vanilla_comes_from_both_sweeps(sweeps: Sweeps) -> None:
+    vanilla = summarize("toy", "bleu", sweeps)["vanilla"]
+    assert (vanilla["large"]["quality"], vanilla["large"]["latency_ms"]) == (60.0, 20.0)
+    assert (vanilla["small"]["quality"], vanilla["small"]["test"]["quality"]) == (40.0, 39.0)
+    assert (vanilla["small_aligned"]["quality"], vanilla["small_aligned"]["test"]["quality"]) == (42.0, 41.0)
+
+
+def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
+    summary = summarize("toy", "bleu", sweeps)
+    point = find(summary, "aligned", fallback_threshold=0.9)
+    expected = {
+        "large_calls_per_token": 0.4,
+        "small_steps_per_token": 0.9,
+        "accepted_share": 60 / 90,
+        "mean_accepted_length": 1.5,
+        "fallback_rate": 0.25,
+        "rollback_rate": 0.25,
+        "relative_latency": 1 / 1.4,
+        "latency_ms": 20 / 1.4,
+        "latency_ms_p50": 20 / 1.4,
+        "latency_ms_p95": (10 + 0.95 * 20) / 1.4,
+    }
+    assert {name: point[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert expected.keys() <= summary["definitions"].keys() == DEFINITIONS.keys()
+    assert summary["vanilla"]["large"]["accepted_share"] is None
+
+
+def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
+    found = summarize("toy", "bleu", sweeps)["frontier"]
+    assert len(found["unaligned"]) == len(found["aligned"]) == 3
+    # From 1/2 (both have started) to 1/1.2: +0.9 until 1/1.6, then +1.9 until 1/1.5, +0.7 until 1/1.4, +0.8 to the end.
+    edges = [1 / 2.0, 1 / 1.6, 1 / 1.5, 1 / 1.4, 1 / 1.2]
+    heights = [58.9 - 58.0, 59.9 - 58.0, 59.9 - 59.2, 60.0 - 59.2]
+    area = sum(height * (right - left) for height, left, right in zip(heights, edges, edges[1:], strict=False))
+    assert found["gap"]["mean_quality_difference"] == pytest.approx(area / (edges[-1] - edges[0]), rel=1e-5)
+    assert (found["gap"]["share_above"], found["gap"]["share_below"]) == (1.0, 0.0)
+
+
+def test_failed_points_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
+    summary = summarize("toy", "bleu", sweeps)
+    assert [(row["drafter"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
+    assert len(summary["points"]) == 9
+
+
+def test_a_row_with_nan_counts_as_failed(sweeps: Sweeps) -> None:
+    sweeps["aligned"][3]["quality"]["bleu"] = float("nan")
+    summary = summarize("toy", "bleu", sweeps)
+    assert len(summary["failed"]) == 2
+    assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
+
+
+def test_the_last_row_of_a_point_counts(sweeps: Sweeps) -> None:
+    again = {**sweeps["unaligned"][2], "speedup": 1.31}
+    sweeps["unaligned"].append(again)
+    summary = summarize("toy", "bleu", sweeps)
+    assert find(summary, "unaligned", fallback_threshold=0.9)["speedup"] == 1.31
+
+
+def test_the_summary_is_strict_json_of_few_digits(sweeps: Sweeps) -> None:
+    sweeps["aligned"][3]["settings"]["rollback_threshold"] = float("inf")
+    sweeps["aligned"][3]["quality"]["rougeL"] = float("nan")
+    sweeps["aligned"][2]["speedup"] = 1.123456789
+    summary = summarize("toy", "bleu", sweeps)
+    text = json.dumps(summary, allow_nan=False)
+    assert json.loads(text) == summary
+    point = find(summary, "aligned", fallback_threshold=0.7)
+    assert (point["settings"]["rollback_threshold"], point["qualities"]["rougeL"]) == ("inf", None)
+    assert find(summary, "aligned", fallback_threshold=0.9)["speedup"] == 1.12346
+
+
+def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> None:
+    sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "vanilla_large"]
+    with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy --drafter aligned"):
+        summarize("toy", "bleu", sweeps)
+
+
+def test_a_row_as_flat_metrics(sweeps: Sweeps) -> None:
+    metrics = point_metrics(sweeps["unaligned"][2])
+    expected = {
+        "quality": 59.95,
+        "bleu": 59.95,
+        "rougeL": 69.95,
+        "quality_interval_low": 57.95,
+        "speedup": 1.2,
+        "speedup_interval_high": 1.25,
+        "large_calls_per_token": 0.4,
+        "count_rollbacks": 10.0,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert all(isinstance(value, float) for value in metrics.values())

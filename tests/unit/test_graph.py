@@ -1,0 +1,91 @@
+"""dvc.yaml against the code: a stage depends on every module that it imports, and on no other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.paths import TaskPaths
+
+ROOT = Path(__file__).parents[2]
+STAGES: dict[str, Any] = {
+    name: stage["do"] for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items()
+}
+NOT_FOLLOWED = ("tasks.config", "tasks.tracking")
+"""The schema and the record cannot change a result; dvc.yaml says why."""
+
+
+def module_file(name: str) -> Path | None:
+    path = ROOT.joinpath(*name.split("."))
+    candidates = (path / "__init__.py", path.with_suffix(".py"))
+    return next((one for one in candidates if one.is_file()), None)
+
+
+def imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def with_packages(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+def code_of(module: str) -> set[str]:
+    """Files that importing a module runs, but for the project's bare top package."""
+    found: set[Path] = set()
+    waiting = [module]
+    while waiting:
+        for name in with_packages(waiting.pop()):
+            file = module_file(name)
+            if name.split(".")[0] != "tasks" or name.startswith(NOT_FOLLOWED) or file is None or file in found:
+                continue
+            found.add(file)
+            waiting.extend(imported(file))
+    return {str(file.relative_to(ROOT)) for file in found} - {"tasks/__init__.py"}
+
+
+def covers(dependency: str, file: str) -> bool:
+    return file == dependency or file.startswith(f"{dependency}/")
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_depends_on_the_code_that_it_runs(name: str) -> None:
+    module = STAGES[name]["cmd"].split()[2]
+    declared = [path for path in STAGES[name]["deps"] if path.startswith("tasks/")]
+    code = code_of(module)
+    assert [file for file in sorted(code) if not any(covers(path, file) for path in declared)] == []
+    assert [path for path in declared if not any(covers(path, file) for file in code)] == []
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_writes_where_the_code_says(name: str) -> None:
+    paths = TaskPaths("${key}")
+    known = {
+        "prepare": [paths.corpus, paths.tokenizer],
+        "finetune_large": [paths.model("large")],
+        "finetune_small": [paths.model("small")],
+        "calibrate": [paths.calibration],
+        "align": [paths.model("aligned")],
+        "sweep_unaligned": [paths.rows("unaligned").parent],
+        "sweep_aligned": [paths.rows("aligned").parent],
+    }
+    outs = [next(iter(out)) if isinstance(out, dict) else out for out in STAGES[name]["outs"]]
+    if name in known:
+        assert sorted(outs) == sorted(str(path) for path in known[name])
+    else:
+        assert all(out.startswith(str(paths.results)) for out in outs)
+
+
+def test_a_changed_grid_does_not_retrain() -> None:
+    for name in ("prepare", "finetune_large", "finetune_small", "calibrate", "align"):
+        assert not any("sweep" in param or param == "tasks.${key}" for param in STAGES[name]["params"])

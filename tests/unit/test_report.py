@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from tasks import config, report, tracking
+from tasks.errors import InputError, stage
+from tasks.evaluation.summary import summarize
+from tasks.evaluation.table import table_rows
+from tasks.paths import TaskPaths
+
+Row = dict[str, Any]
+
+
+def row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
+    return {
+        "task": "toy",
+        "split": split,
+        "method": method,
+        "drafter": drafter,
+        "settings": settings,
+        "lossless": method != "bild",
+        "metric": "rougeL",
+        "quality": {"rougeL": quality},
+        "quality_interval": [quality - 1, quality + 1],
+        "latency_ms": [20 / speedup],
+        "vanilla_latency_ms": [20.0],
+        "speedup": speedup,
+        "speedup_interval": [speedup, speedup],
+        "counts": {"tokens": 10, "large_calls": 4},
+        "examples": 5,
+    }
+
+
+def sweep(drafter: str, best: float) -> list[Row]:
+    rows = []
+    for split in ("validation", "test"):
+        rows += [
+            row(drafter, split, "vanilla_large", {}, 30.0, 1.0),
+            row(drafter, split, "vanilla_small", {}, 25.0, 3.0),
+        ]
+        rows += [row(drafter, split, "bild", {"fallback_threshold": 0.5}, 30.0, best)]
+    return [*rows, row(drafter, "validation", "bild", {"fallback_threshold": 0.1}, 28.0, 0.9 * best)]
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
+    """Both sweeps' rows in an empty folder, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    places = TaskPaths("toy")
+    for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
+        places.rows(drafter).parent.mkdir(parents=True)
+        places.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    return places
+
+
+def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded."""
+    recorded: list[tuple[Any, ...]] = []
+    params = MagicMock(**{"task.return_value.metric": "rougeL"})
+    monkeypatch.setattr(config, "load", MagicMock(return_value=params))
+    monkeypatch.setattr(report, "record", lambda *arguments: recorded.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])
+    with stage():
+        report.main()
+    return recorded
+
+
+def test_the_stage_writes_every_file_and_prints_the_table(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((task, summary, files, inputs),) = run(monkeypatch)
+    written = {path.name for path in paths.results.iterdir() if path.is_file()}
+    assert written == {"summary.json", "metrics.json", "table.md", "frontier.csv", "pareto.png", "pareto.svg"}
+    assert task == "toy" and {file.name for file in files} == written and len(inputs) == 2
+    assert json.loads((paths.results / "summary.json").read_text(encoding="utf-8")) == summary
+    printed = capsys.readouterr().out
+    assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
+    assert "BiLD aligned, no loss" in (paths.results / "table.md").read_text(encoding="utf-8")
+
+
+def summary_of(paths: TaskPaths) -> dict[str, Any]:
+    summary = summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
+    return {**summary, "table": table_rows(summary)}
+
+
+def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
+    metrics = report.flat_metrics(summary_of(paths))
+    assert metrics["bild_aligned_no_loss_test_speedup"] == 2.0
+    assert metrics["vanilla_large_validation_quality"] == 30.0
+    assert metrics["frontier_mean_speedup_ratio"] == pytest.approx(4 / 3, rel=1e-5)
+    assert "speculative_aligned_test_speedup" not in metrics
+    assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
+    lines = list(csv.DictReader(report.frontier_csv(summary_of(paths)).splitlines()))
+    assert list(lines[0]) == ["relative_latency", "speedup", "quality", "drafter", "method", "settings"]
+    assert [(line["method"], line["drafter"], float(line["speedup"])) for line in lines] == [
+        ("vanilla_large", "", 1.0),
+        ("vanilla_small", "unaligned", 3.0),
+        ("vanilla_small", "aligned", 3.0),
+        ("bild", "unaligned", 1.5),
+        ("bild", "aligned", 2.0),
+    ]
+
+
+def test_numbers_and_files_are_recorded(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = MagicMock()
+    monkeypatch.setattr(tracking, "Recorder", opened)
+    monkeypatch.setattr(tracking, "lineage", MagicMock(return_value={"git_commit": "abc"}))
+    report.record("toy", summary_of(paths), [Path("table.md"), Path("pareto.png")], inputs=[])
+    assert opened.call_args.args == ("toy", "report")
+    assert opened.call_args.kwargs["tags"].items() >= {"kind": "report", "git_commit": "abc", "metric": "rougeL"}.items()
+    run_ = opened.return_value.__enter__.return_value
+    assert run_.log_metrics.call_args.args[0]["bild_aligned_no_loss_test_speedup"] == 2.0
+    assert [call.args[0].name for call in run_.log_artifact.call_args_list] == ["table.md", "pareto.png"]
+
+
+def test_missing_rows_end_in_one_line(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths.rows("aligned").unlink()
+    with pytest.raises(SystemExit) as exit_:
+        run(monkeypatch)
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy --drafter aligned" in line
+    assert not (paths.results / "summary.json").exists()
+
+
+@pytest.mark.parametrize("field", ["split", "settings", "counts", "latency_ms"])
+def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None:
+    rows = sweep("aligned", 2.0)
+    del rows[2][field]
+    paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    with pytest.raises(InputError, match=f"row 3 lacks '{field}'"):
+        report.read_sweeps(paths, "rougeL")
+
+
+def test_rows_of_another_metric_are_refused(paths: TaskPaths) -> None:
+    with pytest.raises(InputError, match="chooses by rougeL, but the task's metric is bleu"):
+        report.read_sweeps(paths, "bleu")
