@@ -9,6 +9,7 @@ export PREFECT_HOME := $(CURDIR)/.cache/prefect
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 READY := $(VENV)/.ready
+PORT ?= 5000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup repro test ui bench lint lock clean
@@ -39,8 +40,8 @@ lint: $(READY) ## Check style, security rules and types
 	mypy
 
 ui: $(READY) ## Open the record of all runs on http://127.0.0.1:5000
-	python -m tasks.tracking
-	mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
+	python -m tasks.tracking --create
+	mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port $(PORT)
 
 lock: $(READY) ## Compile the lock file anew from pyproject.toml
 	uv pip compile pyproject.toml --all-extras --python-version 3.11 --no-annotate --no-header --output-file requirements.lock

@@ -56,7 +56,7 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
         head = torch.zeros(VOCABULARY, 32)
         for order in follows:
             head[order.roll(1)] += words[order]
-        model.lm_head.weight.copy_(SHARPNESS * head)
+        model.lm_head.weight = torch.nn.Parameter(SHARPNESS * head)
     return model
 
 

@@ -18,7 +18,7 @@ _ROUNDS = 24
 _TRIES = 4
 # Up to this length words are articles, pronouns and the like, which may come again.
 _SHORT = 6
-_LENGTHS = range(9, 25)
+_LENGTHS = range(6, 14)
 # A draw in a row that gives nothing new: the grammar is (nearly) used up.
 _PATIENCE = 2000
 

@@ -1,0 +1,85 @@
+"""The stage graph, as DVC has it. Nothing here knows a stage of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.errors import InputError
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of DVC's, under the name that `dvc repro` takes in the repository root."""
+
+    name: str
+    needs: tuple[str, ...]
+    """Stages whose outputs this one reads."""
+    outs: tuple[Path, ...]
+
+
+def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
+    """The stages of the repository in an order in which they can run, those that wait for least first.
+
+    Args:
+        root: the folder that holds `.dvc`.
+        targets: names of stages, or of groups (`align` for every `align@...`), taken with all that they need; none: everything.
+
+    Raises:
+        InputError: there is no DVC repository here, `dvc.yaml` is broken, or a target is not in it.
+    """
+    stages = _load(root)
+    if not targets:
+        return stages
+    wanted = set()
+    for target in targets:
+        found = [stage.name for stage in stages if target in (stage.name, stage.name.split("@")[0])]
+        if not found:
+            raise InputError(f"dvc.yaml has no stage {target!r}; it has {', '.join(stage.name for stage in stages)}")
+        wanted.update(found)
+    for stage in reversed(stages):
+        if stage.name in wanted:
+            wanted.update(stage.needs)
+    return [stage for stage in stages if stage.name in wanted]
+
+
+def _load(root: Path) -> list[Stage]:
+    import networkx
+    from dvc.exceptions import DvcException, NotDvcRepoError
+    from dvc.repo import Repo
+
+    try:
+        with Repo(str(root)) as repo:
+            if Path(repo.root_dir) != root.resolve():
+                raise InputError(f"{root} is not the root of a DVC repository; go to {repo.root_dir}")
+            graph = repo.index.graph
+            # DVC's edges point from a stage to what it needs.
+            generations = list(networkx.topological_generations(graph.reverse()))
+            return [stage for generation in generations for stage in _described(repo, graph, generation)]
+    except NotDvcRepoError:
+        raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
+    except DvcException as error:
+        raise InputError(f"DVC cannot read its stages in {root}: {error}") from error
+
+
+def _described(repo: Any, graph: Any, nodes: Sequence[Any]) -> Iterator[Stage]:
+    for node in nodes:
+        if _has_command(node):
+            needs = tuple(_address(repo, other) for other in graph.successors(node) if _has_command(other))
+            yield Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs))
+
+
+def _has_command(node: Any) -> bool:
+    """False for data that `dvc add` and `dvc import` track."""
+    return node.cmd is not None
+
+
+def _address(repo: Any, node: Any) -> str:
+    """What `dvc repro` calls the stage in the root; DVC's own `addressing` depends on the working directory."""
+    file = Path(node.path).relative_to(repo.root_dir).as_posix()
+    name = getattr(node, "name", None)
+    if name is None:
+        return file
+    return str(name) if file == "dvc.yaml" else f"{file}:{name}"

@@ -1,0 +1,160 @@
+"""DVC's stages as a Prefect flow: `python -m flows.pipeline`, or `flows.serve` on a schedule.
+
+Each stage is a task that waits for the tasks of the stages it needs, as DVC knows them. Whether a stage has anything to do is
+DVC's decision, so a flow that was killed and is started again does what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger, runtime, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture, wait
+from prefect.states import Cancelled, Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.tasks import Task
+
+from flows.graph import Stage, read_graph
+from flows.hold import HeldError, hold
+from flows.server import prefect_server
+from flows.settings import PipelineSettings, add_options, read_options
+from flows.stage import Launcher, StageError, StageRun
+from flows.sweep import mark_crashed
+from tasks.errors import one_line_errors
+from tasks.paths import CACHE
+
+_DEFAULTS = PipelineSettings()
+_REPORT = "table.md"
+_POLL_SECONDS = 2.0
+_RETRY_DELAY_SECONDS = 5.0
+RUN_NOTE = CACHE / "flow-run"
+"""Held by the one flow run that works in a repository; its note is the run's id."""
+
+
+def _worth_another_try(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+    return not (isinstance(state.data, StageError) and state.data.hopeless)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_worth_another_try)
+def run_stage(name: str, launcher: Launcher) -> State[Any]:
+    """Brings one stage up to date; the state's data is its `StageRun` or `StageError`."""
+    try:
+        run = launcher.run(name, get_run_logger().info)
+    except StageError as error:
+        return Failed(message=str(error), data=error)
+    return Completed(name="Cached" if run.state == "cached" else "Completed", message=run.state, data=run)
+
+
+@flow(name="pipeline", persist_result=False)
+def pipeline(
+    targets: list[str] | None = None,
+    workers: int = _DEFAULTS.workers,
+    retries: int = _DEFAULTS.retries,
+    timeout_minutes: float = _DEFAULTS.timeout_minutes,
+) -> State[Any]:
+    """Brings the stages of the DVC repository in the working directory up to date.
+
+    Args:
+        targets: stages, or groups of them, taken with all that they need; none: everything.
+        workers: stages that run side by side.
+        retries: how often a failed stage is tried again; one that refuses its input is not.
+        timeout_minutes: time that one try of a stage may take.
+    """
+    settings = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
+    root, run_id = Path.cwd(), str(runtime.flow_run.id)
+    stages = read_graph(root, targets or ())
+    try:
+        with hold(root / RUN_NOTE) as note:
+            if note.left:
+                mark_crashed(note.left)
+            note.write(run_id)
+            states = _run_all(stages, settings, Launcher(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
+    except HeldError as error:
+        return Cancelled(message=f"flow run {error.note} is at work in this repository; wait for it to end")
+    rows = [_row(stage.name, states[stage.name]) for stage in stages]
+    _leave_artifacts(stages, rows)
+    failures = [states[stage.name].message for stage in stages if states[stage.name].is_failed()]
+    if failures:
+        return Failed(message="\n".join(filter(None, failures)))
+    ran = sum(row["state"] == "ran" for row in rows)
+    return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
+
+
+def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Launcher) -> dict[str, State[Any]]:
+    """The state in which each stage's task ended; Pending where a stage that it needs failed."""
+    futures: dict[str, PrefectFuture[Any]] = {}
+    # Closed first, the launcher ends the threads that the pool waits for, also when this run is cancelled.
+    with ThreadPoolTaskRunner(max_workers=settings.workers) as pool, contextlib.closing(launcher):
+        for stage in stages:
+            named = run_stage.with_options(
+                name=stage.name,
+                task_run_name=stage.name,
+                retries=settings.retries,
+                retry_delay_seconds=_RETRY_DELAY_SECONDS,
+            )
+            needs = [futures[name] for name in stage.needs if name in futures]
+            futures[stage.name] = pool.submit(named, {"name": stage.name, "launcher": launcher}, wait_for=needs)
+        _wait(list(futures.values()))
+    return {name: future.state for name, future in futures.items()}
+
+
+def _wait(futures: list[PrefectFuture[Any]]) -> None:
+    """Waits for all; gives up when this is a served run and the process that serves it is gone."""
+    parent = os.getppid()
+    while wait(futures, timeout=_POLL_SECONDS).not_done:
+        if runtime.deployment.id and os.getppid() != parent:
+            raise RuntimeError("the process that serves this flow has ended")
+
+
+def _row(name: str, state: State[Any]) -> dict[str, Any]:
+    """A line of the table of stages."""
+    if state.is_completed():
+        run: StageRun = state.result()
+        return {"stage": name, "state": run.state, "seconds": round(run.seconds, 1)}
+    return {"stage": name, "state": "failed" if state.is_failed() else "not run", "seconds": None}
+
+
+def _leave_artifacts(stages: Sequence[Stage], rows: list[dict[str, Any]]) -> None:
+    create_table_artifact(rows, key="stages", description="What the flow run did with each stage.")
+    done = {row["stage"] for row in rows if row["state"] in ("ran", "cached")}
+    for stage in stages:
+        for out in stage.outs:
+            if stage.name in done and out.name == _REPORT:
+                key = f"report-{_slug(stage.name)}"
+                create_markdown_artifact(out.read_text(encoding="utf-8"), key=key, description=f"The table of {stage.name}.")
+
+
+def _slug(name: str) -> str:
+    """Prefect's keys know lower-case letters, digits and dashes."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def main() -> int:
+    """Runs the flow once and gives the exit status: 1 where a stage failed."""
+    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run DVC's stages as one flow run.")
+    add_options(parser)
+    options = parser.parse_args()
+    with one_line_errors():
+        settings = read_options(options)
+        read_graph(Path.cwd(), options.targets)  # what is wrong is said before a server starts
+        with prefect_server():
+            state = pipeline(options.targets or None, **dataclasses.asdict(settings), return_state=True)
+    if state.is_completed():
+        return 0
+    print(f"error: {(state.message or state.name or 'the flow failed').splitlines()[0]}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

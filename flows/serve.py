@@ -1,0 +1,70 @@
+"""Serves the pipeline on a schedule: `python -m flows.serve --cron "0 3 * * *"`, until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.schedules import CronSchedule
+from pydantic import ValidationError
+
+from flows.graph import read_graph
+from flows.pipeline import pipeline
+from flows.server import prefect_server
+from flows.settings import add_options, read_options
+from flows.sweep import sweep
+from tasks.errors import InputError, one_line_errors
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flows.serve", description="Run DVC's stages as a flow on a schedule.")
+    when = parser.add_mutually_exclusive_group(required=True)
+    when.add_argument("--interval-minutes", type=float, metavar="N", help="minutes from one run to the next")
+    when.add_argument("--cron", metavar="'M H D M W'", help="minute, hour, day, month and weekday of the runs, in UTC")
+    name = "name of the deployment; on a server that several repositories share, each needs its own [scheduled]"
+    parser.add_argument("--name", default="scheduled", help=name)
+    add_options(parser)
+    return parser
+
+
+def _schedule(options: argparse.Namespace) -> dict[str, Any]:
+    """The schedule, as `Flow.serve` takes it."""
+    if options.cron is not None:
+        try:
+            CronSchedule(cron=options.cron)
+        except ValidationError:
+            raise InputError(f"--cron {options.cron!r} is no schedule; write five fields, such as '0 3 * * *'") from None
+        return {"cron": options.cron}
+    if not options.interval_minutes > 0:
+        raise InputError(f"--interval-minutes is {options.interval_minutes:g}; it must be more than 0")
+    return {"interval": datetime.timedelta(minutes=options.interval_minutes)}
+
+
+def main() -> None:
+    """Serves the flow until the process is told to end."""
+    options = _parser().parse_args()
+    with one_line_errors():
+        parameters = {"targets": options.targets or None, **dataclasses.asdict(read_options(options))}
+        schedule = _schedule(options)
+        read_graph(Path.cwd(), options.targets)
+        with prefect_server(tell=True) as url:
+            left = sweep(pipeline.name, options.name)
+            if left:
+                print(f"marked as crashed: {left} runs that an earlier process left behind", flush=True)
+            print(f"serving {pipeline.name}/{options.name}; its runs: {url.removesuffix('/api')}", flush=True)
+            pipeline.serve(
+                name=options.name,
+                parameters=parameters,
+                # Two runs in one repository would only wait for each other: one that comes due meanwhile is cancelled.
+                global_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
+                print_starting_message=False,
+                **schedule,
+            )
+
+
+if __name__ == "__main__":
+    main()

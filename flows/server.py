@@ -1,0 +1,139 @@
+"""The Prefect server that a flow reports to: the user's own where one is configured, else one on loopback that ends with us.
+
+Prefect's ephemeral server fires no schedule that one can rely on and outlives a killed flow, so a whole server is started
+instead. `flows.serve` tells where its server is, and `flows.pipeline` reports to that one while it lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+
+from flows import guard
+from flows.hold import HeldError, hold
+from flows.settings import SERVER_STARTUP_SECONDS, prefect_home
+from tasks.errors import InputError
+
+LOOPBACK = "127.0.0.1"
+_USUAL_PORT = 4200
+
+
+@contextlib.contextmanager
+def prefect_server(*, tell: bool = False) -> Iterator[str]:
+    """Gives the API address of a server that answers, and has Prefect use it inside the block.
+
+    Args:
+        tell: a server started here serves others as well; at most one such per `PREFECT_HOME`.
+
+    Raises:
+        InputError: the configured server does not answer, ours does not start, or `tell` and there is one already.
+    """
+    from prefect.settings import get_current_settings
+
+    configured = get_current_settings().api.url
+    if configured:
+        _check(configured)
+        yield configured
+    elif tell:
+        try:
+            with hold(_note()) as note, _own_server() as url, _in_use(url):
+                note.write(url)
+                yield url
+        except HeldError as error:
+            raise InputError(
+                f"a flow is served from {prefect_home()} already, at {error.note or 'start'}; stop it first"
+            ) from None
+    elif (told := _told()) is not None:
+        with _in_use(told):
+            yield told
+    else:
+        with _own_server() as url, _in_use(url):
+            yield url
+
+
+def _note() -> Path:
+    return prefect_home() / "served"
+
+
+def _told() -> str | None:
+    """The address of a server that `flows.serve` runs just now."""
+    try:
+        with hold(_note()):
+            return None
+    except HeldError as error:
+        return error.note if error.note and _answers(error.note) else None
+
+
+def _check(url: str) -> None:
+    """Raises `InputError` where the user's server does not answer to the user's credentials."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        error = client.api_healthcheck()
+    if error is not None:
+        raise InputError(f"no Prefect server answers at PREFECT_API_URL, {url}: {error!r}; start it, or unset the variable")
+
+
+@contextlib.contextmanager
+def _in_use(url: str) -> Iterator[None]:
+    """Sets the address for this process and those that it starts."""
+    from prefect.context import refresh_global_settings_context
+
+    os.environ["PREFECT_API_URL"] = url
+    refresh_global_settings_context()
+    try:
+        yield
+    finally:
+        del os.environ["PREFECT_API_URL"]
+        refresh_global_settings_context()
+
+
+@contextlib.contextmanager
+def _own_server() -> Iterator[str]:
+    """A server on a free port of loopback for as long as the block, and no longer than this process, lasts."""
+    port = _free_port()
+    url = f"http://{LOOPBACK}:{port}/api"
+    environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
+    log = prefect_home() / "server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = guard.start([sys.executable, "-m", "prefect", "server", "start"], Path.cwd(), environment, output)
+    try:
+        _wait_until_up(process, url, log)
+        yield url
+    finally:
+        guard.stop(process)
+
+
+def _free_port() -> int:
+    for port in (_USUAL_PORT, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise InputError(f"no port is free on {LOOPBACK}")
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + SERVER_STARTUP_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(url):
+            return
+        time.sleep(0.2)
+    raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310 (an http address of our own making)
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False

@@ -1,0 +1,107 @@
+"""params.yaml as a schema: what it accepts, and how a mistake is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.config import load, points, table
+from tasks.decoding.settings import METHOD_SETTINGS, BildSettings
+from tasks.decoding.strategies import METHODS
+from tasks.errors import InputError
+from tasks.evaluation.settings import GridSettings
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_file_of_the_repository_is_valid() -> None:
+    params = load(ROOT / "params.yaml")
+    assert set(params.tasks) == {"translation", "summarization", "multi30k"}
+    assert list(params.active) == ["translation"]
+    assert str(params.text_of("multi30k")) == "../multi30k"
+    for task in params.tasks.values():
+        assert task.align.seed == task.finetune.small.seed, "aligned and unaligned would differ in more than their text"
+        assert {grid.method for grid in task.sweep.grid} == {"bild", "speculative"}
+
+
+def test_every_method_has_settings() -> None:
+    assert set(METHODS) == set(METHOD_SETTINGS)
+
+
+def test_the_documented_settings_are_those_of_the_schema() -> None:
+    assert table() in (ROOT / "docs/settings.md").read_text(encoding="utf-8"), (
+        "run: python -m tasks.config --table, and put it into docs/settings.md"
+    )
+
+
+def task_of(params: dict[str, Any]) -> dict[str, Any]:
+    task: dict[str, Any] = params["tasks"]["translation"]
+    return task
+
+
+Change = Callable[[dict[str, Any]], object]
+MISTAKES: list[tuple[Change, str]] = [
+    (lambda params: params.update(actve=1), "unknown setting actve; remove it or correct its name"),
+    (lambda params: params["active"].update(other="x"), "'other' must stand once under tasks and once under active"),
+    (lambda params: params["inactive"].update(translation="x"), "'translation' must stand once"),
+    (lambda params: params["machine"].update(device="tpu"), "machine: device is 'tpu'; it must be one of auto, cpu, cuda"),
+    (lambda params: task_of(params).update(metric="blue"), "tasks.translation.metric"),
+    (
+        lambda params: task_of(params)["align"].update(batch_size=0),
+        "tasks.translation.align: batch_size is 0; it must be at least 1",
+    ),
+    (lambda params: task_of(params)["align"].update(steps="many"), "tasks.translation.align.steps"),
+    (lambda params: task_of(params)["align"].update(learning_rate=float("nan")), "learning_rate is nan"),
+    (lambda params: task_of(params)["align"].update(warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
+    (lambda params: task_of(params)["corpus"].update(source="files"), "source is files but there is no files section"),
+    (
+        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bold", "values": {}}),
+        "sweep.grid.2: unknown method 'bold'; known are vanilla_large",
+    ),
+    (
+        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bild", "values": {"fallback_threshold": [0.5, 2]}}),
+        "sweep.grid.2: fallback_threshold is 2.0; it must be at most 1",
+    ),
+    (
+        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bild", "values": {"fallback": [0.5]}}),
+        "sweep.grid.2: unknown setting fallback",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES)
+def test_a_mistake_is_named_in_one_line(change: Change, words: str, tmp_path: Path) -> None:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    change(params)
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    with pytest.raises(InputError, match="no .*params.yaml here"):
+        load(path)
+    path.write_text("active: [")
+    with pytest.raises(InputError, match="is not YAML"):
+        load(path)
+    path.write_text("")
+    with pytest.raises(InputError, match="valid dictionary"):
+        load(path)
+
+
+def test_a_grid_is_every_combination() -> None:
+    grid = GridSettings(method="bild", values={"fallback_threshold": [0.5, 0.6], "rollback_threshold": [1, float("inf")]})
+    assert list(points(grid)) == [
+        BildSettings(fallback_threshold=fallback, rollback_threshold=rollback)
+        for fallback in (0.5, 0.6)
+        for rollback in (1.0, float("inf"))
+    ]
