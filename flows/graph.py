@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
 
 
 def _load(root: Path) -> list[Stage]:
-    import networkx
     from dvc.exceptions import DvcException, NotDvcRepoError
     from dvc.repo import Repo
 
@@ -55,20 +55,27 @@ def _load(root: Path) -> list[Stage]:
             if Path(repo.root_dir) != root.resolve():
                 raise InputError(f"{root} is not the root of a DVC repository; go to {repo.root_dir}")
             graph = repo.index.graph
-            # DVC's edges point from a stage to what it needs.
-            generations = list(networkx.topological_generations(graph.reverse()))
-            return [stage for generation in generations for stage in _described(repo, graph, generation)]
+            # DVC's edges point from a stage to what it needs, as the sorter takes them.
+            sorter = TopologicalSorter({node: list(graph.successors(node)) for node in graph})
+            return [_described(repo, graph, node) for node in _by_generation(sorter) if _has_command(node)]
     except NotDvcRepoError:
         raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
     except DvcException as error:
         raise InputError(f"DVC cannot read its stages in {root}: {error}") from error
 
 
-def _described(repo: Any, graph: Any, nodes: Sequence[Any]) -> Iterator[Stage]:
-    for node in nodes:
-        if _has_command(node):
-            needs = tuple(_address(repo, other) for other in graph.successors(node) if _has_command(other))
-            yield Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs))
+def _by_generation(sorter: TopologicalSorter[Any]) -> Iterator[Any]:
+    """First what needs nothing, then what needs only that, and so on."""
+    sorter.prepare()
+    while sorter.is_active():
+        generation = sorter.get_ready()
+        yield from generation
+        sorter.done(*generation)
+
+
+def _described(repo: Any, graph: Any, node: Any) -> Stage:
+    needs = tuple(_address(repo, other) for other in graph.successors(node) if _has_command(other))
+    return Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs))
 
 
 def _has_command(node: Any) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from tasks.errors import die_with_parent
 

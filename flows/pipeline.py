@@ -95,7 +95,8 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Laun
     """The state in which each stage's task ended; Pending where a stage that it needs failed."""
     futures: dict[str, PrefectFuture[Any]] = {}
     # Closed first, the launcher ends the threads that the pool waits for, also when this run is cancelled.
-    with ThreadPoolTaskRunner(max_workers=settings.workers) as pool, contextlib.closing(launcher):
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=settings.workers)
+    with runner as pool, contextlib.closing(launcher):
         for stage in stages:
             named = run_stage.with_options(
                 name=stage.name,

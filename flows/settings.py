@@ -21,8 +21,11 @@ SERVER_STARTUP_SECONDS = 120
 
 def set_defaults() -> None:
     """Keeps Prefect's files inside the project and its telemetry off, where the environment does not say otherwise."""
+    if "PREFECT_HOME" not in os.environ:
+        home = Path.cwd() / CACHE / "prefect"
+        home.mkdir(parents=True, exist_ok=True)
+        os.environ["PREFECT_HOME"] = str(home)
     defaults = {
-        "PREFECT_HOME": str(Path.cwd() / CACHE / "prefect"),
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(SERVER_STARTUP_SECONDS),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",

@@ -38,14 +38,16 @@ def read_jsonl(path: Path) -> list[Example]:
     Raises:
         InputError: the file is missing, or was not written by it.
     """
-    examples = []
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                record = json.loads(line)
-                examples.append(Example(record["source"], tuple(record["references"])))
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     except FileNotFoundError:
         raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
+    return [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def _parse(line: str, place: str) -> Example:
+    try:
+        record = json.loads(line)
+        return Example(record["source"], tuple(record["references"]))
     except (json.JSONDecodeError, KeyError, TypeError):
-        raise InputError(f"{path}, line {number}: not an example; run the stage that makes the file again") from None
-    return examples
+        raise InputError(f"{place}: not an example; run the stage that makes the file again") from None

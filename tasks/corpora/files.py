@@ -69,7 +69,9 @@ def _lines(path: Path) -> list[bytes]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check the folder under active and the names under files in params.yaml") from None
+        raise InputError(
+            f"{path} does not exist; check the folder under active and the names under files in params.yaml"
+        ) from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); it must be a readable file") from None
     lines = content.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
@@ -148,7 +150,9 @@ def _read_jsonl(path: Path, limit: int, settings: FileSettings) -> list[Example]
 
 
 def read(settings: FileSettings, folder: Path) -> Corpus:
-    """Reads the three splits from `folder`, in the order of the files; white space around a text is dropped, equal references merge.
+    """Reads the three splits from `folder`, in the order of the files.
+
+    White space around a text is dropped, and equal references of one source merge.
 
     Raises:
         InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,

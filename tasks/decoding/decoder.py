@@ -35,10 +35,7 @@ class Step:
     def last(self, positions: Sequence[int]) -> Tensor:
         """The last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), padded on the right."""
         most = max(positions)
-        if all(
-            length == self.logits.shape[1] and count == most
-            for length, count in zip(self.lengths, positions, strict=True)
-        ):
+        if all(length == self.logits.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
             return self.logits[:, -most:]
         starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
         columns = (starts[:, None] + torch.arange(most)).clamp_(0, self.logits.shape[1] - 1).to(self.logits.device)

@@ -146,9 +146,7 @@ class ModelDrafter:
         return Draft(drafted, self._block(positions, max(map(len, drafted)), len(tokens)), fallback, steps)
 
     def observe(self, tokens: Rows) -> None:
-        self.decoder.rewind(
-            [min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)]
-        )
+        self.decoder.rewind([min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)])
 
     def reorder(self, rows: Sequence[int]) -> None:
         self.decoder.reorder(rows)

@@ -75,9 +75,7 @@ def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int)
 def _draft(method: Method, rows: list[_Row], limit: int) -> Draft:
     """1. The drafter proposes; one row's runs are counted as if it were alone."""
     budgets = [method.draft_rule.budget(row.generated(), limit) for row in rows]
-    draft = method.drafter.draft(
-        [row.tokens for row in rows], [row.example for row in rows], budgets, method.draft_rule
-    )
+    draft = method.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, method.draft_rule)
     for row, tokens, steps, fallback in zip(rows, draft.tokens, draft.steps, draft.fallback, strict=True):
         row.counts.small_steps += steps
         row.counts.drafted += len(tokens)

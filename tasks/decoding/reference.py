@@ -31,12 +31,8 @@ class TransformersDecoder:
     @torch.inference_mode()
     def encode(self, sources: Rows) -> Memory:
         widest = max(map(len, sources))
-        ids = torch.tensor(
-            [source + [self.pad_token] * (widest - len(source)) for source in sources], device=self.device
-        )
-        mask = torch.tensor(
-            [[1] * len(source) + [0] * (widest - len(source)) for source in sources], device=self.device
-        )
+        ids = torch.tensor([source + [self.pad_token] * (widest - len(source)) for source in sources], device=self.device)
+        mask = torch.tensor([[1] * len(source) + [0] * (widest - len(source)) for source in sources], device=self.device)
         return Memory(self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
     def start(self, memory: Memory) -> Rows:

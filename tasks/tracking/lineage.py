@@ -26,7 +26,7 @@ def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str,
     Returns:
         `git_commit`, `git_dirty` (the lock file, which DVC writes while it runs, aside), `python`, `torch`, `transformers`,
         `deepspeed` and `mlflow` (versions), `host_cpu`, `host_cores`, `host_gpu`, `stage` (DVC's name of it), `experiment`
-        (DVC's), `flow_run` (Prefect's id), `input PATH` (its md5), and what MLflow's own pages show as user, source and version.
+        (DVC's), `flow_run` (Prefect's id), `input PATH` (its md5), and what MLflow's pages show as user, source and version.
     """
     tags = {
         **_git(root),
@@ -56,8 +56,13 @@ def _ask_git(root: Path, *words: str) -> str | None:
     """What git answers, or None where there is no git, no repository or no commit; takes no lock of the repository's."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), *words], env=environment, capture_output=True, text=True, timeout=20, check=True
+        answer = subprocess.run(  # noqa: S603 (fixed words)
+            ["git", "-C", str(root), *words],  # noqa: S607 (whichever git the user has)
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

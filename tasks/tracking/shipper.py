@@ -46,9 +46,7 @@ def ship(spool: Path, uri: str) -> int:
     return ship_all(spool, uri).left
 
 
-def ship_all(
-    spool: Path, uri: str, *, deadline: float | None = None, connect: Callable[[str], Sink] = MlflowSink
-) -> Shipment:
+def ship_all(spool: Path, uri: str, *, deadline: float | None = None, connect: Callable[[str], Sink] = MlflowSink) -> Shipment:
     """Sends every waiting record, oldest first, and never raises on account of MLflow.
 
     Runs that are still written are sent as far as they go; those whose writer died are ended as KILLED.
@@ -202,9 +200,7 @@ class _Delivery:
             files.set_aside(self.path, raw)
             aside = self.path.with_suffix(".refused")
             name = self.opening["name"]
-            print(
-                f"warning: a line of run {name!r} cannot go to MLflow ({error}); it is kept in {aside}", file=sys.stderr
-            )
+            print(f"warning: a line of run {name!r} cannot go to MLflow ({error}); it is kept in {aside}", file=sys.stderr)
         self._note(end)
 
     def _send_child(self, run_id: str, line: Line) -> None:

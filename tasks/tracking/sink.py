@@ -110,9 +110,7 @@ class MlflowSink:
         labels = [entities.RunTag(name, value) for name, value in tags.items()]
         with _meaning():
             while values or settings or labels:
-                self._client.log_batch(
-                    run_id, values[:_METRICS_A_CALL], settings[:_PARAMS_A_CALL], labels[:_PARAMS_A_CALL]
-                )
+                self._client.log_batch(run_id, values[:_METRICS_A_CALL], settings[:_PARAMS_A_CALL], labels[:_PARAMS_A_CALL])
                 del values[:_METRICS_A_CALL], settings[:_PARAMS_A_CALL], labels[:_PARAMS_A_CALL]
 
     def log_artifact(self, run_id: str, path: Path, folder: str) -> None:

@@ -46,9 +46,7 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
     """Adafactor at an external rate (BiLD, 7.1.1), or AdamW."""
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-        )
+        return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     from transformers.optimization import Adafactor
 
     adafactor: torch.optim.Optimizer = Adafactor(

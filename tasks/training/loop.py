@@ -95,14 +95,10 @@ def train(
 
 def _train_step(engine: Any, batch: Batch, device: torch.device, step: int) -> float:
     engine.train()
-    loss = engine(
-        input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device)
-    ).loss
+    loss = engine(input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device)).loss
     value = float(loss.detach())
     if not math.isfinite(value):
-        raise DivergedError(
-            f"the training loss is {value} at step {step}; lower learning_rate in params.yaml and run again"
-        )
+        raise DivergedError(f"the training loss is {value} at step {step}; lower learning_rate in params.yaml and run again")
     engine.backward(loss)
     engine.step()
     return value
@@ -138,9 +134,7 @@ def evaluate(model: Any, examples: TokenisedSet, device: torch.device) -> float:
     for begin in range(0, len(examples), _EVALUATION_BATCH):
         batch = examples.batch(list(range(begin, min(begin + _EVALUATION_BATCH, len(examples)))))
         count = int((batch.labels != IGNORED).sum())
-        mean = model(
-            input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device)
-        )
+        mean = model(input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device))
         loss += float(mean.loss) * count
         tokens += count
     return loss / tokens

@@ -19,9 +19,7 @@ class TrainingSettings:
     gradient_clipping: float = knob("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
     steps: int = knob("Optimiser steps.", default=1000, unit="steps", ge=1)
     batch_size: int = knob("Examples a step.", default=16, unit="examples", ge=1)
-    seed: int = knob(
-        "Orders the examples and draws dropout.", default=0, ge=0
-    )
+    seed: int = knob("Orders the examples and draws dropout.", default=0, ge=0)
     evaluate_every: int = knob("Steps between validation losses.", default=500, unit="steps", ge=1)
     checkpoint_every: int = knob("Steps between checkpoints to resume from.", default=500, unit="steps", ge=1)
 

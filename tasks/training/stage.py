@@ -52,7 +52,7 @@ def train_stage(
         tracking.Recorder(
             paths.task,
             f"{stage} {name}",
-            tags={"kind": "training", "stage": stage, "model": name},
+            tags={"kind": "training", "stage": stage, "model": name, **tracking.lineage(inputs=[train_file, paths.tokenizer])},
             params={**dataclasses.asdict(training), **dataclasses.asdict(model), "parameters": parameters},
             live=True,
         ) as record,

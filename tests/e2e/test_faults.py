@@ -50,9 +50,7 @@ def test_a_killed_sweep_goes_on_at_the_next_point(finished: tuple[Path, str], tm
     assert after[:3] == kept[:3]
 
     def keys(lines: list[str]) -> list[tuple[str, str, str]]:
-        return sorted(
-            (row["split"], row["method"], json.dumps(row["settings"])) for row in map(json.loads, lines)
-        )
+        return sorted((row["split"], row["method"], json.dumps(row["settings"])) for row in map(json.loads, lines))
 
     assert keys(after) == sorted(set(keys(after)))
     assert [key for key in keys(after) if key[0] == "validation"] == [key for key in keys(whole) if key[0] == "validation"]

@@ -44,14 +44,10 @@ def runs_of(mlflow: Any, experiment: str) -> dict[str, Any]:
 def record_a_task(root: Path, uri: str | None = None) -> None:
     figure = root / "pareto.svg"
     figure.write_text("<svg/>", encoding="utf-8")
-    with Recorder(
-        "translation", "train large", root=root, uri=uri, tags={"kind": "training"}, flush_seconds=30
-    ) as train:
+    with Recorder("translation", "train large", root=root, uri=uri, tags={"kind": "training"}, flush_seconds=30) as train:
         for step in range(5):
             train.log_metrics({"loss": 1 / (step + 1), "validation_loss": math.nan}, step)
-    with Recorder(
-        "translation", "sweep aligned", root=root, uri=uri, params={"drafter": "aligned"}, flush_seconds=30
-    ) as sweep:
+    with Recorder("translation", "sweep aligned", root=root, uri=uri, params={"drafter": "aligned"}, flush_seconds=30) as sweep:
         sweep.child(
             "bild aligned fallback=0.6 rollback=2",
             {"kind": "point", "method": "bild"},
@@ -70,9 +66,7 @@ def test_runs_arrive_with_parents_curves_and_artifacts(tmp_path: Path, capfd: py
     assert not list(spool_folder(root).iterdir())
     mlflow = client(root)
     runs = runs_of(mlflow, "translation")
-    train, sweep, point = (
-        runs[name] for name in ("train large", "sweep aligned", "bild aligned fallback=0.6 rollback=2")
-    )
+    train, sweep, point = (runs[name] for name in ("train large", "sweep aligned", "bild aligned fallback=0.6 rollback=2"))
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert [value.value for value in mlflow.get_metric_history(train.info.run_id, "loss")] == [
         1,
@@ -165,9 +159,7 @@ def test_away_is_noticed_fast_and_the_record_is_sent_later(tmp_path: Path, capsy
     assert len(runs_of(client(tmp_path), "translation")) == 3
 
 
-def test_a_deleted_experiment_is_neither_restored_nor_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_deleted_experiment_is_neither_restored_nor_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mlflow = client(tmp_path)
     experiment = mlflow.create_experiment("translation")
     mlflow.delete_experiment(experiment)

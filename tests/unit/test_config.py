@@ -88,7 +88,7 @@ def test_a_mistake_is_named_in_one_line(change: Change, words: str, tmp_path: Pa
 
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
-    with pytest.raises(InputError, match="no .*params.yaml here"):
+    with pytest.raises(InputError, match=r"no .*params\.yaml here"):
         load(path)
     path.write_text("active: [")
     with pytest.raises(InputError, match="is not YAML"):

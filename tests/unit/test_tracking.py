@@ -196,9 +196,7 @@ def test_everything_arrives_once_and_the_spool_is_empty_after(spool: Path, tmp_p
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the call", "after the call"])
 @pytest.mark.parametrize("call", range(1, 15))
-def test_a_shipper_killed_at_any_call_neither_loses_nor_doubles(
-    spool: Path, tmp_path: Path, call: int, after: bool
-) -> None:
+def test_a_shipper_killed_at_any_call_neither_loses_nor_doubles(spool: Path, tmp_path: Path, call: int, after: bool) -> None:
     record_a_sweep(spool, tmp_path / "figure.svg")
     sink = MemorySink()
     sink.kill_at, sink.after = call, after
@@ -223,9 +221,7 @@ def test_concurrent_shippers_send_each_run_once(spool: Path, tmp_path: Path) -> 
     record_a_sweep(spool, tmp_path / "figure.svg")
     sink = MemorySink()
     sink.seconds = 0.01
-    shippers = [
-        threading.Thread(target=ship_all, args=(spool, "uri"), kwargs={"connect": sink.connect}) for _ in "abcd"
-    ]
+    shippers = [threading.Thread(target=ship_all, args=(spool, "uri"), kwargs={"connect": sink.connect}) for _ in "abcd"]
     for shipper in shippers:
         shipper.start()
     for shipper in shippers:
@@ -307,9 +303,7 @@ def test_a_run_recorded_under_another_is_its_child_whether_that_still_waits_or_n
     assert sink.by_name("early").tags[PARENT_TAG] == sink.by_name("late").tags[PARENT_TAG] == parent_id
 
 
-def test_a_line_that_mlflow_refuses_is_set_aside_and_the_rest_arrives(
-    spool: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_that_mlflow_refuses_is_set_aside_and_the_rest_arrives(spool: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Recorder("translation", "run", spool=spool, flush_seconds=0) as record:
         record.log_metrics({"loss": 1.0})
         record.log_metrics({"refused": 2.0})
