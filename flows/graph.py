@@ -32,6 +32,8 @@ def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
         InputError: there is no DVC repository here, `dvc.yaml` is broken, or a target is not in it.
     """
     stages = _load(root)
+    if not stages:
+        raise InputError(f"DVC knows no stages in {root}; dvc.yaml must hold some, and git must not ignore it")
     if not targets:
         return stages
     wanted = set()

@@ -21,13 +21,14 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture, wait
+from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
 from flows.graph import Stage, read_graph
 from flows.hold import HeldError, hold
-from flows.server import prefect_server
+from flows.server import answers, prefect_server
 from flows.settings import PipelineSettings, add_options, read_options
 from flows.stage import Launcher, StageError, StageRun
 from flows.sweep import mark_crashed
@@ -38,6 +39,7 @@ _DEFAULTS = PipelineSettings()
 _REPORT = "table.md"
 _POLL_SECONDS = 2.0
 _RETRY_DELAY_SECONDS = 5.0
+_INTERRUPTED = 130
 RUN_NOTE = CACHE / "flow-run"
 """Held by the one flow run that works in a repository; its note is the run's id."""
 
@@ -106,16 +108,21 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Laun
             )
             needs = [futures[name] for name in stage.needs if name in futures]
             futures[stage.name] = pool.submit(named, {"name": stage.name, "launcher": launcher}, wait_for=needs)
-        _wait(list(futures.values()))
+        _wait(list(futures.values()), launcher)
     return {name: future.state for name, future in futures.items()}
 
 
-def _wait(futures: list[PrefectFuture[Any]]) -> None:
+def _wait(futures: list[PrefectFuture[Any]], launcher: Launcher) -> None:
     """Waits for all; gives up when this is a served run and the process that serves it is gone."""
     parent = os.getppid()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if runtime.deployment.id and os.getppid() != parent:
+            launcher.close()
+            if not answers(str(get_current_settings().api.url)):
+                os._exit(1)  # nobody is left to report to; the next to serve reads the note and does it
             raise RuntimeError("the process that serves this flow has ended")
+    for future in futures:
+        future.wait()  # only this has a future keep its state, with the data in it
 
 
 def _row(name: str, state: State[Any]) -> dict[str, Any]:
@@ -149,8 +156,12 @@ def main() -> int:
     with one_line_errors():
         settings = read_options(options)
         read_graph(Path.cwd(), options.targets)  # what is wrong is said before a server starts
-        with prefect_server():
-            state = pipeline(options.targets or None, **dataclasses.asdict(settings), return_state=True)
+        try:
+            with prefect_server():
+                state = pipeline(options.targets or None, **dataclasses.asdict(settings), return_state=True)
+        except KeyboardInterrupt:
+            print("interrupted; the next run does what is left", file=sys.stderr)
+            return _INTERRUPTED
     if state.is_completed():
         return 0
     print(f"error: {(state.message or state.name or 'the flow failed').splitlines()[0]}", file=sys.stderr)

@@ -24,6 +24,7 @@ from tasks.errors import InputError
 
 LOOPBACK = "127.0.0.1"
 _USUAL_PORT = 4200
+_DRAIN_SECONDS = 10.0
 
 
 @contextlib.contextmanager
@@ -69,7 +70,7 @@ def _told() -> str | None:
         with hold(_note()):
             return None
     except HeldError as error:
-        return error.note if error.note and _answers(error.note) else None
+        return error.note if error.note and answers(error.note) else None
 
 
 def _check(url: str) -> None:
@@ -92,8 +93,18 @@ def _in_use(url: str) -> Iterator[None]:
     try:
         yield
     finally:
+        _send_what_waits()
         del os.environ["PREFECT_API_URL"]
         refresh_global_settings_context()
+
+
+def _send_what_waits() -> None:
+    """Has Prefect send the logs and states of tasks that it still holds back, before the server goes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=_DRAIN_SECONDS)
 
 
 @contextlib.contextmanager
@@ -125,13 +136,14 @@ def _free_port() -> int:
 def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + SERVER_STARTUP_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if _answers(url):
+        if answers(url):
             return
         time.sleep(0.2)
     raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a server without credentials is up at an API address."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310 (an http address of our own making)
             return bool(answer.status == 200)

@@ -111,8 +111,9 @@ class Launcher:
                 for raw in process.stdout:
                     # A progress bar draws itself anew after each carriage return: its last state is enough.
                     line = raw.decode(errors="replace").rstrip().rpartition("\r")[2]
-                    output.add(line)
-                    tell(line)
+                    if line:
+                        output.add(line)
+                        tell(line)
                 output.status = process.wait()
             finally:
                 alarm.cancel()
@@ -149,8 +150,7 @@ class _Output:
 
     def add(self, line: str) -> None:
         self.ran = self.ran or line == f"Running stage '{self.name}':"
-        if line:
-            self.lines.append(line)
+        self.lines.append(line)
 
     def text(self) -> str:
         return "\n".join(self.lines)

@@ -44,7 +44,7 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
 
 
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adafactor at an external rate (BiLD, 7.1.1), or AdamW."""
+    """Adafactor at the given rate, constant or scaled by each weight's root mean square (Shazeer and Stern, 2018), or AdamW."""
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     from transformers.optimization import Adafactor
@@ -53,7 +53,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimi
         model.parameters(),
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
-        scale_parameter=False,
+        scale_parameter=settings.relative_rate,
         relative_step=False,
         warmup_init=False,
     )
