@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil
 
 from tasks.errors import die_with_parent
 
@@ -26,13 +26,13 @@ _HERE = Path(__file__).resolve().parents[1]
 
 
 def start(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: IO[Any] | int
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: IO[Any] | int, grace: float = GRACE
 ) -> subprocess.Popen[bytes]:
     """Starts `command` in `folder` under a guard and gives the guard's process; its exit status is the command's.
 
     The thread that calls this must outlive the process: the kernel takes the thread's end for the parent's.
     """
-    guard = [sys.executable, "-m", "flows.guard", str(os.getpid()), str(folder), *command]
+    guard = [sys.executable, "-m", "flows.guard", str(os.getpid()), str(grace), str(folder), *command]
     return subprocess.Popen(  # noqa: S603 (the command is the caller's own)
         guard,
         cwd=_HERE,  # so that the module is found from any repository
@@ -55,7 +55,7 @@ def stop(guard: subprocess.Popen[bytes]) -> None:
         guard.wait()
 
 
-def _end(*_: object) -> NoReturn:
+def _end(grace: float) -> NoReturn:
     """Ends the command, what it started, and the guard itself."""
     _ignore_ends()
     below = psutil.Process().children(recursive=True)
@@ -63,7 +63,7 @@ def _end(*_: object) -> NoReturn:
     for process in below:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-    for process in psutil.wait_procs(below, timeout=GRACE)[1]:
+    for process in psutil.wait_procs(below, timeout=grace)[1]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     os.killpg(0, signal.SIGKILL)
@@ -76,10 +76,10 @@ def _ignore_ends() -> None:
 
 
 def main() -> int:
-    """Runs the command of the arguments: the parent's process id, the folder, the words of the command."""
-    parent, folder, *command = sys.argv[1:]
+    """Runs the command of the arguments: the parent's process id, the grace, the folder, the words of the command."""
+    parent, grace, folder, *command = sys.argv[1:]
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)
+        signal.signal(number, lambda *_: _end(float(grace)))
     die_with_parent()
     if os.getppid() != int(parent):  # it ended before the kernel was asked
         return 1

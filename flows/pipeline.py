@@ -26,12 +26,12 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
+from flows.crashed import mark_crashed
 from flows.graph import Stage, read_graph
 from flows.hold import HeldError, hold
 from flows.server import answers, prefect_server
 from flows.settings import PipelineSettings, add_options, read_options
 from flows.stage import Launcher, StageError, StageRun
-from flows.sweep import mark_crashed
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
 
@@ -45,16 +45,16 @@ RUN_NOTE = CACHE / "flow-run"
 
 
 def _worth_another_try(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
-    return not (isinstance(state.data, StageError) and state.data.hopeless)
+    return state.name in ("Failed", "TimedOut")
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_worth_another_try)
 def run_stage(name: str, launcher: Launcher) -> State[Any]:
-    """Brings one stage up to date; the state's data is its `StageRun` or `StageError`."""
+    """Brings one stage up to date; the state's data is its `StageRun`."""
     try:
         run = launcher.run(name, get_run_logger().info)
     except StageError as error:
-        return Failed(message=str(error), data=error)
+        return Failed(name=error.kind, message=str(error))
     return Completed(name="Cached" if run.state == "cached" else "Completed", message=run.state, data=run)
 
 
@@ -78,7 +78,7 @@ def pipeline(
     stages = read_graph(root, targets or ())
     try:
         with hold(root / RUN_NOTE) as note:
-            if note.left:
+            if note.left not in ("", run_id):
                 mark_crashed(note.left)
             note.write(run_id)
             states = _run_all(stages, settings, Launcher(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
@@ -86,9 +86,9 @@ def pipeline(
         return Cancelled(message=f"flow run {error.note} is at work in this repository; wait for it to end")
     rows = [_row(stage.name, states[stage.name]) for stage in stages]
     _leave_artifacts(stages, rows)
-    failures = [states[stage.name].message for stage in stages if states[stage.name].is_failed()]
+    failures = [_first_line(states[stage.name]) for stage in stages if states[stage.name].is_failed()]
     if failures:
-        return Failed(message="\n".join(filter(None, failures)))
+        return Failed(message="\n".join(failures))
     ran = sum(row["state"] == "ran" for row in rows)
     return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
 
@@ -123,6 +123,10 @@ def _wait(futures: list[PrefectFuture[Any]], launcher: Launcher) -> None:
             raise RuntimeError("the process that serves this flow has ended")
     for future in futures:
         future.wait()  # only this has a future keep its state, with the data in it
+
+
+def _first_line(state: State[Any]) -> str:
+    return (state.message or state.name or "failed").splitlines()[0]
 
 
 def _row(name: str, state: State[Any]) -> dict[str, Any]:
@@ -164,7 +168,7 @@ def main() -> int:
             return _INTERRUPTED
     if state.is_completed():
         return 0
-    print(f"error: {(state.message or state.name or 'the flow failed').splitlines()[0]}", file=sys.stderr)
+    print(f"error: {_first_line(state)}", file=sys.stderr)
     return 1
 
 

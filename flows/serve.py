@@ -12,11 +12,11 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.client.schemas.schedules import CronSchedule
 from pydantic import ValidationError
 
+from flows.crashed import sweep
 from flows.graph import read_graph
 from flows.pipeline import pipeline
 from flows.server import prefect_server
 from flows.settings import add_options, read_options
-from flows.sweep import sweep
 from tasks.errors import InputError, one_line_errors
 
 
@@ -54,7 +54,7 @@ def main() -> None:
         with prefect_server(tell=True) as url:
             left = sweep(pipeline.name, options.name)
             if left:
-                print(f"marked as crashed: {left} runs that an earlier process left behind", flush=True)
+                print(f"runs that an earlier process left behind, now marked as crashed: {left}", flush=True)
             print(f"serving {pipeline.name}/{options.name}; its runs: {url.removesuffix('/api')}", flush=True)
             pipeline.serve(
                 name=options.name,

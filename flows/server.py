@@ -15,7 +15,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError
+
+from prefect.client.orchestration import get_client
+from prefect.context import refresh_global_settings_context
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import get_current_settings
 
 from flows import guard
 from flows.hold import HeldError, hold
@@ -37,8 +43,6 @@ def prefect_server(*, tell: bool = False) -> Iterator[str]:
     Raises:
         InputError: the configured server does not answer, ours does not start, or `tell` and there is one already.
     """
-    from prefect.settings import get_current_settings
-
     configured = get_current_settings().api.url
     if configured:
         _check(configured)
@@ -75,8 +79,6 @@ def _told() -> str | None:
 
 def _check(url: str) -> None:
     """Raises `InputError` where the user's server does not answer to the user's credentials."""
-    from prefect.client.orchestration import get_client
-
     with get_client(sync_client=True) as client:
         error = client.api_healthcheck()
     if error is not None:
@@ -86,8 +88,6 @@ def _check(url: str) -> None:
 @contextlib.contextmanager
 def _in_use(url: str) -> Iterator[None]:
     """Sets the address for this process and those that it starts."""
-    from prefect.context import refresh_global_settings_context
-
     os.environ["PREFECT_API_URL"] = url
     refresh_global_settings_context()
     try:
@@ -100,9 +100,6 @@ def _in_use(url: str) -> Iterator[None]:
 
 def _send_what_waits() -> None:
     """Has Prefect send the logs and states of tasks that it still holds back, before the server goes."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=_DRAIN_SECONDS)
 
@@ -143,9 +140,11 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> Non
 
 
 def answers(url: str) -> bool:
-    """Whether a server without credentials is up at an API address."""
+    """Whether a server is up at an API address, be it one that asks for credentials."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310 (an http address of our own making)
-            return bool(answer.status == 200)
-    except (URLError, OSError):
+        with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310 (the address is our own or the user's)
+            return True
+    except HTTPError:
+        return True
+    except OSError:
         return False

@@ -32,10 +32,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 class StageError(Exception):
     """A stage failed; the first line of the message says which and why, the others are the last of its output."""
 
-    def __init__(self, message: str, *, hopeless: bool = False) -> None:
+    def __init__(self, message: str, kind: str = "Failed") -> None:
         super().__init__(message)
-        self.hopeless = hopeless
-        """True where another try would end the same way."""
+        self.kind = kind
+        """Failed; Refused, where its command found the input wrong; TimedOut; or Stopped, by `Launcher.close`."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,20 @@ class Launcher:
         if output.status == 0:
             return StageRun(name, "ran" if output.ran else "cached", seconds)
         if self._closed.is_set():
-            raise StageError(f"stage {name!r} was stopped", hopeless=True)
+            raise StageError(f"stage {name!r} was stopped", "Stopped")
         if seconds >= self._timeout:
-            raise StageError(f"stage {name!r} was stopped after {self._timeout / 60:g} minutes\n{output.text()}")
-        raise StageError(f"stage {name!r} failed: {output.reason()}\n{output.text()}", hopeless=output.refused)
+            limit = f"{self._timeout / 60:g} minutes"
+            raise StageError(f"stage {name!r} was stopped, for it took more than {limit}\n{output.text()}", "TimedOut")
+        kind = "Refused" if output.refused else "Failed"
+        raise StageError(f"stage {name!r} failed: {output.reason()}\n{output.text()}", kind)
 
     def close(self) -> None:
         """Ends the stages that run and lets no other start; `run` then raises in the threads that wait in it."""
         with self._lock:
             self._closed.set()
             running = list(self._running)
+        for process in running:
+            process.terminate()
         for process in running:
             guard.stop(process)
 

@@ -1,30 +1,34 @@
-"""Toy models for the decoding tests: tiny T5s with random weights, and a decoder without any cache."""
+"""Toy models for the tests of decoding: tiny T5s, random tables, and a decoder that has no cache."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Memory, Rows, Step, require_finite
+from tasks.decoding.strategies import Pair
 
-START, END, VOCABULARY = 0, 1, 24
-SHARED_SEED=3
-SHARPNESS=6.0;EMB=5
+START, END = 0, 1
+VOCABULARY = 24
 
 Prefix = tuple[int, ...]
 Predict = Callable[[Prefix, Prefix], Tensor]
-"""(source, target prefix with its start token) to the logits of the next token."""
+"""(source, target prefix, start token included) to the logits of the next token, (vocabulary,)."""
 
 
-def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: str = "relu", noise: float = 1.0) -> Any:
-    """A T5 whose next token hangs on its last one and, `noise` times as strongly as untrained, on all before it.
+def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: str = "relu") -> Any:
+    """An untrained T5 that behaves like a trained one: varied text that ends, likely and unlikely tokens.
 
-    All toys share their embeddings and their head, so that a deep and a shallow one agree on some tokens, not on all, as a
-    drafter and its large model do. The end token comes up every ten tokens or so.
+    All toys share embeddings and head, which favour two successors of each token; which of the two comes next is left to
+    the random layers. So a shallow and a deep toy agree on many tokens, as a drafter and its large model do, not on all.
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -37,7 +41,6 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
         num_layers=encoder_layers,
         num_decoder_layers=decoder_layers,
         feed_forward_proj=feed_forward,
-        dropout_rate=0.0,
         pad_token_id=START,
         eos_token_id=END,
         decoder_start_token_id=START,
@@ -46,17 +49,143 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = T5ForConditionalGeneration(config).eval()
-        for name, weight in model.decoder.named_parameters():
-            if name.endswith((".o.weight", ".wo.weight")):
-                weight *= noise
-        torch.manual_seed(SHARED_SEED)
+        torch.manual_seed(1)
         words = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, 32))
-        model.shared.weight.copy_(EMB * words)
-        follows = [1 + torch.randperm(VOCABULARY - 1) for _ in range(2)]
         head = torch.zeros(VOCABULARY, 32)
-        for order in follows:
+        for order in (1 + torch.randperm(VOCABULARY - 1) for _ in range(2)):
             head[order.roll(1)] += words[order]
-        model.lm_head.weight = torch.nn.Parameter(SHARPNESS * head)
+        model.shared.weight.copy_(7 * words)
+        model.lm_head.weight = torch.nn.Parameter(1.5 * head)
     return model
 
 
+def toy_sources(count: int, seed: int = 0) -> Rows:
+    """Random sources of 2 to 10 tokens, the end token last."""
+    chance = random.Random(seed)
+    return [[chance.randrange(2, VOCABULARY) for _ in range(chance.randint(1, 9))] + [END] for _ in range(count)]
+
+
+def whole_runs(model: Any) -> Predict:
+    """The model's next token by a run over the whole prefix, with no cache of keys and values; results are remembered."""
+
+    @functools.cache
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        with torch.inference_mode():
+            run = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([prefix]), use_cache=False)
+        logits: Tensor = run.logits[0, -1]
+        return logits
+
+    return predict
+
+
+def random_table(name: str, *, agreement: float, sharpness: float, vocabulary: int = 8, end: float = 0.0) -> Predict:
+    """Random logits for each prefix; tables of one vocabulary share the part `agreement`, the rest is each one's own.
+
+    `end` is added to the logit of the end token.
+    """
+
+    @functools.cache
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        shared, own = (_noise(f"{key} {source} {prefix}", vocabulary) for key in ("shared", name))
+        logits = sharpness * (agreement * shared + (1 - agreement) * own)
+        logits[END] += end
+        return logits
+
+    return predict
+
+
+def _noise(key: str, size: int) -> Tensor:
+    seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big")
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(size)).float()
+
+
+def says(text: Sequence[int], unsure: Sequence[int] = (), vocabulary: int = 8) -> Predict:
+    """Puts this text, then the end token: all but certainly, and with probability 0.19 at the places in `unsure`."""
+
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        place = len(prefix) - 1
+        logits = torch.zeros(vocabulary)
+        logits[text[place] if place < len(text) else END] = 0.5 if place in unsure else 20.0
+        return logits
+
+    return predict
+
+
+class PrefixDecoder:
+    """A `Decoder` that remembers tokens alone and predicts from the whole prefix, every row by itself.
+
+    It refuses what a cache could not do: to be wound forward, to be started with other rows than it goes on with, or to
+    run with nothing new in any row.
+    """
+
+    end_token = END
+
+    def __init__(self, predict: Predict, name: str = "toy") -> None:
+        self.predict = predict
+        self.name = name
+        self.rows: Rows = []
+        self.lengths: list[int] = []
+        self.runs: list[list[int]] = []
+        """New tokens of each row, run by run."""
+        self._sources: Rows = []
+
+    def encode(self, sources: Rows) -> Memory:
+        width = max(map(len, sources))
+        ids = torch.tensor([source + [START] * (width - len(source)) for source in sources])
+        mask = torch.tensor([[1] * len(source) + [0] * (width - len(source)) for source in sources])
+        return Memory(ids[..., None], mask)
+
+    def start(self, memory: Memory) -> Rows:
+        counts = memory.mask.sum(1).tolist()
+        self._sources = [row[:count, 0].tolist() for row, count in zip(memory.hidden, counts, strict=True)]
+        self.runs = []
+        self._hold([[] for _ in self._sources])
+        return [[START] for _ in self._sources]
+
+    def forward(self, tokens: Rows) -> Step:
+        counts = [len(row) for row in tokens]
+        most = max(counts)
+        assert most > 0
+        predicted = []
+        for source, row, new in zip(self._sources, self.rows, tokens, strict=True):
+            text = (*row, *new)
+            places = range(len(row) + 1, len(text) + 1)
+            predicted.append([self.predict(tuple(source), text[:place]) for place in places])
+        padding = torch.zeros_like(next(row[0] for row in predicted if row))
+        logits = torch.stack([torch.stack(row + [padding] * (most - len(row))) for row in predicted])
+        self.runs.append(counts)
+        require_finite(logits, self.name, len(self.runs))
+        self._hold([row + new for row, new in zip(self.rows, tokens, strict=True)])
+        return Step(logits, counts)
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        assert all(0 <= kept <= cached for kept, cached in zip(lengths, self.lengths, strict=True))
+        self._hold([row[:kept] for row, kept in zip(self.rows, lengths, strict=True)])
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self._sources = [self._sources[row] for row in rows]
+        self._hold([list(self.rows[row]) for row in rows])
+
+    def _hold(self, rows: Rows) -> None:
+        self.rows = rows
+        self.lengths = [len(row) for row in rows]
+
+
+def prefix_pair(small: Predict, large: Predict) -> Pair:
+    """Two decoders without a cache."""
+    return Pair(PrefixDecoder(small, "small"), PrefixDecoder(large, "large"))
+
+
+@dataclass(frozen=True)
+class Toys:
+    """A shallow and a deep T5, as decoders with a cache and without."""
+
+    small: Any
+    large: Any
+    cached: Pair
+    predicts: tuple[Predict, Predict]
+    """Small and large, from the whole prefix."""
+
+    @property
+    def free(self) -> Pair:
+        return prefix_pair(*self.predicts)

@@ -131,8 +131,7 @@ class ModelDrafter:
             logits = self._next_logits(tokens, drafted, going)
             block = Block(logits, self.sampling)
             confident = self._confident(block, rule)
-            lengths = [len(row) + len(new) for row, new in zip(tokens, drafted, strict=True)]
-            chosen = self._choose(block, list(zip(examples, lengths, strict=True)))
+            chosen = self._choose(block, tokens, drafted, examples)
             positions.append(logits)
             for row, token in enumerate(chosen):
                 if not going[row]:
@@ -165,11 +164,17 @@ class ModelDrafter:
         confident: list[bool] = (block.scores.amax(-1).squeeze(-1) > rule.fallback_threshold).tolist()
         return confident
 
-    def _choose(self, block: Block, places: list[tuple[int, int]]) -> list[int]:
+    def _choose(self, block: Block, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
             best: list[int] = block.logits.argmax(-1).squeeze(-1).tolist()
             return best
-        return self.source.draw(block.dist[:, 0], [(example, position, "draft") for example, position in places])
+        # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
+        # would have ended the text (BiLD), says something about that first draw: used again, it would put off the end.
+        keys = [
+            (example, len(row) + len(new), f"draft from {len(row)}")
+            for row, new, example in zip(tokens, drafted, examples, strict=True)
+        ]
+        return self.source.draw(block.dist[:, 0], keys)
 
     def _block(self, positions: list[Tensor], longest: int, rows: int) -> Block:
         return Block(torch.cat(positions[:longest], dim=1), self.sampling) if longest else _nothing(rows)

@@ -1,7 +1,7 @@
 """Where drawn tokens come from: draws keyed by (seed, example, position, purpose).
 
-So keyed, a batched, resumed or reordered run draws the same tokens as a run of one example at a time. A key may be used
-again at a position whose earlier use was discarded together with its prefix: nothing that was kept depended on it.
+So keyed, a batched, resumed or reordered run draws the same tokens as a run of one example at a time. What is drawn more
+than once at a position, as a draft is after a rollback, has a purpose of its own each time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,33 @@
+"""The pair of toy models, built once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.strategies import Pair
+from tests.toys import Toys, toy_t5, whole_runs
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Toy models lose far more by sharing their work than they gain, above all on a machine that is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def toys() -> Toys:
+    """The drafter's encoder is deeper than its decoder; the large model's decoder is deeper than its encoder."""
+    small, large = toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
+    return Toys(
+        small,
+        large,
+        Pair(TransformersDecoder(small, "small"), TransformersDecoder(large, "large")),
+        (whole_runs(small), whole_runs(large)),
+    )

@@ -1,0 +1,184 @@
+"""One stage under DVC, real and played by a script: what counts as run, when to try again, what a failure says."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import stage
+from flows.stage import Launcher, StageError
+
+Repository = Callable[[dict[str, Any]], Path]
+
+LOCKED = "ERROR: Unable to acquire lock. Most likely another DVC process is running"
+BUSY = "ERROR: failed to reproduce 'align': 'models/a' is busy, it is being blocked by:"
+
+
+COUNT = """
+import os, sys
+from pathlib import Path
+file = Path("tries")
+tries = len(file.read_text()) if file.exists() else 0
+file.write_text("x" * (tries + 1))
+"""
+
+
+def launcher(folder: Path, script: str, timeout: float = 60, flow_run: str = "") -> Launcher:
+    """A launcher whose dvc is `script`; in it, `tries` says how often it was called before."""
+    return Launcher(folder, timeout=timeout, flow_run=flow_run, dvc=[sys.executable, "-c", COUNT + script])
+
+
+def tries(folder: Path) -> int:
+    return len((folder / "tries").read_text())
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "_FIRST_PAUSE", 0.05)
+
+
+def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
+    root = repository({"count": {"cmd": "echo counted && cat in > out", "deps": ["in"], "outs": ["out"]}})
+    (root / "in").write_text("one\n", encoding="utf-8")
+    real = Launcher(root, timeout=120)
+    lines: list[str] = []
+    assert real.run("count", lines.append).state == "ran"
+    assert "counted" in lines
+    assert real.run("count", lines.append).state == "cached"
+    (root / "out").unlink()
+    assert real.run("count", lines.append).state == "cached"
+    assert (root / "out").read_text() == "one\n"
+    assert lines.count("counted") == 1
+
+
+def test_only_the_named_stage_runs(repository: Repository) -> None:
+    root = repository({"a": {"cmd": "touch a", "outs": ["a"]}, "b": {"cmd": "touch b", "deps": ["a"], "outs": ["b"]}})
+    with pytest.raises(StageError, match="stage 'b' failed"):
+        Launcher(root, timeout=120).run("b", print)
+    assert not (root / "a").exists()
+
+
+@pytest.mark.parametrize("message", [LOCKED, BUSY])
+def test_a_locked_repository_is_tried_again(tmp_path: Path, message: str) -> None:
+    lines: list[str] = []
+    script = f"if tries < 2: print({message!r}); sys.exit(255)"
+    assert launcher(tmp_path, script).run("align", lines.append).name == "align"
+    assert tries(tmp_path) == 3
+    assert sum("another dvc works on the same files" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print('ERROR: failed to reproduce'); sys.exit(255)",
+        f"print({LOCKED.removeprefix('ERROR: ')!r}); print('ERROR: failed to run'); sys.exit(255)",
+        f"print({LOCKED!r}); sys.exit(1)",
+    ],
+    ids=["another failure", "a stage's own words", "another status"],
+)
+def test_other_failures_are_not_tried_again(tmp_path: Path, script: str) -> None:
+    with pytest.raises(StageError, match="stage 'align' failed") as error:
+        launcher(tmp_path, script).run("align", print)
+    assert error.value.kind == "Failed"
+    assert tries(tmp_path) == 1
+
+
+def test_waiting_for_the_lock_ends_with_the_time(tmp_path: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(StageError, match=r"Unable to acquire lock|took more than"):
+        launcher(tmp_path, f"print({LOCKED!r}); sys.exit(255)", timeout=2).run("align", print)
+    assert tries(tmp_path) > 1
+    assert time.monotonic() - start < 60
+
+
+def test_a_failure_gives_the_reason_first_and_then_the_last_lines(repository: Repository) -> None:
+    command = "for n in $(seq 40); do echo line $n; done; echo the reason; exit 3"
+    root = repository({"broken": {"cmd": command, "outs": ["out"]}})
+    with pytest.raises(StageError) as error:
+        Launcher(root, timeout=120).run("broken", print)
+    first, *others = str(error.value).splitlines()
+    assert first == "stage 'broken' failed: the reason"
+    assert "line 40" in others
+    assert "line 1" not in others
+    assert error.value.kind == "Failed"
+
+
+def test_refused_input_is_told_from_failure(repository: Repository) -> None:
+    root = repository({"strict": {"cmd": "echo 'error: params.yaml, line 3' >&2; exit 2", "outs": ["out"]}})
+    with pytest.raises(StageError, match=r"error: params\.yaml, line 3") as error:
+        Launcher(root, timeout=120).run("strict", print)
+    assert error.value.kind == "Refused"
+
+
+def test_time_over_ends_the_stage_and_its_command(tmp_path: Path) -> None:
+    script = "import subprocess, time; p = subprocess.Popen(['sleep', '300'])\n"
+    script += "Path('pids').write_text(f'{os.getpid()} {p.pid}'); print('begun', flush=True); time.sleep(300)"
+    with pytest.raises(StageError, match=r"took more than .*\nbegun") as error:
+        launcher(tmp_path, script, timeout=4).run("slow", print)
+    assert error.value.kind == "TimedOut"
+    assert not any(alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_closing_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
+    script = "Path('pid').write_text(str(os.getpid())); import time; time.sleep(300)"
+    one = launcher(tmp_path, script)
+    errors: list[StageError] = []
+
+    def run() -> None:
+        try:
+            one.run("slow", print)
+        except StageError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    one.close()
+    thread.join(60)
+    assert [error.kind for error in errors] == ["Stopped"]
+    assert not alive(int((tmp_path / "pid").read_text()))
+    with pytest.raises(StageError, match="was stopped"):
+        one.run("slow", print)
+    assert tries(tmp_path) == 1
+
+
+def test_stages_are_told_the_flow_run_and_nothing_else_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT__CONTROL_TOKEN", "secret")
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "another")
+    lines: list[str] = []
+    script = "print(*(f'{k}={v}' for k, v in os.environ.items() if k.startswith('PREFECT__')), os.environ['PATH'])"
+    launcher(tmp_path, script, flow_run="run-1").run("align", lines.append)
+    assert lines == [f"PREFECT__FLOW_RUN_ID=run-1 {Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"]
+
+
+def test_the_stages_know_the_run_under_the_name_that_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.tracking.lineage import lineage
+
+    monkeypatch.setenv(stage.FLOW_RUN, "run-1")
+    assert lineage()["flow_run"] == "run-1"
+
+
+def test_a_progress_bar_is_its_last_state(tmp_path: Path) -> None:
+    lines: list[str] = []
+    script = r"sys.stdout.write('step 1\rstep 2\rstep 3\n\nsm\xc3\xb8r\n'); sys.stdout.buffer.write(b'\xff\n')"
+    launcher(tmp_path, script).run("align", lines.append)
+    assert lines[0] == "step 3"
+    assert len(lines) == 3

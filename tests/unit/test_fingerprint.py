@@ -1,0 +1,29 @@
+"""A name that changes with settings, data and code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks import fingerprint as module
+from tasks.fingerprint import fingerprint
+from tasks.training.settings import TrainingSettings
+
+
+def test_it_changes_with_each_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CODE", tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "one.py").write_text("1")
+    (tmp_path / "single.py").write_text("1")
+    (tmp_path / "data.jsonl").write_text("1")
+
+    def made(steps: int = 10) -> str:
+        return fingerprint({"t": TrainingSettings(steps=steps)}, [tmp_path / "data.jsonl"], ["package", "single"])
+
+    names = [made(), made(steps=11)]
+    for changed in ("data.jsonl", "single.py", "package/one.py"):
+        (tmp_path / changed).write_text("2")
+        names.append(made())
+    assert len(set(names)) == len(names)
+    assert made() == names[-1]

@@ -1,0 +1,44 @@
+"""Bounded, documented settings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tasks.settings import knob, settings
+
+
+@settings
+class Sample:
+    """A sample."""
+
+    share: float = knob("A share.", default=0.5, ge=0, lt=1)
+    name: str = knob("A name.", default="a", choices=("a", "b"))
+    sizes: list[int] = knob("Sizes.", default_factory=list, gt=0)
+
+    def validate(self) -> None:
+        if self.name == "b" and self.share == 0:
+            raise ValueError("b needs a share; give more than 0")
+
+
+def test_defaults_and_values() -> None:
+    assert Sample() == Sample(share=0.5, name="a", sizes=[])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Sample().share = 0.1  # type: ignore[misc]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"share": 1.0}, "share is 1.0; it must be less than 1"),
+        ({"share": -0.1}, "share is -0.1; it must be at least 0"),
+        ({"share": float("nan")}, "share is nan"),
+        ({"name": "c"}, "name is 'c'; it must be one of a, b"),
+        ({"sizes": [3, 0]}, "sizes is 0; it must be more than 0"),
+        ({"name": "b", "share": 0.0}, "b needs a share"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(values: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words.replace(".", r"\.")):
+        Sample(**values)  # type: ignore[arg-type]  # wrong on purpose
