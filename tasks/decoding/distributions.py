@@ -41,7 +41,8 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
     logits = logits.float()
     if sampling.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    logits = logits / sampling.temperature
+    # From the top, so that no temperature is cold enough to overflow.
+    logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -torch.inf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -42,6 +43,13 @@ def softmax(logits: Tensor) -> np.ndarray:
     return np.asarray(exponents / exponents.sum())
 
 
+@functools.cache
+def scores(predict: Predict, prefix: Prefix) -> np.ndarray:
+    """The model's own softmax."""
+    return softmax(predict(SOURCE, prefix))
+
+
+@functools.cache
 def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.ndarray:
     """The sampling transform, token by token: temperature, then top-k, then the nucleus of what is left."""
     probabilities = softmax(predict(SOURCE, prefix) / sampling.temperature)
@@ -58,6 +66,7 @@ def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.nda
     return result
 
 
+@functools.cache
 def law_of(predict: Predict, sampling: SamplingSettings, limit: int) -> Law:
     """The probability of each text that one model alone draws."""
     law: Law = {}
@@ -74,6 +83,7 @@ def law_of(predict: Predict, sampling: SamplingSettings, limit: int) -> Law:
     return law
 
 
+@functools.cache
 def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> Law:
     """The probability of each text under BiLD's Algorithm 1 with every token drawn afresh."""
     law: Law = defaultdict(float)
@@ -87,12 +97,12 @@ def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> 
         if len(text) - 1 == limit or text[-1] == END:
             law[text[1:]] += probability
             return
-        confident = softmax(SMALL(SOURCE, text)).max() > settings.fallback_threshold
+        confident = scores(SMALL, text).max() > settings.fallback_threshold
         if confident and len(text) - unchecked < settings.max_draft:
             branch(text, probability, unchecked, dist(SMALL, text, sampling))
             return
         for place in range(unchecked, len(text)):
-            if -math.log(softmax(LARGE(SOURCE, text[:place]))[text[place]]) > settings.rollback_threshold:
+            if -math.log(scores(LARGE, text[:place])[text[place]]) > settings.rollback_threshold:
                 branch(text[:place], probability, place + 1, dist(LARGE, text[:place], sampling))
                 return
         branch(text, probability, len(text) + 1, dist(LARGE, text, sampling))

@@ -1,0 +1,121 @@
+"""The sampling transform, the two views of a position, and the keyed draws, against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.distributions import Block, transform
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings
+
+HALVES = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+POWERS = torch.tensor([1.0, 4.0, 2.0]).log()
+INFINITE = -math.inf
+
+
+@pytest.mark.parametrize(
+    ("logits", "sampling", "expected"),
+    [
+        (HALVES, SamplingSettings(temperature=1.0), [0.5, 0.3, 0.15, 0.05]),
+        (HALVES + 7, SamplingSettings(temperature=1.0), [0.5, 0.3, 0.15, 0.05]),
+        (POWERS, SamplingSettings(temperature=0.5), [1 / 21, 16 / 21, 4 / 21]),
+        (POWERS * 2, SamplingSettings(temperature=2.0), [1 / 7, 4 / 7, 2 / 7]),
+        (POWERS, SamplingSettings(temperature=1.0, top_k=2), [0, 2 / 3, 1 / 3]),
+        (POWERS, SamplingSettings(temperature=0.5, top_k=2), [0, 0.8, 0.2]),
+        (POWERS, SamplingSettings(temperature=1.0, top_k=1), [0, 1, 0]),
+        (POWERS, SamplingSettings(temperature=1.0, top_k=99), [1 / 7, 4 / 7, 2 / 7]),
+        (HALVES, SamplingSettings(temperature=1.0, top_p=0.7), [0.625, 0.375, 0, 0]),
+        (HALVES, SamplingSettings(temperature=1.0, top_p=0.9), [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0]),
+        (HALVES, SamplingSettings(temperature=1.0, top_p=0.97), [0.5, 0.3, 0.15, 0.05]),
+        (HALVES, SamplingSettings(temperature=1.0, top_p=0.01), [1, 0, 0, 0]),
+        # Of the two that top-k leaves, 0.625 and 0.375, the first alone reaches 0.6; of all four it does not.
+        (HALVES, SamplingSettings(temperature=1.0, top_k=2, top_p=0.6), [1, 0, 0, 0]),
+        (HALVES, SamplingSettings(temperature=1.0, top_p=0.6), [0.625, 0.375, 0, 0]),
+        # Tokens as likely as the last of the k stay.
+        (torch.zeros(4), SamplingSettings(temperature=1.0, top_k=2), [0.25] * 4),
+        (torch.tensor([0.0, INFINITE, 0.0]), SamplingSettings(temperature=1.0), [0.5, 0, 0.5]),
+        (torch.tensor([0.0, INFINITE, INFINITE]), SamplingSettings(temperature=0.5, top_k=2, top_p=0.9), [1, 0, 0]),
+        (POWERS, SamplingSettings(temperature=0.0), [0, 1, 0]),
+        (torch.tensor([1.0, 3.0, 3.0]), SamplingSettings(), [0, 1, 0]),
+        # Divided by so cold a temperature, the logits themselves would overflow.
+        (torch.tensor([100.0, 90.0, -100.0]), SamplingSettings(temperature=1e-38), [1, 0, 0]),
+    ],
+)
+def test_the_sampling_transform(logits: Tensor, sampling: SamplingSettings, expected: list[float]) -> None:
+    dist = transform(logits[None, None], sampling)
+    torch.testing.assert_close(dist[0, 0], torch.tensor(expected, dtype=torch.float32), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_both_views_are_float32_and_sum_to_one(dtype: torch.dtype) -> None:
+    logits = torch.randn(2, 3, 500, generator=torch.Generator().manual_seed(0)).mul(5).to(dtype)
+    for sampling in (SamplingSettings(), SamplingSettings(temperature=0.8, top_k=50, top_p=0.9)):
+        block = Block(logits, sampling)
+        for view in (block.scores, block.dist):
+            assert view.dtype == torch.float32
+            assert view.shape == logits.shape
+            torch.testing.assert_close(view.sum(-1), torch.ones(2, 3), atol=1e-5, rtol=0)
+        assert bool((block.dist[..., None].gather(2, logits.argmax(-1)[..., None, None]) > 0).all())
+
+
+def test_scores_know_no_sampling() -> None:
+    logits = POWERS[None, None]
+    for sampling in (SamplingSettings(), SamplingSettings(temperature=0.1, top_k=1, top_p=0.5)):
+        torch.testing.assert_close(Block(logits, sampling).scores[0, 0], torch.tensor([1, 4, 2]) / 7)
+
+
+def test_the_head_of_a_block_keeps_its_sampling() -> None:
+    sampling = SamplingSettings(temperature=0.5)
+    block = Block(torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)), sampling)
+    assert torch.equal(block.head(3).dist, block.dist[:, :3])
+    assert block.head(0).dist.shape == (2, 0, 6)
+
+
+def test_a_uniform_depends_on_its_key_alone() -> None:
+    keys = [(seed, example, place, why) for seed in (0, 1) for example in (0, 11) for place in (1, 11) for why in "ab"]
+    uniforms = [TokenSource(seed).uniform(example, place, why) for seed, example, place, why in keys]
+    assert len(set(uniforms)) == len(keys)
+    assert uniforms == [TokenSource(seed).uniform(example, place, why) for seed, example, place, why in keys]
+    # The same on every machine and in every process: a sweep that is resumed draws what it would have drawn.
+    assert TokenSource(0).uniform(3, 7, "accept") == pytest.approx(0.1486334590, abs=1e-9)
+
+
+def test_uniforms_are_spread_over_the_open_interval() -> None:
+    source = TokenSource(4)
+    uniforms = torch.tensor([source.uniform(example, 1, "target") for example in range(4000)], dtype=torch.float64)
+    assert 0 < float(uniforms.min()) < 0.003
+    assert 0.997 < float(uniforms.max()) < 1
+    assert float(uniforms.mean()) == pytest.approx(0.5, abs=0.02)
+
+
+class Fixed(TokenSource):
+    """Gives this number for every key."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(0)
+        self.number = number
+
+    def uniform(self, example: int, position: int, purpose: str) -> float:
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("uniform", "token"), [(1e-16, 1), (0.24, 1), (0.26, 3), (0.74, 3), (0.76, 4), (1 - 2.0**-54, 4)]
+)
+@pytest.mark.parametrize("scale", [1.0, 3.0, 1e-7])
+def test_a_draw_inverts_the_cumulative_distribution(uniform: float, token: int, scale: float) -> None:
+    """Tokens of probability zero, first, last and between, are never drawn; the scale does not matter."""
+    dist = scale * torch.tensor([[0.0, 0.25, 0.0, 0.5, 0.25, 0.0]])
+    assert Fixed(uniform).draw(dist, [(0, 0, "target")]) == [token]
+
+
+def test_rows_are_drawn_by_their_own_keys() -> None:
+    dist = torch.full((50, 8), 0.125)
+    keys = [(example, 2, "target") for example in range(50)]
+    together = TokenSource(1).draw(dist, keys)
+    assert together == [TokenSource(1).draw(dist[:1], [key])[0] for key in keys]
+    assert len(set(together)) == 8
