@@ -24,7 +24,7 @@ from tasks.evaluation.settings import SweepSettings
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_pair
+from tasks.models.pair import check_pair, check_widths
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
@@ -90,10 +90,9 @@ def main() -> None:
     small, large = paths.model(DRAFTERS[drafter]), paths.model("large")
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
-    pair = Pair(
-        TransformersDecoder(load_model(small, device, dtype), "small"),
-        TransformersDecoder(load_model(large, device, dtype), "large"),
-    )
+    models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
+    check_widths(models["small"], models["large"])
+    pair = Pair(*(TransformersDecoder(models[name], name) for name in ("small", "large")))
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     bench = Bench(pair, tokenizer, task.metric, request, task.sweep, device.type)
     split = {

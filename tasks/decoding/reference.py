@@ -1,4 +1,4 @@
-"""The reference runtime: any `transformers` encoder-decoder, its own forward pass and cache."""
+"""The reference runtime: a `transformers` encoder-decoder, its own forward pass and cache."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Memory, Rows, Step, require_finite
+from tasks.errors import InputError
 
 
 class TransformersDecoder:
-    """A `Decoder` over `AutoModelForSeq2SeqLM`.
+    """A `Decoder` over an `AutoModelForSeq2SeqLM` with relative positions.
 
     Cached rows end at the same column: rows of unequal length are padded on the left, where the mask hides them, so that
     the distance between any two tokens of a row, all that T5's position bias reads, is the same as without padding.
     """
 
     def __init__(self, model: Any, name: str) -> None:
+        """Takes a model in evaluation mode, and what to call it.
+
+        Raises:
+            InputError: the model numbers positions from the row's start, which the padding on the left would shift.
+        """
+        if not hasattr(model.config, "relative_attention_num_buckets"):
+            raise InputError(
+                f"the {name} model is of type {model.config.model_type}, whose positions are absolute; "
+                "name one with relative positions (T5, mT5, UMT5, LongT5)"
+            )
         self.model = model
         self.name = name
         self.device: torch.device = next(model.parameters()).device

@@ -42,10 +42,10 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in path.read_bytes().split(b"\n"):
         try:
             rows.append(json.loads(line))
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, UnicodeDecodeError):
             continue
     return rows
 

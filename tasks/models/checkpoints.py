@@ -10,6 +10,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.settings import ModelSettings
+from tasks.models.tokenizers import load_from
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> Any:
@@ -40,7 +41,8 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
         decoder_start_token_id=pad,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+        # Not `torch.manual_seed`, which would seed the GPUs as well, for good.
+        torch.default_generator.manual_seed(settings.seed)
         return T5ForConditionalGeneration(config)
 
 
@@ -57,16 +59,17 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     """The encoder-decoder of a local folder or of the hub, in evaluation mode.
 
     Raises:
-        InputError: nothing loadable is there.
+        InputError: nothing loadable is there, or weights are missing, which transformers would draw at random.
     """
     from transformers import AutoModelForSeq2SeqLM
 
-    try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(str(source), dtype=dtype)
-    except (OSError, ValueError) as error:
+    load = AutoModelForSeq2SeqLM.from_pretrained
+    model, info = load_from(load, source, "encoder-decoder model", dtype=dtype, use_safetensors=True, output_loading_info=True)
+    if info["missing_keys"]:
         raise InputError(
-            f"no encoder-decoder model at {source}: {str(error).splitlines()[0]}; name a folder or a hub model"
-        ) from None
+            f"the model at {source} lacks {len(info['missing_keys'])} of its weights, {min(info['missing_keys'])} among them; "
+            "name a folder or a hub model whose weights fit its config.json"
+        )
     return model.to(device).eval()
 
 

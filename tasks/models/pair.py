@@ -25,3 +25,16 @@ def check_pair(small: Any, large: Any, small_name: str, large_name: str) -> None
     for role in ("pad_token_id", "eos_token_id", "unk_token_id"):
         if getattr(small, role) != getattr(large, role):
             raise InputError(f"{role} differs between {small_name} and {large_name}; {mend}")
+
+
+def check_widths(small: Any, large: Any) -> None:
+    """Compares how many tokens two models predict over, which padding can make unequal for one tokenizer.
+
+    Raises:
+        InputError: they differ.
+    """
+    ours, theirs = small.config.vocab_size, large.config.vocab_size
+    if ours != theirs:
+        raise InputError(
+            f"the small model predicts over {ours} tokens but the large one over {theirs}; pad both to one vocabulary size"
+        )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
+import ssl
 import tempfile
-from collections.abc import Iterable
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> Any:
     """A T5 tokenizer over a unigram SentencePiece model of exactly `settings.vocabulary` pieces.
 
     Raises:
-        InputError: the text is too small for that many pieces.
+        InputError: the text is too small for that many pieces, or has more characters than that.
     """
     import sentencepiece
     from transformers import T5Tokenizer
@@ -40,13 +44,25 @@ def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> Any:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            raise InputError(
-                f"tokenizer.vocabulary is {settings.vocabulary}: the training text does not support that many pieces "
-                f"({str(error).split('] ')[-1]}); lower it in params.yaml"
-            ) from None
+            raise InputError(_untrainable(str(error).split("] ")[-1], settings.vocabulary)) from None
         pieces = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
         scored = [(pieces.id_to_piece(index), pieces.get_score(index)) for index in range(len(pieces))]
     return T5Tokenizer(vocab=scored, extra_ids=0)
+
+
+def _untrainable(reason: str, vocabulary: int) -> str:
+    """SentencePiece's reason in the terms of the settings."""
+    if "too high" in reason:
+        return (
+            f"tokenizer.vocabulary is {vocabulary}: the training text does not support that many pieces ({reason}); "
+            "lower it in params.yaml"
+        )
+    if "required_chars" in reason:
+        return (
+            f"tokenizer.vocabulary is {vocabulary}: the training text has more different characters than that ({reason}); "
+            "raise it in params.yaml"
+        )
+    return f"no tokenizer can be trained: {reason or 'the training text is empty'}; look at the training text"
 
 
 def load_tokenizer(source: str | Path) -> Any:
@@ -57,12 +73,51 @@ def load_tokenizer(source: str | Path) -> Any:
     """
     from transformers import AutoTokenizer
 
+    tokenizer = load_from(AutoTokenizer.from_pretrained, source, "tokenizer")
+    files = tokenizer.vocab_files_names.values()
+    # Of a folder that holds no tokenizer but a model's configuration, transformers makes an empty one.
+    if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
+        raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder or a hub model")
+    return tokenizer
+
+
+def load_from(load: Callable[..., Any], source: str | Path, kind: str, **options: Any) -> Any:
+    """`load`, a `from_pretrained`, on a folder, or on a name of the hub where no such folder exists.
+
+    Raises:
+        InputError: nothing loadable is there. Without a network this is said at once: the hub's own client tries again
+            and again for half a minute.
+    """
+    from safetensors import SafetensorError
+
+    there = Path(source).is_dir()
+    if not there and isinstance(source, Path):
+        raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
+    offline = not there and not _hub_answers()
     try:
-        return AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"no tokenizer at {source}: {str(error).splitlines()[0]}; name a folder or a hub model"
-        ) from None
+        return load(str(source), local_files_only=there or offline, **options)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = str(error).strip().split("\n")[0]
+        if offline:
+            reason = "there is no such folder, the hub does not answer, and nothing of that name was downloaded before"
+        raise InputError(f"no {kind} at {source}: {reason}; name a folder or a hub model") from None
+
+
+def _hub_answers() -> bool:
+    """Whether anything at all comes back from the hub."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
+    try:
+        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
+    except (urllib.error.HTTPError, http.client.HTTPException):
+        return True
+    except OSError as error:
+        # A certificate that this client does not know may be known to the hub's own.
+        return isinstance(getattr(error, "reason", error), ssl.SSLError)
+    return True
 
 
 def encode(tokenizer: Any, texts: list[str], limit: int) -> list[list[int]]:

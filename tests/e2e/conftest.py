@@ -46,7 +46,10 @@ def environment(clone: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PREFECT_", "DRAFTLINE_"))}
     binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     extensions = os.environ.get("TORCH_EXTENSIONS_DIR", str(ROOT / ".cache" / "torch_extensions"))
+    locks = clone / ".cache" / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
     return kept | {
+        "TMPDIR": str(locks),  # so that a real sweep on this machine and these tests do not wait for each other
         "PATH": binaries,
         "TORCH_EXTENSIONS_DIR": extensions,
         "PYTHONPATH": str(clone),

@@ -12,6 +12,7 @@ from tasks.decoding.decoder import Decoder, Step
 from tasks.decoding.reference import TransformersDecoder
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Request, decode
+from tasks.errors import InputError
 from tests.toys import VOCABULARY, PrefixDecoder, Toys, toy_sources, toy_t5, whole_runs
 
 
@@ -80,6 +81,17 @@ def test_one_memory_serves_two_decoders(toys: Toys) -> None:
     first.forward([[0]] * 3)
     first.reorder([2])
     assert_same(second, free, (second.forward([[0, 4]] * 3), free.forward([[0, 4]] * 3)))
+
+
+def test_a_model_with_absolute_positions_is_refused() -> None:
+    """Its rows would come out right one at a time, and wrong side by side."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    bart = BartForConditionalGeneration(BartConfig(vocab_size=24, d_model=8, **layers, **heads))
+    with pytest.raises(InputError, match="the large model is of type bart, whose positions are absolute"):
+        TransformersDecoder(bart, "large")
 
 
 def test_last_positions_of_ragged_rows() -> None:

@@ -103,9 +103,7 @@ class Fixed(TokenSource):
         return self.number
 
 
-@pytest.mark.parametrize(
-    ("uniform", "token"), [(1e-16, 1), (0.24, 1), (0.26, 3), (0.74, 3), (0.76, 4), (1 - 2.0**-54, 4)]
-)
+@pytest.mark.parametrize(("uniform", "token"), [(1e-16, 1), (0.24, 1), (0.26, 3), (0.74, 3), (0.76, 4), (1 - 2.0**-54, 4)])
 @pytest.mark.parametrize("scale", [1.0, 3.0, 1e-7])
 def test_a_draw_inverts_the_cumulative_distribution(uniform: float, token: int, scale: float) -> None:
     """Tokens of probability zero, first, last and between, are never drawn; the scale does not matter."""

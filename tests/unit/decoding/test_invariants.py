@@ -1,0 +1,116 @@
+"""After every turn of the loop each cache holds a prefix of the tokens, and no run is fed a token twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.drafting import Draft, Drafter, DraftRule
+from tasks.decoding.loop import generate
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import METHODS, Pair
+from tests.toys import END, Toys, toy_sources
+
+
+class Watched(TransformersDecoder):
+    """Writes down which tokens its cache holds, and how many each run was fed."""
+
+    rows: Rows
+    fed: list[int]
+
+    def start(self, memory: Memory) -> Rows:
+        starts = super().start(memory)
+        self.rows, self.fed = [[] for _ in starts], []
+        return starts
+
+    def forward(self, tokens: Rows) -> Step:
+        self.rows = [row + new for row, new in zip(self.rows, tokens, strict=True)]
+        self.fed.append(max(map(len, tokens)))
+        return super().forward(tokens)
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        self.rows = [row[:kept] for row, kept in zip(self.rows, lengths, strict=True)]
+        super().rewind(lengths)
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.rows = [self.rows[row] for row in rows]
+        super().reorder(rows)
+
+
+class Watcher:
+    """Passes everything on to a drafter, and checks both caches whenever the verifier has decided."""
+
+    def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
+        self.drafter, self.target, self.small = drafter, target, small
+        self.turns = 0
+        self.lags: set[int] = set()
+
+    def start(self, memory: Memory | None, sources: Rows) -> None:
+        self.drafter.start(memory, sources)
+
+    def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        draft = self.drafter.draft(tokens, examples, budgets, rule)
+        for new, budget in zip(draft.tokens, budgets, strict=True):
+            assert len(new) <= budget
+            assert END not in new[:-1]
+        return draft
+
+    def observe(self, tokens: Rows) -> None:
+        self.drafter.observe(tokens)
+        self.turns += 1
+        assert self.target.lengths == [len(row) - 1 for row in tokens]
+        assert self.target.rows == [row[:-1] for row in tokens]
+        if self.small is not None:
+            assert self.small.lengths == [len(row) for row in self.small.rows]
+            for held, row in zip(self.small.rows, tokens, strict=True):
+                assert held == row[: len(held)]
+                assert len(held) < len(row)
+                self.lags.add(len(row) - len(held))
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.drafter.reorder(rows)
+        if self.small is not None:
+            assert len(self.small.rows) == len(self.target.rows) == len(rows)
+
+
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=1.0)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    ("name", "settings", "longest", "lags"),
+    [
+        ("vanilla_large", VanillaSettings(), 1, set()),
+        ("speculative", SpeculativeSettings(draft_length=4), 5, {1, 2}),
+        ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2), 3, {1, 2}),
+        ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2, large_first=True), 3, {1, 2}),
+    ],
+)
+def test_caches_hold_what_they_should(
+    toys: Toys, name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings
+) -> None:
+    pair = Pair(Watched(toys.small, "small"), Watched(toys.large, "large"))
+    method = METHODS[name].compose(pair, settings, sampling, TokenSource(0))
+    assert isinstance(pair.large, Watched)
+    assert isinstance(pair.small, Watched)
+    watcher = Watcher(method.drafter, pair.large, pair.small if lags else None)
+    sources = toy_sources(12, seed=6)
+    generations = generate(dataclasses.replace(method, drafter=watcher), sources, range(12), 15)
+    assert watcher.turns == max(one.counts.large_calls for one in generations)
+    assert watcher.lags == lags
+    # What a run is fed is never more than a draft and the token before it: a rewind recomputes nothing.
+    assert max(pair.large.fed) == longest
+    assert len(pair.large.fed) == watcher.turns
+    if lags:
+        assert max(pair.small.fed) == 2
+    for one in generations:
+        assert len(one.proposers) == len(one.tokens) == one.counts.tokens <= 15
+        assert END not in one.tokens[:-1]
+        assert len(one.tokens) == 15 or one.tokens[-1] == END
+        assert one.counts.accepted <= one.counts.drafted <= one.counts.small_steps
+        assert sum(one.counts.verified.values()) == one.counts.large_calls
+        assert one.proposers.count("c") == one.counts.rollbacks
+        assert one.proposers.count("s") >= one.counts.accepted

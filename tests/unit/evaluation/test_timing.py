@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tasks.evaluation.timing import Latencies, measure, synchronised_clock
+
+
+class Machine:
+    """A clock that runs move on, by `cost` times how slow the machine is at that moment."""
+
+    def __init__(self, slowness: Callable[[float], float] = lambda now: 1.0) -> None:
+        self.now = 0.0
+        self.slowness = slowness
+        self.runs: list[tuple[str, int]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, name: str, cost: Callable[[int], float]) -> Callable[[int], None]:
+        def run(example: int) -> None:
+            self.runs.append((name, example))
+            self.spend(cost(example))
+
+        return run
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds * self.slowness(self.now)
+
+
+def timed(machine: Machine, examples: list[int], trials: int = 1, warmup: int = 0, seed: int = 0) -> Latencies:
+    """A method that takes 1 second and as many again as the example's number; vanilla takes twice as long."""
+    return measure(
+        machine.run("method", lambda example: 1.0 + example),
+        machine.run("vanilla", lambda example: 2.0 + 2.0 * example),
+        examples,
+        trials=trials,
+        warmup=warmup,
+        chance=random.Random(seed),
+        clock=machine.clock,
+    )
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_milliseconds_of_each_example_in_the_order_given(trials: int) -> None:
+    latencies = timed(Machine(), [3, 0, 9], trials=trials)
+    assert latencies.method == pytest.approx([4000, 1000, 10000])
+    assert latencies.vanilla == pytest.approx([8000, 2000, 20000])
+    assert latencies.speedup == pytest.approx(2)
+
+
+def test_speedup_is_a_ratio_of_sums_not_a_mean_of_ratios() -> None:
+    assert Latencies(method=[1.0, 10.0], vanilla=[4.0, 10.0]).speedup == pytest.approx(14 / 11)
+
+
+SLOW: dict[str, Callable[[float], float]] = {
+    "slower and slower": lambda now: 1.0 + now / 2000,
+    "slow from then on": lambda now: 5.0 if now > 2100 else 1.0,
+    "slow for a while": lambda now: 5.0 if 1500 < now < 9000 else 1.0,
+}
+
+
+@pytest.mark.parametrize("slowness", SLOW.values(), ids=SLOW)
+def test_a_machine_that_slows_down_slows_both_sides(slowness: Callable[[float], float]) -> None:
+    latencies = timed(Machine(slowness), list(range(20)), trials=10)
+    assert sum(latencies.vanilla) > 1.3 * sum(2000.0 + 2000.0 * example for example in range(20))
+    assert latencies.speedup == pytest.approx(2, rel=0.06)
+
+
+def test_timed_one_side_after_the_other_the_same_machine_deceives() -> None:
+    """What the test above would find if the two sides were not neighbours."""
+    machine = Machine(SLOW["slow from then on"])
+    totals = []
+    for cost in (1.0, 2.0):
+        begun = machine.now
+        for example in list(range(20)) * 10:
+            machine.spend(cost * (1.0 + example))
+        totals.append(machine.now - begun)
+    assert totals[1] / totals[0] > 5
+
+
+def test_one_after_the_other_in_a_drawn_order() -> None:
+    machine = Machine()
+    timed(machine, [5, 6, 7, 8], trials=8)
+    pairs = list(zip(machine.runs[::2], machine.runs[1::2], strict=True))
+    assert len(pairs) == 32
+    for first, second in pairs:
+        assert first[1] == second[1]
+        assert {first[0], second[0]} == {"method", "vanilla"}
+    assert 8 <= sum(first[0] == "method" for first, _ in pairs) <= 24
+    orders = [tuple(first[1] for first, _ in pairs[begin : begin + 4]) for begin in range(0, 32, 4)]
+    assert {tuple(sorted(order)) for order in orders} == {(5, 6, 7, 8)}
+    assert len(set(orders)) > 3
+
+
+def test_warm_up_runs_both_and_is_not_timed() -> None:
+    machine = Machine(lambda now: 100.0 if now < 2000 else 1.0)
+    latencies = timed(machine, [4, 5, 6], warmup=2)
+    assert machine.runs[:4] == [("vanilla", 4), ("method", 4), ("vanilla", 5), ("method", 5)]
+    assert latencies.method == pytest.approx([5000, 6000, 7000])
+    assert latencies.vanilla == pytest.approx([10000, 12000, 14000])
+
+
+def test_the_clock_of_the_cpu_goes_forward() -> None:
+    clock = synchronised_clock("cpu")
+    assert clock() <= clock()

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import pytest
+import torch
+
+from tasks.errors import InputError
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.settings import ModelSettings, TokenizerSettings
+from tasks.models.tokenizers import load_tokenizer, train_tokenizer
+
+TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    return dict(model.state_dict())
+
+
+def equal(one: Any, other: Any) -> bool:
+    first, second = weights(one), weights(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def start(settings: ModelSettings = TINY, vocabulary: int = 80) -> Any:
+    return initial_model(settings, vocabulary, 0, 1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    text = [f"{one} is not {other}" for one, other in itertools.permutations("one two three four five six".split(), 2)]
+    text += [f"nor is {number}" for number in range(0, 9000, 37)]
+    return train_tokenizer(text, TokenizerSettings(vocabulary=64))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tokenizer: Any) -> Path:
+    """A saved model."""
+    save_model(start(), tokenizer, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_the_same_settings_start_from_the_same_weights() -> None:
+    assert equal(start(), start())
+    assert not equal(start(), start(ModelSettings(**{**vars(TINY), "seed": 1})))
+
+
+def test_a_start_neither_reads_nor_moves_the_global_randomness() -> None:
+    torch.manual_seed(5)
+    first, numbers = start(), torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(torch.rand(3), numbers)
+    torch.manual_seed(6)
+    assert equal(start(), first)
+
+
+@pytest.mark.parametrize("feed_forward", ["relu", "gated-gelu"])
+def test_the_shape_is_what_was_asked_for(feed_forward: str) -> None:
+    config = start(ModelSettings(**{**vars(TINY), "feed_forward": feed_forward, "dropout": 0.25})).config
+    assert (config.num_layers, config.num_decoder_layers, config.num_heads) == (1, 2, 2)
+    assert (config.d_model, config.d_ff, config.d_kv, config.vocab_size) == (16, 24, 8, 80)
+    assert (config.pad_token_id, config.eos_token_id, config.decoder_start_token_id) == (0, 1, 0)
+    assert config.feed_forward_proj == feed_forward
+    assert config.dropout_rate == 0.25
+
+
+def test_a_saved_model_loads_as_it_was(folder: Path, tokenizer: Any) -> None:
+    loaded = load_model(folder)
+    assert equal(loaded, start())
+    assert not loaded.training
+    assert load_tokenizer(folder).get_vocab() == tokenizer.get_vocab()
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
+    assert load_model(folder, dtype=torch.bfloat16).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_saving_keeps_what_a_model_predicts(tied: bool, tokenizer: Any, tmp_path: Path) -> None:
+    """T5 v1.1 and mT5 have a head of their own and do not scale it; both must survive."""
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    shape = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "vocab_size": 80}
+    model = T5ForConditionalGeneration(T5Config(**shape, tie_word_embeddings=tied, decoder_start_token_id=0)).eval()
+    if not tied:
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(80, 16))
+    save_model(model, tokenizer, tmp_path / "saved")
+    tokens = {"input_ids": torch.tensor([[5, 6, 1]]), "decoder_input_ids": torch.tensor([[0, 7]])}
+    with torch.no_grad():
+        torch.testing.assert_close(load_model(tmp_path / "saved")(**tokens).logits, model(**tokens).logits)
+
+
+def test_saving_again_replaces_all_of_it(folder: Path, tokenizer: Any) -> None:
+    (folder / "old.txt").write_text("left over", encoding="utf-8")
+    (folder.parent / "saved.partial").mkdir()
+    (folder.parent / "saved.partial" / "cut.txt").write_text("a killed run's", encoding="utf-8")
+    other = start(ModelSettings(**{**vars(TINY), "seed": 3}))
+    save_model(other, tokenizer, folder)
+    assert equal(load_model(folder), other)
+    assert not any(folder.glob("*.txt"))
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+
+
+def test_training_starts_from_a_checkpoint_where_one_is_named(folder: Path) -> None:
+    settings = ModelSettings(pretrained=str(folder), seed=9)
+    assert equal(start(settings, vocabulary=64), start())
+
+
+def test_a_checkpoint_with_too_few_tokens(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"the tokenizer has 81 tokens but the model .* has 80; set tokenizer\.pretrained"):
+        start(ModelSettings(pretrained=str(folder)), vocabulary=81)
+
+
+def _cut_weights(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def _configure(**changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(_cut_weights, id="weights cut short"),
+        pytest.param(lambda folder: (folder / "model.safetensors").unlink(), id="no weights"),
+        pytest.param(lambda folder: (folder / "config.json").unlink(), id="no configuration"),
+        pytest.param(lambda folder: (folder / "config.json").write_text("{", encoding="utf-8"), id="not JSON"),
+        pytest.param(_configure(model_type="gpt2"), id="decoder-only"),
+        pytest.param(_configure(model_type="none"), id="unknown architecture"),
+        pytest.param(_configure(d_ff=48), id="weights of another shape"),
+        pytest.param(_configure(num_decoder_layers=4), id="weights of two layers missing"),
+    ],
+)
+def test_a_broken_checkpoint_is_one_line(folder: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(folder)
+    with pytest.raises(InputError, match=str(folder)) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_is_missing() -> None:
+    with pytest.raises(InputError, match="no encoder-decoder model at models/none: there is no such folder; run the stage"):
+        load_model(Path("models/none"))
+
+
+def test_without_a_network_a_hub_name_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    # Nobody listens there any more.
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="no encoder-decoder model at toys/none: .* the hub does not answer"):
+        load_model("toys/none")
+    assert time.monotonic() - begun < 5
