@@ -9,26 +9,24 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-# Skewed, so that there is something to learn; mild, so that two models may well learn different favourites.
-WEIGHTS = {2: (0.58, 0.42), 3: (0.46, 0.32, 0.22), 4: (0.38, 0.27, 0.20, 0.15)}
-
-
 class Choose(Protocol):
-    """Takes one of `options`, the likelier first, at the choice called `point`."""
+    """Takes one of `options` at the choice called `point`."""
 
     def __call__(self, point: str, options: Sequence[T], /) -> T: ...
 
 
 class Sampled:
-    """Every choice drawn on its own, by `WEIGHTS`: what a training reference is made with."""
+    """Every choice drawn on its own, all options alike: what a training reference is made with.
+
+    Of options that stand in the text equally often each model comes to prefer its own, and prefers it consistently. That is
+    what two models disagree in without either being wrong, and what a drafter can learn from the other model's outputs.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def __call__(self, _point: str, options: Sequence[T], /) -> T:
-        if len(options) == 1:
-            return options[0]
-        return self._rng.choices(options, WEIGHTS[len(options)])[0]
+        return options[0] if len(options) == 1 else self._rng.choice(options)
 
 
 class Covering:

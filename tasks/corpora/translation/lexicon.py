@@ -20,7 +20,7 @@ def _rows(table: str) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Noun:
-    """One sense of a noun: `english` holds (singular, plural) pairs, the likelier synonym first."""
+    """One sense of a noun: `english` holds (singular, plural) pairs."""
 
     lemma: str
     gender: str
