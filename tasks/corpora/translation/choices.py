@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
+
 class Choose(Protocol):
     """Takes one of `options` at the choice called `point`."""
 
