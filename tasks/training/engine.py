@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,18 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
         InputError: started by a launcher with several processes, which this loop does not split its data for.
     """
     _set_environment(device)
+    if os.environ["WORLD_SIZE"] != "1":
+        raise InputError("training runs in one process here, but the launcher started several; start it with python -m")
     import deepspeed
 
     _quiet()
     if device.type == "cpu" and not (shutil.which("c++") or shutil.which("g++")):
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    backend = "nccl" if device.type == "cuda" else "gloo"
     if not torch.distributed.is_initialized():
-        deepspeed.init_distributed(dist_backend="nccl" if device.type == "cuda" else "gloo", verbose=False)
-    if torch.distributed.get_world_size() != 1:
-        raise InputError("training runs in one process here, but the launcher started several; start it with python -m")
+        # A store in memory: a port, even one just found free, can be taken by the time it is opened.
+        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+    deepspeed.init_distributed(dist_backend=backend, verbose=False)
     optimizer = make_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(
         model=model,
@@ -81,10 +83,7 @@ def _configuration(settings: TrainingSettings) -> dict[str, Any]:
 
 def _set_environment(device: torch.device) -> None:
     """What a launcher would set for one process; a launcher's own settings stay."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     for name, value in {**alone, "TORCH_EXTENSIONS_DIR": str((CACHE / "torch_extensions").resolve())}.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("DS_ACCELERATOR", device.type)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example, write_jsonl
+from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
@@ -140,3 +141,9 @@ def test_training_learns(examples: TokenisedSet, tmp_path: Path) -> None:
         "test",
     )
     assert losses[-1] < losses[0] - 0.5
+
+
+def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="training runs in one process here"):
+        open_engine(fresh_model(), TrainingSettings(), CPU)
