@@ -13,7 +13,7 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.reference import TransformersDecoder
 from tasks.decoding.settings import CalibrateSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request
-from tasks.errors import stage
+from tasks.errors import InputError, stage
 from tasks.machine import set_up, working_lock
 from tasks.models.checkpoints import load_model
 from tasks.models.settings import TextSettings
@@ -56,6 +56,8 @@ def main() -> None:
         for split, target in (("validation", paths.held_out_calibration), ("train", paths.calibration_set)):
             examples = read_jsonl(paths.split(split))
             labelled = label(examples, large, tokenizer, task.text, task.calibrate)
+            if not labelled:
+                raise InputError(f"every output of {paths.model('large')} is empty; train it for more steps")
             write_jsonl(labelled, partial / target.name)
             empty = len(examples) - len(labelled)
             print(f"{arguments.task}: {len(labelled)} {split} inputs labelled, {empty} empty outputs left out")

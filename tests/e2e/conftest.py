@@ -20,8 +20,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def tiny(params: dict[str, Any]) -> dict[str, Any]:
     """The translation task of params.yaml with everything made small."""
     task = params["tasks"]["translation"]
-    training = {"optimizer": "adamw", "learning_rate": 3e-3, "steps": 40, "batch_size": 16, "seed": 1}
-    training |= {"evaluate_every": 20, "checkpoint_every": 20}
+    training = {"optimizer": "adafactor", "relative_rate": True, "learning_rate": 0.03, "steps": 150, "batch_size": 16}
+    training |= {"seed": 1, "evaluate_every": 50, "checkpoint_every": 50}
     shape = {"d_model": 32, "d_ff": 64, "d_kv": 16, "heads": 2, "encoder_layers": 1, "seed": 1}
     task["corpus"]["embedded"] |= {"train": 400, "validation": 12, "test": 10}
     task["text"] = {"max_source_tokens": 64, "max_target_tokens": 24}
@@ -36,7 +36,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     ]
     return {
         "active": {"translation": params["active"]["translation"]},
-        "machine": {"device": "cpu", "threads": 1},
+        "machine": {"device": "cpu", "dtype": "float32", "threads": 1},
         "tasks": {"translation": task},
     }
 
