@@ -32,7 +32,8 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
     backend = "nccl" if device.type == "cuda" else "gloo"
     if not torch.distributed.is_initialized():
         # A store in memory: a port, even one just found free, can be taken by the time it is opened.
-        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch does not list it, though it documents it
+        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
     optimizer = make_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(
