@@ -25,6 +25,12 @@ class SweepSettings:
     grid: list[GridSettings] = knob("The points, method by method.", default_factory=list)
     sampling: SamplingSettings = knob("How every method takes its tokens.", default_factory=SamplingSettings)
     quality_batch: int = knob("Examples decoded side by side for quality.", default=128, unit="examples", ge=1)
+    threads: int = knob(
+        "CPU threads while measuring; small models at batch 1 are fastest on one. 0: as machine.threads says.",
+        default=0,
+        unit="threads",
+        ge=0,
+    )
     latency_examples: int = knob("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
     latency_trials: int = knob("Times each is timed.", default=1, unit="trials", ge=1)
     warmup_examples: int = knob("Examples decoded untimed before each point.", default=3, unit="examples", ge=0)
