@@ -2,6 +2,6 @@
 
 import os
 
-# Read when torch starts its threads: one that waits for another sleeps instead of spinning. Beside other work on the same
-# cores, spinning costs a hundredfold (docs/performance.md).
+# Read when torch starts its threads: one that waits for another sleeps instead of spinning, which beside other work on the
+# same cores was seen to cost tens of times as long (docs/performance.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
