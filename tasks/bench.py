@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes import open_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
+from tasks.decoding.strategies import Request, decode
 from tasks.errors import stage
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
+from tasks.models.pair import vocabulary_of
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
@@ -35,15 +36,21 @@ def rival(model: Any, sources: list[list[int]], limit: int) -> torch.Tensor:
     """`transformers.generate`, greedy, with the dynamic cache that it is fastest with on a CPU."""
     from transformers import DynamicCache, EncoderDecoderCache
 
+    encoded = model.config.is_encoder_decoder
     widest = max(map(len, sources))
-    pad = model.config.pad_token_id
-    ids = torch.tensor([source + [pad] * (widest - len(source)) for source in sources], device=model.device)
+
+    def padded(rows: list[list[int]]) -> torch.Tensor:
+        # A prompt is padded on the left, a source that is encoded on the right.
+        gaps = [[0] * (widest - len(row)) for row in rows]
+        filled = [row + gap if encoded else gap + row for row, gap in zip(rows, gaps, strict=True)]
+        return torch.tensor(filled, device=model.device)
+
     output: torch.Tensor = model.generate(
-        input_ids=ids,
-        attention_mask=(ids != pad).long(),
+        input_ids=padded(sources),
+        attention_mask=padded([[1] * len(source) for source in sources]),
         max_new_tokens=limit,
         do_sample=False,
-        past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()),
+        past_key_values=EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache(),
     )
     return output
 
@@ -71,12 +78,9 @@ def main() -> None:
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     device, dtype = set_up(params.machine)
-    large_model = load_model(paths.model("large"), device, dtype)
+    small_model, large_model = (load_model(paths.model(name), device, dtype) for name in ("aligned", "large"))
     tokenizer = load_tokenizer(paths.model("large"))
-    pair = Pair(
-        TransformersDecoder(load_model(paths.model("aligned"), device, dtype), "small"),
-        TransformersDecoder(large_model, "large"),
-    )
+    pair = open_pair(small_model, large_model, vocabulary_of(tokenizer, small_model, large_model))
     examples = read_jsonl(paths.split("validation"))
     sources = encode(tokenizer, [one.source for one in examples], task.text.max_source_tokens)
     request = Request(task.text.max_target_tokens)

@@ -10,19 +10,21 @@ from typing import Any
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.batches import decode_all
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.runtimes import open_decoder
 from tasks.decoding.settings import CalibrateSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError, stage
 from tasks.machine import set_up, working_lock
 from tasks.models.checkpoints import load_model
+from tasks.models.pair import check_lengths, vocabulary_of
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
 
 def label(
-    examples: list[Example], large: TransformersDecoder, tokenizer: Any, text: TextSettings, settings: CalibrateSettings
+    examples: list[Example], large: Decoder, tokenizer: Any, text: TextSettings, settings: CalibrateSettings
 ) -> list[Example]:
     """The examples with the large model's greedy output as their only reference; empty outputs are left out."""
     sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
@@ -52,7 +54,9 @@ def main() -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     with working_lock(device.type):
-        large = TransformersDecoder(load_model(paths.model("large"), device, dtype), "large")
+        model = load_model(paths.model("large"), device, dtype)
+        check_lengths(model, "large", task.text)
+        large = open_decoder(model, "large", vocabulary_of(tokenizer, model))
         for split, target in (("validation", paths.held_out_calibration), ("train", paths.calibration_set)):
             examples = read_jsonl(paths.split(split))
             labelled = label(examples, large, tokenizer, task.text, task.calibrate)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.reference import TransformersDecoder
-from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request
+from tasks.decoding.decoder import Rows
+from tasks.decoding.runtimes import open_pair
+from tasks.decoding.settings import TABLES, VanillaSettings
+from tasks.decoding.strategies import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, choose_rows
 from tasks.evaluation.measurements import point_metrics
@@ -25,8 +28,8 @@ from tasks.evaluation.settings import SweepSettings
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_pair, check_widths
-from tasks.models.tokenizers import load_tokenizer
+from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
+from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
 _BASELINES = [VANILLA, Point("vanilla_small", VanillaSettings())]
@@ -53,6 +56,20 @@ def chosen_points(rows: list[Row], points: list[Point]) -> list[Point]:
 def shuffled(points: list[Point], seed: int) -> list[Point]:
     """An order that no method profits from."""
     return random.Random(seed).sample(points, len(points))  # noqa: S311 (an order, not a secret)
+
+
+def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit: int) -> Rows:
+    """Target tokens of the calibration set, at most `limit` each, where some point drafts from tables; else none.
+
+    Raises:
+        InputError: there is no calibration set, or it is empty.
+    """
+    if not any(getattr(point.settings, "drafter", None) in TABLES for point in grid):
+        return []
+    examples = read_jsonl(path)
+    if not examples:
+        raise InputError(f"{path} is empty; run the stage calibrate again (dvc repro)")
+    return encode(tokenizer, [example.references[0] for example in examples], limit)
 
 
 def record(paths: TaskPaths, drafter: str, sweep: SweepSettings, rows: list[Row], inputs: list[str]) -> None:
@@ -92,16 +109,21 @@ def main() -> None:
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_widths(models["small"], models["large"])
-    pair = Pair(*(TransformersDecoder(models[name], name) for name in ("small", "large")))
+    check_kinds(models["small"], models["large"])
+    for name, model in models.items():
+        check_lengths(model, name, task.text)
+    grid = [Point(entry.method, settings) for entry in task.sweep.grid for settings in points(entry)]
+    calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
+    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     bench = Bench(pair, tokenizer, task.metric, request, task.sweep, device.type)
     split = {
         name: Split(name, read_jsonl(paths.split(name)), tokenizer, task.text.max_source_tokens, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON)
     }
-    files = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON)]
-    # The grid is left out: a point that was measured stays measured when others are added.
+    # The calibration set counts whether the grid has tables or not, and the grid does not: a point that was measured stays
+    # measured when others are added.
+    files = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     measured_as = {name: value for name, value in vars(task.sweep).items() if name != "grid"} | {
         "metric": task.metric,
         "text": task.text,
@@ -109,7 +131,6 @@ def main() -> None:
     }
     rows = RowFile(paths.rows(drafter), fingerprint(measured_as, files, _CODE))
     labels = {"task": arguments.task, "drafter": drafter}
-    grid = [Point(entry.method, settings) for entry in task.sweep.grid for settings in points(entry)]
     with timing_lock(device.type):
         done = run_points([*_BASELINES, *shuffled(grid, task.sweep.seed)], split[CHOSEN_ON], bench, rows, labels)
         chosen = chosen_points(done, grid)

@@ -119,6 +119,7 @@ class PrefixDecoder:
     """
 
     end_token = END
+    end_tokens = frozenset((END,))
 
     def __init__(self, predict: Predict, name: str = "toy") -> None:
         self.predict = predict
@@ -128,6 +129,14 @@ class PrefixDecoder:
         self.runs: list[list[int]] = []
         """New tokens of each row, run by run."""
         self._sources: Rows = []
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.predict((END,), (START,)))
+
+    @property
+    def specials(self) -> frozenset[int]:
+        return frozenset((START, END))
 
     def encode(self, sources: Rows) -> Memory:
         width = max(map(len, sources))

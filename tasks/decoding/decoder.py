@@ -15,12 +15,14 @@ Rows = list[list[int]]
 
 @dataclass(frozen=True)
 class Memory:
-    """Encoded sources, shareable by decoders of one encoder."""
+    """Sources as a decoder reads them: encoded, and then shareable by decoders of one encoder; or kept as they are."""
 
     hidden: Tensor
-    """(rows, source positions, width)"""
+    """(rows, source positions, width); of width 0 where there is no encoder."""
     mask: Tensor
     """(rows, source positions), int64: 1 at real positions."""
+    prompts: Rows | None = None
+    """The sources themselves, where there is no encoder: rows begin with them."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,16 @@ class Step:
     """What one forward run of a decoder predicts."""
 
     logits: Tensor
-    """(rows, most new tokens, vocabulary): position i of a row follows its i-th new token; later ones are padding."""
+    """(rows, most new tokens, vocabulary): position i of a row follows its i-th new token; later ones are padding.
+
+    What follows the tokens inside a prompt is left out where that is so in every row: positions then begin later.
+    """
     lengths: list[int]
-    """New tokens of each row."""
+    """New tokens of each row, without those left out."""
+    hidden: Tensor | None = None
+    """(rows, most new tokens, width): the decoder's last hidden state at each position, where the runtime gives it."""
+    layers: list[int] | None = None
+    """Decoder layers run for each row, where a runtime leaves some out."""
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """The last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), padded on the right."""
@@ -51,8 +60,20 @@ class Decoder(Protocol):
 
     name: str
     end_token: int
+    end_tokens: frozenset[int]
+    """All tokens that end a text, `end_token` among them."""
     lengths: list[int]
     """Cached tokens of each row."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that it predicts over."""
+        ...
+
+    @property
+    def specials(self) -> frozenset[int]:
+        """Ids that are never text: padding, start and end."""
+        ...
 
     def encode(self, sources: Rows) -> Memory:
         """Runs the encoder on sources, one list of ids a row."""

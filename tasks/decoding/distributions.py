@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -34,6 +35,37 @@ class Block:
     def head(self, positions: int) -> Block:
         """The first `positions` positions."""
         return Block(self.logits[:, :positions], self.sampling)
+
+    def at(self, rows: Sequence[int], positions: Sequence[int]) -> Block:
+        """One position of each of `rows`: (rows, 1, vocabulary)."""
+        if len(rows) == 1:
+            return Block(self.logits[rows[0] : rows[0] + 1, positions[0] : positions[0] + 1], self.sampling)
+        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling)
+
+
+def certain(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> Block:
+    """What a drafter that does not hesitate predicts: all probability on `tokens` (rows, positions)."""
+    logits = torch.full((*tokens.shape, vocabulary), -torch.inf, device=tokens.device)
+    return Block(logits.scatter_(-1, tokens[..., None], 0.0), sampling)
+
+
+def probability(dist: Tensor, tokens: Tensor) -> Tensor:
+    """What `dist` (rows, n, vocabulary) gives to `tokens` (rows, n): (rows, n)."""
+    return dist.gather(-1, tokens[..., None]).squeeze(-1)
+
+
+def entropy(scores: Tensor) -> Tensor:
+    """-Σ p log p over the last dimension, in nats; 0 log 0 is 0."""
+    nats: Tensor = torch.special.entr(scores).sum(-1)
+    return nats
+
+
+def total_variation(one: Tensor, other: Tensor) -> Tensor:
+    """D_TV = Σ max(0, p - q) = ½ Σ |p - q| = 1 - Σ min(p, q) over the last dimension.
+
+    Summed so, rounding never takes it below any single p(v) - q(v), and so not below max p - max q.
+    """
+    return (one - other).clamp_min(0.0).sum(-1)
 
 
 def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:

@@ -15,6 +15,7 @@ class Counts:
 
     tokens: int = 0
     small_steps: int = 0
+    """Runs of the small model or of what drafts in its place; a look-up in a table or a copy is no run."""
     large_calls: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -24,6 +25,8 @@ class Counts:
     """Verifications that replaced a drafted token."""
     verified: Counter[int] = field(default_factory=Counter)
     """Calls of the large model by the number of positions that each verified."""
+    layers: int = 0
+    """Decoder layers that the large model ran, over all calls, where a method leaves some out; 0 for methods that do not."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{name.name: getattr(self, name.name) + getattr(other, name.name) for name in fields(self)})
@@ -38,6 +41,8 @@ class Generation:
     proposers: str
     """One letter a token: s (small), l (large), c (large, in place of a small one)."""
     counts: Counts
+    log_probabilities: list[float] = field(default_factory=list)
+    """The model's own log-probability of each token, in nats, where the method keeps it."""
 
 
 def total(generations: Iterable[Generation]) -> Counts:

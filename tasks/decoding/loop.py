@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.distributions import Block
-from tasks.decoding.drafting import Draft, Drafter, DraftRule
+from tasks.decoding.distributions import Block, probability
+from tasks.decoding.drafting import Draft, Drafter, DraftRule, nothing
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.verdicts import AcceptanceRule, Verdict
+from tasks.decoding.verdicts import AcceptanceRule
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,23 @@ class Method:
     source: TokenSource
     drafter: Drafter
     draft_rule: DraftRule
+    scored: bool = False
+    """Whether generations carry the target's log-probability of each token."""
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        """Decodes each source until its end token or `limit` tokens, all rows side by side.
+
+        Args:
+            sources: Token ids of each source.
+            examples: A number for each source that keys its random draws.
+            limit: Most tokens to generate, the end token included.
+        """
+        return generate(self, sources, examples, limit)
+
+    def room(self, generated: int, limit: int) -> int:
+        """Tokens that a draft may have: one less where the verifier adds its own to a checked draft."""
+        unfollowed = self.draft_rule.ends_unverified or self.acceptance.final is None
+        return limit - generated - (not unfollowed)
 
 
 @dataclass
@@ -42,25 +60,19 @@ class _Row:
     tokens: list[int]
     proposers: str
     counts: Counts
+    log_probabilities: list[float]
 
     def generated(self) -> int:
         return len(self.tokens) - self.prompt
 
 
 def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-    """Decodes each source until its end token or `limit` tokens, all rows side by side.
-
-    Args:
-        method: What to run.
-        sources: Token ids of each source.
-        examples: A number for each source that keys its random draws.
-        limit: Most tokens to generate, the end token included.
-    """
+    """The loop itself; `Method.run` says what it takes and gives."""
     memory = method.target.encode(sources)
     starts = method.target.start(memory)
     method.drafter.start(memory, sources)
     rows = [
-        _Row(place, example, len(tokens), tokens, "", Counts())
+        _Row(place, example, len(tokens), tokens, "", Counts(), [])
         for place, (example, tokens) in enumerate(zip(examples, starts, strict=True))
     ]
     done: dict[int, Generation] = {}
@@ -74,8 +86,9 @@ def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int)
 
 def _draft(method: Method, rows: list[_Row], limit: int) -> Draft:
     """1. The drafter proposes; one row's runs are counted as if it were alone."""
-    budgets = [method.draft_rule.budget(row.generated(), limit) for row in rows]
+    budgets = [method.draft_rule.budget(row.counts, row.generated(), method.room(row.generated(), limit)) for row in rows]
     draft = method.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, method.draft_rule)
+    draft = draft.until(method.target.end_tokens)
     for row, tokens, steps, fallback in zip(rows, draft.tokens, draft.steps, draft.fallback, strict=True):
         row.counts.small_steps += steps
         row.counts.drafted += len(tokens)
@@ -91,7 +104,7 @@ def _end_unverified(
         return rows, draft
     going = []
     for index, (row, tokens) in enumerate(zip(rows, draft.tokens, strict=True)):
-        if tokens and (tokens[-1] == method.target.end_token or row.generated() + len(tokens) == limit):
+        if tokens and (tokens[-1] in method.target.end_tokens or row.generated() + len(tokens) == limit):
             _keep(row, tokens)
             _finish(row, done)
         else:
@@ -102,35 +115,45 @@ def _end_unverified(
 def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
     """3. One run of the target over what it has not seen; 4. keep a prefix; 5. add one token."""
     target, drafted = method.target, draft.tokens
-    pending = [(row.tokens + new)[cached:] for row, new, cached in zip(rows, drafted, target.lengths, strict=True)]
-    positions = [len(new) + 1 for new in drafted]
-    p = Block(target.forward(pending).last(positions), method.sampling)
-    tokens = draft.padded(p.logits.device)
-    verdict = method.acceptance(tokens, draft.q.head(tokens.shape[1]), p)
-    kept = _kept(method, rows, drafted, verdict)
-    chosen = _choose(method, rows, drafted, verdict, kept)
-    for row, new, count, token, verified in zip(rows, drafted, kept, chosen, positions, strict=True):
+    followed = method.acceptance.final is not None
+    # Where no token follows a draft, the prediction after its last one is not needed either.
+    known = [row.tokens + (new if followed else new[:-1]) for row, new in zip(rows, drafted, strict=True)]
+    step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
+    positions = [len(new) + followed for new in drafted]
+    p = Block(step.last(positions), method.sampling)
+    kept, replacement = _kept(method, rows, draft, p)
+    following = _following(method, rows, draft, p, kept, replacement)
+    for index, (row, new, count) in enumerate(zip(rows, drafted, kept, strict=True)):
         row.counts.large_calls += 1
-        row.counts.verified[verified] += 1
+        row.counts.verified[positions[index]] += 1
+        row.counts.layers += step.layers[index] if step.layers is not None else 0
         row.counts.rollbacks += count < len(new)
         row.counts.accepted += count
         _keep(row, new[:count])
-        if not (count and row.tokens[-1] == target.end_token):
-            row.tokens.append(token)
+        if index in following:
+            row.tokens.append(following[index])
             row.proposers += LARGE if count == len(new) else CORRECTED
-    target.rewind([len(row.tokens) - 1 for row in rows])
-    method.drafter.observe([row.tokens for row in rows])
+        if method.scored:
+            _score(row, p, index, count + (index in following))
+    target.rewind([min(cached, len(row.tokens) - 1) for cached, row in zip(target.lengths, rows, strict=True)])
+    places = [length - most + count for length, most, count in zip(step.lengths, positions, kept, strict=True)]
+    method.drafter.observe([row.tokens for row in rows], step, places)
 
 
-def _kept(method: Method, rows: list[_Row], drafted: Rows, verdict: Verdict) -> list[int]:
-    """How many drafted tokens of each row stay: those before the first that is not accepted."""
+def _kept(method: Method, rows: list[_Row], draft: Draft, p: Block) -> tuple[list[int], Tensor]:
+    """How many drafted tokens of each row stay: those before the first that is not accepted; and what may replace that."""
+    longest = max(map(len, draft.tokens))
+    if not longest:
+        return [0] * len(rows), p.logits
+    tokens = draft.padded(p.logits.device)
+    verdict = method.acceptance.judge(tokens, draft.q.head(longest), p.head(longest))
     kept = []
-    for row, new, accept in zip(rows, drafted, verdict.accept.tolist(), strict=True):
+    for row, new, accept in zip(rows, draft.tokens, verdict.accept.tolist(), strict=True):
         count = 0
         while count < len(new) and _accepted(method.source, row, count, accept[count]):
             count += 1
         kept.append(count)
-    return kept
+    return kept, verdict.replacement
 
 
 def _accepted(source: TokenSource, row: _Row, offset: int, probability: float) -> bool:
@@ -139,20 +162,46 @@ def _accepted(source: TokenSource, row: _Row, offset: int, probability: float) -
     return source.uniform(row.example, len(row.tokens) + offset, "accept") < probability
 
 
-def _choose(method: Method, rows: list[_Row], drafted: Rows, verdict: Verdict, kept: list[int]) -> list[int]:
-    """The token after the kept prefix: from the replacement where a token fell, else from the final distribution."""
-    dist = torch.stack(
-        [
-            verdict.replacement[index, count] if count < len(new) else verdict.final[index, count]
-            for index, (count, new) in enumerate(zip(kept, drafted, strict=True))
-        ]
-    )
-    if method.sampling.greedy:
-        best: list[int] = dist.argmax(-1).tolist()
-        return best
-    return method.source.draw(
-        dist, [(row.example, len(row.tokens) + count, "target") for row, count in zip(rows, kept, strict=True)]
-    )
+def _following(
+    method: Method, rows: list[_Row], draft: Draft, p: Block, kept: list[int], replacement: Tensor
+) -> dict[int, int]:
+    """The token after each row's kept prefix: from the replacement where a token fell, else from the final distribution.
+
+    Rows whose draft ended the text have none, and rows with a fully kept draft only where the rule gives one.
+    """
+    fallen = [index for index, new in enumerate(draft.tokens) if kept[index] < len(new)]
+    whole = [
+        index
+        for index, new in enumerate(draft.tokens)
+        if method.acceptance.final is not None and kept[index] == len(new) and not (new and new[-1] in method.target.end_tokens)
+    ]
+    dists = [replacement[index, kept[index]] for index in fallen]
+    if method.acceptance.final is not None and whole:
+        q = _after_draft(method, rows, draft, whole)
+        dists += method.acceptance.final(q, p.at(whole, [kept[index] for index in whole]))[:, 0]
+    if not dists:
+        return {}
+    keys = [(rows[index].example, len(rows[index].tokens) + kept[index], "target") for index in (*fallen, *whole)]
+    dist = torch.stack(dists)
+    chosen: list[int] = dist.argmax(-1).tolist() if method.sampling.greedy else method.source.draw(dist, keys)
+    return dict(zip((*fallen, *whole), chosen, strict=True))
+
+
+def _after_draft(method: Method, rows: list[_Row], draft: Draft, whole: list[int]) -> Block:
+    """The drafter's prediction after its last token in these rows, for rules that read it there."""
+    if not method.acceptance.final_reads_q:
+        return nothing(len(whole))
+    for index in whole:
+        rows[index].counts.small_steps += method.drafter.runs_model
+    return method.drafter.following([row.tokens + new for row, new in zip(rows, draft.tokens, strict=True)], whole)
+
+
+def _score(row: _Row, p: Block, index: int, new: int) -> None:
+    """Notes the target's own log-probability of the last `new` tokens of a row."""
+    if new:
+        tokens = torch.tensor(row.tokens[-new:], device=p.logits.device)
+        # Not the logarithm of `scores`, which is -infinity where a drawn token's probability rounds to zero.
+        row.log_probabilities += probability(torch.log_softmax(p.logits[index, :new].float(), -1), tokens).tolist()
 
 
 def _keep(row: _Row, tokens: list[int]) -> None:
@@ -163,7 +212,7 @@ def _keep(row: _Row, tokens: list[int]) -> None:
 def _drop_finished(method: Method, rows: list[_Row], limit: int, done: dict[int, Generation]) -> list[_Row]:
     going = []
     for index, row in enumerate(rows):
-        if row.tokens[-1] == method.target.end_token or row.generated() >= limit:
+        if row.tokens[-1] in method.target.end_tokens or row.generated() >= limit:
             _finish(row, done)
         else:
             going.append(index)
@@ -179,4 +228,4 @@ def _select(method: Method, rows: list[_Row], going: list[int]) -> list[_Row]:
 
 def _finish(row: _Row, done: dict[int, Generation]) -> None:
     row.counts.tokens = row.generated()
-    done[row.place] = Generation(row.tokens[row.prompt :], row.proposers, row.counts)
+    done[row.place] = Generation(row.tokens[row.prompt :], row.proposers, row.counts, row.log_probabilities)

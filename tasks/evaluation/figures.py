@@ -19,14 +19,13 @@ from matplotlib.lines import Line2D
 
 from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.labels import Label, place_labels
-from tasks.evaluation.table import METRIC_NAMES
+from tasks.evaluation.table import CHOICE_WORDS, METRIC_NAMES
 
 # Okabe and Ito's blue, vermilion and greys: told apart with every kind of colour vision, and in black and white.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
 _INK, _FAINT = "#222222", "#8A8A8A"
 _LINES: dict[str, Any] = {"aligned": "-", "unaligned": (0, (4, 1.5))}
 _MARKERS = {"bild": "o", "speculative": "D", "vanilla_small": "v", "vanilla_large": "s"}
-_WORDS = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 _CLOSE = 2.0
 """Points of quality under vanilla that the right panel shows."""
 _SLOWEST = 1.15
@@ -65,7 +64,7 @@ def pareto_figure(summary: Mapping[str, Any]) -> Figure:
         everything.set_title("everything measured", **_TITLE)
         close.set_title(f"within {_CLOSE:g} points of vanilla large, where settings are chosen", **_TITLE)
         figure.suptitle(_title(summary), fontsize=12.5, fontweight="bold", color=_INK)
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, columnspacing=2.0)
+        figure.legend(handles=_legend(summary), loc="outside lower center", ncols=4, frameon=False, columnspacing=2.0)
         # Labels look for room in the finished layout.
         figure.canvas.draw()
         figure.set_layout_engine("none")
@@ -198,10 +197,12 @@ def _frame(axes: Axes, summary: Mapping[str, Any]) -> None:
     axes.tick_params(length=3, color="#555555")
 
 
-def _legend() -> list[Line2D]:
-    """Entries in columns: BiLD, speculative, small, the rest."""
+def _legend(summary: Mapping[str, Any]) -> list[Line2D]:
+    """Entries in columns: BiLD, speculative or whatever else was measured, small, the rest."""
     entries = []
-    for method, words in (("bild", "BiLD"), ("speculative", "speculative"), ("vanilla_small", "vanilla small")):
+    others = {point["method"] for point in summary["points"]} - {"bild", "speculative"}
+    hollow = "other methods" if others else "speculative"
+    for method, words in (("bild", "BiLD"), ("speculative", hollow), ("vanilla_small", "vanilla small")):
         for drafter, color in COLORS.items():
             line = _LINES[drafter] if method == "bild" else ""
             face = "white" if method == "speculative" else color
@@ -232,12 +233,13 @@ def _label_choices(axes: Axes, summary: Mapping[str, Any]) -> None:
     choices: dict[int, list[str]] = {}
     for choice in summary["choices"]:
         if choice["point"] is not None:
-            choices.setdefault(choice["point"], []).append(_WORDS[choice["choice"]])
+            choices.setdefault(choice["point"], []).append(CHOICE_WORDS[choice["choice"]])
     labels = []
     for place, words in choices.items():
         point = summary["points"][place]
-        # A lossless method is always chosen as both, which goes without saying.
-        said = point["method"] if point["lossless"] else ", ".join(words)
+        # BiLD goes by what it was chosen as; of other methods the name says more.
+        known = point["method"] == "bild"
+        said = ", ".join(words) if known else point["method"].replace("_", " ")
         text = f"{point['speedup']:.2f}× {said}"
         labels.append(Label(point["relative_latency"], point["quality"], text, COLORS[point["drafter"]]))
     place_labels(axes, labels, _marks(summary))

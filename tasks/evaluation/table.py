@@ -35,7 +35,9 @@ _CHOICE_ROWS = {
     "speculative_unaligned": ("speculative", "unaligned", "no_loss"),
     "speculative_aligned": ("speculative", "aligned", "no_loss"),
 }
+CHOICE_WORDS = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 _SHORT = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
+_USUAL = ("drafter", "small")
 _SHOWN = ("quality", "quality_interval", "quality_difference_interval", "speedup", "speedup_interval", "latency_ms")
 _NOTHING = "–"
 
@@ -47,9 +49,10 @@ def table_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         summary: from `tasks.evaluation.summary.summarize`.
 
     Returns:
-        For each row its name and label, `found` (False where nothing was measured or chosen), `settings`, `validation`
-        and `test` with quality, speed-up and their intervals, `large_calls_per_token` (on test where measured), and
-        `published`, which other people measured on other models, data and hardware.
+        For each row, and for each choice of any other method, its name and label, `found` (False where nothing was
+        measured or chosen), `settings`, `validation` and `test` with quality, speed-up and their intervals,
+        `large_calls_per_token` (on test where measured), and `published`, which other people measured on other models, data
+        and hardware.
     """
     chosen = {(c["method"], c["drafter"], c["choice"]): c["point"] for c in summary["choices"]}
     columns = beside(summary["metric"])
@@ -61,7 +64,22 @@ def table_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             place = chosen.get(_CHOICE_ROWS[name])
             entry = None if place is None else summary["points"][place]
         rows.append({"row": name, "label": label, **_measured(entry), "published": _published(name, columns)})
-    return rows
+    return rows + _other_rows(summary)
+
+
+def _other_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was chosen of methods that the papers' table has no row for; where both choices are one point, it stands once."""
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for choice in summary["choices"]:
+        method, drafter, place = choice["method"], choice["drafter"], choice["point"]
+        if place is None or any((method, drafter) == known[:2] for known in _CHOICE_ROWS.values()):
+            continue
+        point = summary["points"][place]
+        words = "" if point["lossless"] else f", {CHOICE_WORDS[choice['choice']]}"
+        label = f"{method.replace('_', ' ')}, {drafter}{words}"
+        name = f"{method}_{drafter}_{choice['choice']}"
+        rows.setdefault((method, drafter, place), {"row": name, "label": label, **_measured(point), "published": []})
+    return list(rows.values())
 
 
 def _measured(entry: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -86,10 +104,10 @@ def _published(name: str, columns: Sequence[Published]) -> list[dict[str, Any]]:
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as a few characters in the papers' letters: `α_FB 0.6 α_RB 2 ≤ 10`; switches that are off are left out."""
+    """Settings in the papers' letters: `α_FB 0.6 α_RB 2 ≤ 10`; switches that are off and the usual drafter are left out."""
     parts = []
     for name, value in settings.items():
-        if value is False:
+        if value is False or (name, value) == _USUAL:
             continue
         words = _SHORT.get(name, name.replace("_", " "))
         number = f"{value:g}" if isinstance(value, int | float) else str(value).replace("inf", "∞")

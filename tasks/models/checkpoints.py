@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tasks.errors import InputError
+from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
 
@@ -24,61 +25,120 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
     """
     if settings.pretrained is not None:
         return _sized(load_model(settings.pretrained), vocabulary, settings.pretrained)
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(
-        vocab_size=vocabulary,
-        d_model=settings.d_model,
-        d_ff=settings.d_ff,
-        d_kv=settings.d_kv,
-        num_heads=settings.heads,
-        num_layers=settings.encoder_layers,
-        num_decoder_layers=settings.decoder_layers,
-        dropout_rate=settings.dropout,
-        feed_forward_proj=settings.feed_forward,
-        pad_token_id=pad,
-        eos_token_id=end,
-        decoder_start_token_id=pad,
-    )
     with torch.random.fork_rng(devices=[]):
         # Not `torch.manual_seed`, which would seed the GPUs as well, for good.
         torch.default_generator.manual_seed(settings.seed)
-        return T5ForConditionalGeneration(config)
+        return _RANDOM[settings.architecture](settings, {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end})
+
+
+def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(
+        T5Config(
+            **tokens,
+            d_model=settings.d_model,
+            d_ff=settings.d_ff,
+            d_kv=settings.d_kv,
+            num_heads=settings.heads,
+            num_layers=settings.encoder_layers,
+            num_decoder_layers=settings.decoder_layers,
+            dropout_rate=settings.dropout,
+            feed_forward_proj=settings.feed_forward,
+            decoder_start_token_id=tokens["pad_token_id"],
+        )
+    )
+
+
+def _random_llama(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            **tokens,
+            bos_token_id=None,
+            hidden_size=settings.d_model,
+            intermediate_size=settings.d_ff,
+            head_dim=settings.d_kv,
+            num_attention_heads=settings.heads,
+            num_hidden_layers=settings.decoder_layers,
+            attention_dropout=settings.dropout,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(
+        GPT2Config(
+            **tokens,
+            bos_token_id=None,
+            n_embd=settings.d_model,
+            n_inner=settings.d_ff,
+            n_head=settings.heads,
+            n_layer=settings.decoder_layers,
+            resid_pdrop=settings.dropout,
+            embd_pdrop=settings.dropout,
+            attn_pdrop=settings.dropout,
+        )
+    )
+
+
+_RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
 
 
 def _sized(model: Any, vocabulary: int, name: str) -> Any:
-    if model.config.vocab_size < vocabulary:
+    if embedded_tokens(model) < vocabulary:
         raise InputError(
-            f"the tokenizer has {vocabulary} tokens but the model {name} has {model.config.vocab_size}; "
+            f"the tokenizer has {vocabulary} tokens but the model {name} has {embedded_tokens(model)}; "
             "set tokenizer.pretrained to the model's own tokenizer"
         )
     return model
 
 
 def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Any:
-    """The encoder-decoder of a local folder or of the hub, in evaluation mode.
+    """The model of a local folder or of the hub, in evaluation mode, with what was trained beside it.
+
+    Its configuration says whether it is an encoder-decoder or decoder-only.
 
     Raises:
         InputError: nothing loadable is there, or weights are missing, which transformers would draw at random.
     """
-    from transformers import AutoModelForSeq2SeqLM
-
-    load = AutoModelForSeq2SeqLM.from_pretrained
-    model, info = load_from(load, source, "encoder-decoder model", dtype=dtype, use_safetensors=True, output_loading_info=True)
+    model, info = load_from(_load_by_kind, source, "model", dtype=dtype, use_safetensors=True, output_loading_info=True)
     if info["missing_keys"]:
         raise InputError(
             f"the model at {source} lacks {len(info['missing_keys'])} of its weights, {min(info['missing_keys'])} among them; "
             "name a folder or a hub model whose weights fit its config.json"
         )
+    load_extras(model, Path(source))
     return model.to(device).eval()
 
 
+def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    config = AutoConfig.from_pretrained(source, local_files_only=local_files_only)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return kind.from_pretrained(source, local_files_only=local_files_only, **options)
+
+
+def embedded_tokens(model: Any) -> int:
+    """How many tokens a model knows, padding included: the rows of its embedding."""
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes weights (safetensors), configuration and tokenizer; the folder appears whole or not at all."""
+    """Writes weights (safetensors), configuration, tokenizer and what was trained beside the model.
+
+    The folder appears whole or not at all.
+    """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    model.save_pretrained(partial)
+    model.save_pretrained(partial, state_dict=own_weights(model))
+    save_extras(model, partial)
     tokenizer.save_pretrained(partial)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)

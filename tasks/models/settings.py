@@ -18,22 +18,33 @@ class TokenizerSettings:
 
 @settings
 class ModelSettings:
-    """A T5-family encoder-decoder; the shape is read only where `pretrained` is none."""
+    """An encoder-decoder or a decoder-only model; all else is read only where `pretrained` is none."""
 
     pretrained: str | None = knob(
-        "Hub name or folder of a checkpoint; none: a seeded random start of this shape.", default=None
+        "Hub name or folder of a checkpoint, of any architecture; none: a seeded random start of this shape.", default=None
+    )
+    architecture: str = knob(
+        "Of the random start: encoder-decoder (t5), or decoder-only, where the source is the text's beginning (llama, gpt2).",
+        default="t5",
+        choices=("t5", "llama", "gpt2"),
     )
     d_model: int = knob("Width of the residual stream.", default=128, ge=8)
     d_ff: int = knob("Width of the feed-forward layer.", default=256, ge=8)
-    d_kv: int = knob("Width of one attention head.", default=32, ge=4)
+    d_kv: int = knob("Width of one attention head; gpt2 divides d_model by heads.", default=32, ge=4)
     heads: int = knob("Attention heads.", default=4, ge=1)
-    encoder_layers: int = knob("Encoder layers.", default=2, ge=1)
+    encoder_layers: int = knob("Encoder layers; of t5 alone.", default=2, ge=1)
     decoder_layers: int = knob("Decoder layers.", default=4, ge=1)
     seed: int = knob("Of the random start, which every model of these settings shares.", default=0, ge=0)
     dropout: float = knob("Dropout while training.", default=0.1, ge=0, lt=1)
     feed_forward: str = knob(
-        "Feed-forward layer: T5 (relu) or T5 v1.1 and mT5 (gated-gelu).", default="relu", choices=("relu", "gated-gelu")
+        "Feed-forward layer of t5: T5 (relu) or T5 v1.1 and mT5 (gated-gelu).", default="relu", choices=("relu", "gated-gelu")
     )
+
+    def validate(self) -> None:
+        if self.pretrained is None and self.architecture != "t5" and self.d_model % self.heads:
+            raise ValueError(f"d_model is {self.d_model}, of {self.heads} heads; {self.architecture} needs a multiple of heads")
+        if self.pretrained is None and self.architecture == "llama" and self.d_kv % 2:
+            raise ValueError(f"d_kv is {self.d_kv}; llama, whose heads turn pairs of numbers, needs an even one")
 
 
 @settings

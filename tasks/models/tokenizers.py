@@ -78,6 +78,11 @@ def load_tokenizer(source: str | Path) -> Any:
     # Of a folder that holds no tokenizer but a model's configuration, transformers makes an empty one.
     if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
         raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder or a hub model")
+    if tokenizer.eos_token_id is None:
+        raise InputError(f"the tokenizer at {source} has no end token; name one that has")
+    if tokenizer.pad_token_id is None:
+        # As decoder-only models have it; a mask tells padding from text.
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
@@ -121,6 +126,10 @@ def _hub_answers() -> bool:
 
 
 def encode(tokenizer: Any, texts: list[str], limit: int) -> list[list[int]]:
-    """Token ids of each text, the end token last, cut to `limit` tokens in all."""
-    batches: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]
-    return batches
+    """Token ids of each text, the end token last, cut to `limit` tokens in all.
+
+    The tokenizers of decoder-only models put no end token by themselves; there it tells the target from its source.
+    """
+    end = tokenizer.eos_token_id
+    rows: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]
+    return [row if row and row[-1] == end else [*row[: limit - 1], end] for row in rows]

@@ -23,21 +23,25 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded token ids, int64."""
+    """Padded token ids, int64; for a decoder-only model source and target stand in one row, and the labels beside them."""
 
     source: Tensor
     """(examples, source positions)"""
     mask: Tensor
     """(examples, source positions): 1 at real positions."""
     labels: Tensor
-    """(examples, target positions), `IGNORED` at padding."""
+    """(examples, target positions), `IGNORED` at padding, and at a source that stands in the same row."""
 
 
 class TokenisedSet:
     """Sources and first references of a JSONL file as token ids."""
 
-    def __init__(self, path: Path, tokenizer: Any, text: TextSettings) -> None:
-        """Raises `InputError` where the file is missing or has no example."""
+    def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, one_row: bool = False) -> None:
+        """Takes the file; `one_row` for a decoder-only model, which reads the source as the target's beginning.
+
+        Raises:
+            InputError: the file is missing or has no example.
+        """
         if not path.is_file() or not path.stat().st_size:
             raise InputError(f"{path} is missing or empty; run the stage that makes it (dvc repro)")
         import datasets
@@ -55,16 +59,23 @@ class TokenisedSet:
         self.sources: list[list[int]] = ids["source_ids"][:]
         self.targets: list[list[int]] = ids["target_ids"][:]
         self.pad: int = tokenizer.pad_token_id
+        self.one_row = one_row
+        if one_row:
+            # A text's beginning is marked once, before its source.
+            self.targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in self.targets]
 
     def __len__(self) -> int:
         return len(self.sources)
 
     def batch(self, indices: list[int]) -> Batch:
         """These examples, padded to the longest among them."""
-        sources = [self.sources[index] for index in indices]
-        source = _padded(sources, self.pad)
+        sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
+        if self.one_row:
+            rows = list(zip(sources, labels, strict=True))
+            sources = [source + target for source, target in rows]
+            labels = [[IGNORED] * len(source) + target for source, target in rows]
         mask = _padded([[1] * len(row) for row in sources], 0)
-        return Batch(source, mask, _padded([self.targets[index] for index in indices], IGNORED))
+        return Batch(_padded(sources, self.pad), mask, _padded(labels, IGNORED))
 
 
 def _padded(rows: list[list[int]], filler: int) -> Tensor:

@@ -48,12 +48,13 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
 
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
     """Adafactor at the given rate, constant or scaled by each weight's root mean square (Shazeer and Stern, 2018), or AdamW."""
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
+        return torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     from transformers.optimization import Adafactor
 
     adafactor: torch.optim.Optimizer = Adafactor(
-        model.parameters(),
+        weights,
         lr=settings.learning_rate,
         weight_decay=settings.weight_decay,
         scale_parameter=settings.relative_rate,

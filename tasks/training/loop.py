@@ -17,6 +17,7 @@ from tasks.errors import InputError
 from tasks.training import checkpoints
 from tasks.training.data import IGNORED, Batch, TokenisedSet, ordered_batches
 from tasks.training.engine import open_engine
+from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 
 _LOG_EVERY = 20
@@ -37,7 +38,7 @@ class Outcome:
     loss: float
     """Mean training loss a token since the last log line, in nats."""
     validation_loss: float
-    """Mean loss a token on the held-out examples, in nats."""
+    """Mean of the same loss on the held-out examples, in nats."""
     seconds: float
     resumed_from: int
     """The step at which the run was taken up; 0 for a run from the start."""
@@ -53,7 +54,7 @@ def train(
     log: Log,
     label: str,
 ) -> Outcome:
-    """Trains `model` in place for `settings.steps` steps.
+    """Trains `model`, and what `settings` add to it, in place for `settings.steps` steps.
 
     Args:
         model: An encoder-decoder of `transformers`.
@@ -67,9 +68,11 @@ def train(
 
     Raises:
         DivergedError: the loss became NaN or infinite; names the step.
+        InputError: the model is not built for what the settings train.
     """
     begun = time.monotonic()
-    engine = open_engine(model.to(device), settings, device)
+    objective = Objective(model.to(device), settings)
+    engine = open_engine(objective, settings, device)
     first = checkpoints.load_latest(engine, resume)
     batches = ordered_batches(examples, settings.batch_size, settings.seed, first, settings.steps)
     meter = _Meter(log)
@@ -83,7 +86,7 @@ def train(
                 loss = meter.flush(step, engine.get_lr()[0])
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
             if step % settings.evaluate_every == 0 or step == settings.steps:
-                validation_loss = evaluate(model, held_out, device)
+                validation_loss = evaluate(objective, held_out, device)
                 log({"validation_loss": validation_loss}, step)
             if step % settings.checkpoint_every == 0 and step < settings.steps:
                 checkpoints.save(engine, resume, step)
@@ -95,7 +98,7 @@ def train(
 
 def _train_step(engine: Any, batch: Batch, device: torch.device, step: int) -> float:
     engine.train()
-    loss = engine(input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device)).loss
+    loss = engine(batch.source.to(device), batch.mask.to(device), batch.labels.to(device))
     value = float(loss.detach())
     if not math.isfinite(value):
         raise DivergedError(f"the training loss is {value} at step {step}; lower learning_rate in params.yaml and run again")
@@ -127,14 +130,13 @@ class _Meter:
 
 
 @torch.inference_mode()
-def evaluate(model: Any, examples: TokenisedSet, device: torch.device) -> float:
-    """Mean cross-entropy a target token, in nats, without dropout."""
-    model.eval()
+def evaluate(objective: Objective, examples: TokenisedSet, device: torch.device) -> float:
+    """Mean loss a target token, in nats, without dropout."""
+    objective.eval()
     loss, tokens = 0.0, 0
     for begin in range(0, len(examples), _EVALUATION_BATCH):
         batch = examples.batch(list(range(begin, min(begin + _EVALUATION_BATCH, len(examples)))))
         count = int((batch.labels != IGNORED).sum())
-        mean = model(input_ids=batch.source.to(device), attention_mask=batch.mask.to(device), labels=batch.labels.to(device))
-        loss += float(mean.loss) * count
+        loss += float(objective(batch.source.to(device), batch.mask.to(device), batch.labels.to(device))) * count
         tokens += count
     return loss / tokens

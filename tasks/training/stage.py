@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from tasks import tracking
+from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up, working_lock
 from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.pair import check_lengths
 from tasks.models.settings import ModelSettings, TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
@@ -17,6 +20,15 @@ from tasks.training.loop import train
 from tasks.training.settings import TrainingSettings
 
 _CODE = ["training", "models"]
+
+
+def check_trainable(model: Any, name: str) -> None:
+    """Raises `InputError` where transformers would train a model on something else than its labels."""
+    if model.config.model_type == "fsmt":
+        raise InputError(
+            f"the {name} model is of type fsmt, which transformers trains on its source; it can be decoded with, not trained: "
+            "name another"
+        )
 
 
 def train_stage(
@@ -34,13 +46,22 @@ def train_stage(
     """Trains the model `name` of a task, resuming what an interrupted run of the same work left, and saves it.
 
     Raises:
-        InputError: missing data, a checkpoint that does not fit, or a diverging loss.
+        InputError: missing data, a checkpoint that does not fit, settings that the model is not built for, or a diverging
+            loss.
     """
+    if training.trunk == "frozen" and model.pretrained is None:
+        raise InputError(
+            f"trunk of {stage} is frozen, but the {name} model starts from random weights; "
+            "set its pretrained to a folder or a hub model, or trunk to trained"
+        )
     device, _ = set_up(machine)
     tokenizer = load_tokenizer(paths.tokenizer)
-    examples = TokenisedSet(train_file, tokenizer, text)
-    held_out = TokenisedSet(held_out_file, tokenizer, text)
     start = initial_model(model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    check_trainable(start, name)
+    check_lengths(start, name, text)
+    examples, held_out = (
+        TokenisedSet(file, tokenizer, text, one_row=not start.config.is_encoder_decoder) for file in (train_file, held_out_file)
+    )
     work = fingerprint(
         {"model": model, "training": training, "text": text, "device": device.type},
         [train_file, held_out_file, paths.tokenizer],

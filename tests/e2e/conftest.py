@@ -17,6 +17,31 @@ ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+GRID: list[dict[str, Any]] = [
+    {"method": "bild", "values": {"fallback_threshold": [0.1, 0.3], "rollback_threshold": [3.0]}},
+    {"method": "speculative", "values": {"draft_length": [3]}},
+    {"method": "bild", "values": {"drafter": ["early_layer"]}},
+    {"method": "bild_oracle", "values": {}},
+    {"method": "speculative", "values": {"drafter": ["unigram", "bigram", "copy", "random", "early_layer", "heads"]}},
+    {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
+    {"method": "speculative_lossy", "values": {"tuned": [False, True]}},
+    {"method": "speculative_confident", "values": {}},
+    {"method": "speculative_adaptive", "values": {}},
+    {"method": "beam_large", "values": {"beams": [2]}},
+    {"method": "speculative_beam", "values": {"beams": [2], "draft_beams": [3]}},
+    {"method": "sequence_cascade", "values": {"confidence": ["sum", "mean", "quantile"]}},
+    {"method": "token_cascade", "values": {}},
+    {"method": "diff_oracle", "values": {}},
+    {
+        "method": "speculative_cascade",
+        "values": {
+            "rule": ["chow", "chow_log", "diff", "diff_log", "opt", "opt_log", "token_v1", "token_v2", "token_v3", "bild"]
+        },
+    },
+    {"method": "calm", "values": {"confidence": ["softmax", "saturation", "classifier"]}},
+]
+
+
 def tiny(params: dict[str, Any]) -> dict[str, Any]:
     """The translation task of params.yaml with everything made small."""
     task = params["tasks"]["translation"]
@@ -27,13 +52,11 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["text"] = {"max_source_tokens": 64, "max_target_tokens": 24}
     task["tokenizer"] = {"vocabulary": 400}
     task["models"] = {"large": {**shape, "decoder_layers": 3}, "small": {**shape, "decoder_layers": 1}}
-    task["finetune"] = {"large": dict(training), "small": dict(training)}
+    layers = {"exit_loss": "weighted", "draft_heads": 2, "exit_classifier": True}
+    task["finetune"] = {"large": {**training, **layers}, "small": dict(training)}
     task["align"] = dict(training)
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
-    task["sweep"]["grid"] = [
-        {"method": "bild", "values": {"fallback_threshold": [0.1, 0.3], "rollback_threshold": [3.0]}},
-        {"method": "speculative", "values": {"draft_length": [3]}},
-    ]
+    task["sweep"]["grid"] = GRID
     return {
         "active": {"translation": params["active"]["translation"]},
         "machine": {"device": "cpu", "dtype": "float32", "threads": 1},

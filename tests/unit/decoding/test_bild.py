@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def happened(generations: list[Generation]) -> Counter[str]:
     )
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "large first": {"large_first": True},
     "keep agreed": {"keep_agreed": True},

@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 
 from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.distributions import Block
 from tasks.decoding.drafting import Draft, Drafter, DraftRule
-from tasks.decoding.loop import generate
+from tasks.decoding.loop import Method, generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.reference import TransformersDecoder
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.settings import (
+    BildOracleSettings,
+    BildSettings,
+    DiffOracleSettings,
+    SamplingSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+    VanillaSettings,
+)
 from tasks.decoding.strategies import METHODS, Pair
 from tests.toys import END, Toys, toy_sources
 
@@ -48,10 +57,11 @@ class Watcher:
 
     def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
+        self.runs_model = drafter.runs_model
         self.turns = 0
         self.lags: set[int] = set()
 
-    def start(self, memory: Memory | None, sources: Rows) -> None:
+    def start(self, memory: Memory, sources: Rows) -> None:
         self.drafter.start(memory, sources)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
@@ -61,8 +71,11 @@ class Watcher:
             assert END not in new[:-1]
         return draft
 
-    def observe(self, tokens: Rows) -> None:
-        self.drafter.observe(tokens)
+    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+        return self.drafter.following(tokens, rows)
+
+    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
+        self.drafter.observe(tokens, step, places)
         self.turns += 1
         assert self.target.lengths == [len(row) - 1 for row in tokens]
         assert self.target.rows == [row[:-1] for row in tokens]
@@ -87,6 +100,9 @@ class Watcher:
         ("speculative", SpeculativeSettings(draft_length=4), 5, {1, 2}),
         ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2), 3, {1, 2}),
         ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=2.0, max_draft=2, large_first=True), 3, {1, 2}),
+        ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=2), 3, {1, 2}),
+        ("bild_oracle", BildOracleSettings(rollback_threshold=1.0), 1, {1}),
+        ("diff_oracle", DiffOracleSettings(deferral_cost=0.1), 1, {1}),
     ],
 )
 def test_caches_hold_what_they_should(
@@ -94,6 +110,7 @@ def test_caches_hold_what_they_should(
 ) -> None:
     pair = Pair(Watched(toys.small, "small"), Watched(toys.large, "large"))
     method = METHODS[name].compose(pair, settings, sampling, TokenSource(0))
+    assert isinstance(method, Method)
     assert isinstance(pair.large, Watched)
     assert isinstance(pair.small, Watched)
     watcher = Watcher(method.drafter, pair.large, pair.small if lags else None)
@@ -105,7 +122,7 @@ def test_caches_hold_what_they_should(
     assert max(pair.large.fed) == longest
     assert len(pair.large.fed) == watcher.turns
     if lags:
-        assert max(pair.small.fed) == 2
+        assert max(pair.small.fed) == max(lags)
     for one in generations:
         assert len(one.proposers) == len(one.tokens) == one.counts.tokens <= 15
         assert END not in one.tokens[:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -14,73 +14,15 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.decoding.distributions import Block
+from tasks.decoding.distributions import Block, probability
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import generate
+from tasks.decoding.loop import Method, generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Request, decode
+from tasks.decoding.strategies import METHODS
 from tasks.decoding.verdicts import AcceptanceRule, Verdict, speculative
-from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
-
-SOURCE = (5, END)
-DRAWS = 6000
-FALSE_ALARM = 1e-4
-Law = dict[Prefix, float]
-
-SMALL = random_table("small", agreement=0.5, sharpness=2.0, end=0.5)
-LARGE = random_table("large", agreement=0.5, sharpness=2.0, end=0.5)
-SAMPLINGS = {
-    "plain": SamplingSettings(temperature=1.0),
-    "cool, top-k": SamplingSettings(temperature=0.7, top_k=4),
-    "warm, top-p": SamplingSettings(temperature=1.4, top_p=0.8),
-    "all three": SamplingSettings(temperature=1.2, top_k=5, top_p=0.9),
-}
-
-
-def softmax(logits: Tensor) -> np.ndarray:
-    exponents = np.exp(logits.double().numpy() - float(logits.max()))
-    return np.asarray(exponents / exponents.sum())
-
-
-@functools.cache
-def scores(predict: Predict, prefix: Prefix) -> np.ndarray:
-    """The model's own softmax."""
-    return softmax(predict(SOURCE, prefix))
-
-
-@functools.cache
-def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.ndarray:
-    """The sampling transform, token by token: temperature, then top-k, then the nucleus of what is left."""
-    probabilities = softmax(predict(SOURCE, prefix) / sampling.temperature)
-    ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])
-    kept = ranked[: sampling.top_k or None]
-    total, nucleus = 0.0, []
-    for token in kept:
-        if total >= sampling.top_p * probabilities[kept].sum():
-            break
-        nucleus.append(token)
-        total += probabilities[token]
-    result = np.zeros_like(probabilities)
-    result[nucleus] = probabilities[nucleus] / total
-    return result
-
-
-@functools.cache
-def law_of(predict: Predict, sampling: SamplingSettings, limit: int) -> Law:
-    """The probability of each text that one model alone draws."""
-    law: Law = {}
-
-    def grow(text: Prefix, probability: float) -> None:
-        if len(text) - 1 == limit or text[-1] == END:
-            law[text[1:]] = probability
-            return
-        for token, share in enumerate(dist(predict, text, sampling)):
-            if share > 0:
-                grow((*text, token), probability * share)
-
-    grow((START,), 1.0)
-    return law
+from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, draw, law_of, p_value, scores
+from tests.toys import END, START, Predict, Prefix, prefix_pair
 
 
 @functools.cache
@@ -111,31 +53,11 @@ def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> 
     return law
 
 
-def p_value(generations: list[Generation], law: Law) -> float:
-    """Of the chi-square test that the texts follow the law; texts expected fewer than five times are taken together."""
-    assert sum(law.values()) == pytest.approx(1)
-    observed = Counter(tuple(one.tokens) for one in generations)
-    if set(observed) - set(law):
-        return 0.0
-    expected = {text: probability * len(generations) for text, probability in law.items()}
-    common = [text for text, count in expected.items() if count >= 5]
-    assert len(common) > 10
-    counts = [observed[text] for text in common]
-    means = [expected[text] for text in common]
-    counts.append(len(generations) - sum(counts))
-    means.append(len(generations) - sum(means))
-    return float(stats.chisquare(counts, means).pvalue)
-
-
-def draw(method: str, settings: object, sampling: SamplingSettings, limit: int, seed: int = 0) -> list[Generation]:
-    sources = [list(SOURCE)] * DRAWS
-    return decode(method, settings, prefix_pair(SMALL, LARGE), sources, Request(limit, sampling, seed))
-
-
 def draw_with(rule: AcceptanceRule, sampling: SamplingSettings, limit: int) -> list[Generation]:
     """Speculative decoding with another acceptance rule."""
     settings, source = SpeculativeSettings(draft_length=2), TokenSource(0)
     method = METHODS["speculative"].compose(prefix_pair(SMALL, LARGE), settings, sampling, source)
+    assert isinstance(method, Method)
     return generate(dataclasses.replace(method, acceptance=rule), [list(SOURCE)] * DRAWS, range(DRAWS), limit)
 
 
@@ -156,27 +78,34 @@ def test_one_model_alone_follows_itself(method: str, model: Predict) -> None:
 
 def _drawn_from_p(tokens: Tensor, q: Block, p: Block) -> Verdict:
     """Wrong: a rejected token is replaced from p."""
-    return dataclasses.replace(speculative(tokens, q, p), replacement=p.dist[:, :-1])
+    return dataclasses.replace(speculative.judge(tokens, q, p), replacement=p.dist)
 
 
 def _accepted_by_scores(tokens: Tensor, q: Block, p: Block) -> Verdict:
     """Wrong: acceptance reads the untruncated softmax."""
-    shares = (block.scores[:, : tokens.shape[1]].gather(-1, tokens[..., None])[..., 0] for block in (p, q))
-    return dataclasses.replace(speculative(tokens, q, p), accept=torch.div(*shares).clamp_max(1))
+    accept = probability(p.scores, tokens) / probability(q.scores, tokens)
+    return dataclasses.replace(speculative.judge(tokens, q, p), accept=accept.clamp_max(1))
 
 
 def _accepted_by_p(tokens: Tensor, q: Block, p: Block) -> Verdict:
     """Wrong: a token is kept with probability p."""
-    return dataclasses.replace(speculative(tokens, q, p), accept=p.dist[:, :-1].gather(-1, tokens[..., None])[..., 0])
+    return dataclasses.replace(speculative.judge(tokens, q, p), accept=probability(p.dist, tokens))
 
 
-def _final_from_q(tokens: Tensor, q: Block, p: Block) -> Verdict:
+def _likeliest(q: Block, p: Block) -> Tensor:
     """Wrong: the token after a whole draft is the likeliest one, not a draw."""
-    likeliest = torch.zeros_like(p.dist).scatter_(-1, p.dist.argmax(-1, keepdim=True), 1.0)
-    return dataclasses.replace(speculative(tokens, q, p), final=likeliest)
+    return torch.zeros_like(p.dist).scatter_(-1, p.dist.argmax(-1, keepdim=True), 1.0)
 
 
-@pytest.mark.parametrize("wrong", [_drawn_from_p, _accepted_by_scores, _accepted_by_p, _final_from_q])
+WRONG = {
+    "replaced from p": AcceptanceRule(_drawn_from_p),
+    "accepted by scores": AcceptanceRule(_accepted_by_scores),
+    "accepted by p": AcceptanceRule(_accepted_by_p),
+    "likeliest in the end": dataclasses.replace(speculative, final=_likeliest),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_the_check_catches_a_wrong_rule(wrong: AcceptanceRule) -> None:
     sampling = SAMPLINGS["all three"]
     law = law_of(LARGE, sampling, 3)

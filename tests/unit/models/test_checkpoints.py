@@ -150,7 +150,7 @@ def test_a_broken_checkpoint_is_one_line(folder: Path, spoil: Callable[[Path], N
 
 
 def test_a_folder_that_is_missing() -> None:
-    with pytest.raises(InputError, match="no encoder-decoder model at models/none: there is no such folder; run the stage"):
+    with pytest.raises(InputError, match="no model at models/none: there is no such folder; run the stage"):
         load_model(Path("models/none"))
 
 
@@ -160,6 +160,6 @@ def test_without_a_network_a_hub_name_fails_at_once(monkeypatch: pytest.MonkeyPa
     # Nobody listens there any more.
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     begun = time.monotonic()
-    with pytest.raises(InputError, match="no encoder-decoder model at toys/none: .* the hub does not answer"):
+    with pytest.raises(InputError, match="no model at toys/none: .* the hub does not answer"):
         load_model("toys/none")
     assert time.monotonic() - begun < 5

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tasks.errors import InputError
-from tasks.models.pair import check_pair, check_widths
+from tasks.models.checkpoints import initial_model
+from tasks.models.pair import check_kinds, check_lengths, check_pair, predicted_tokens, vocabulary_of
+from tasks.models.settings import ModelSettings, TextSettings
 
 
 @dataclass(frozen=True)
@@ -16,10 +20,16 @@ class Toy:
     pad_token_id: int = 0
     eos_token_id: int = 1
     unk_token_id: int = 2
+    bos_token_id: int | None = None
     shifted: dict[str, int] = field(default_factory=dict)
 
     def get_vocab(self) -> dict[str, int]:
         return {token: index for index, token in enumerate(self.tokens)} | self.shifted
+
+
+def toy_model(architecture: str, vocabulary: int = 24) -> Any:
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1)
+    return initial_model(shape, vocabulary, 0, 1)
 
 
 def test_equal_tokenizers_make_a_pair() -> None:
@@ -39,6 +49,7 @@ def test_equal_tokenizers_make_a_pair() -> None:
         (replace(Toy(), pad_token_id=3), "pad_token_id differs between models/small and models/large"),
         (replace(Toy(), eos_token_id=3), "eos_token_id differs"),
         (replace(Toy(), unk_token_id=3), "unk_token_id differs"),
+        (replace(Toy(), bos_token_id=3), "bos_token_id differs"),
     ],
 )
 def test_what_differs_is_named(small: Toy, words: str) -> None:
@@ -47,10 +58,34 @@ def test_what_differs_is_named(small: Toy, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_models_of_unequal_widths_are_no_pair() -> None:
-    from types import SimpleNamespace
+def test_two_kinds_of_models_are_no_pair() -> None:
+    t5, llama, gpt2 = (toy_model(architecture) for architecture in ("t5", "llama", "gpt2"))
+    check_kinds(t5, t5)
+    check_kinds(gpt2, llama)
+    with pytest.raises(InputError, match=r"small model is decoder-only \(llama\) but the large one encoder-decoder \(t5\)"):
+        check_kinds(llama, t5)
+    with pytest.raises(InputError, match=r"small model is encoder-decoder \(t5\) but the large one decoder-only \(gpt2\)"):
+        check_kinds(t5, gpt2)
 
-    narrow, wide = (SimpleNamespace(config=SimpleNamespace(vocab_size=size)) for size in (32, 64))
-    check_widths(wide, wide)
-    with pytest.raises(InputError, match="predicts over 32 tokens but the large one over 64"):
-        check_widths(narrow, wide)
+
+@pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
+def test_the_vocabulary_of_a_pair_is_the_tokenizers(architecture: str) -> None:
+    padded = [toy_model(architecture, size) for size in (5, 8, 16)]
+    assert [predicted_tokens(model) for model in padded] == [5, 8, 16]
+    assert vocabulary_of(Toy(), *padded) == 5
+    # Ids may have gaps: the highest counts.
+    assert vocabulary_of(replace(Toy(), shifted={"b": 7}), *padded[1:]) == 8
+    with pytest.raises(InputError, match=rf"a model of type {architecture} predicts over 5 tokens but its tokenizer has 8"):
+        vocabulary_of(replace(Toy(), shifted={"b": 7}), *padded)
+
+
+def test_texts_longer_than_a_table_of_positions_are_refused() -> None:
+    gpt2, bart = toy_model("gpt2"), SimpleNamespace(config=SimpleNamespace(is_encoder_decoder=True, max_position_embeddings=64))
+    check_lengths(gpt2, "large", TextSettings(max_source_tokens=1000, max_target_tokens=24))
+    with pytest.raises(InputError, match=r"the large model has 1024 positions, but .* come to 1025; lower them"):
+        check_lengths(gpt2, "large", TextSettings(max_source_tokens=1000, max_target_tokens=25))
+    check_lengths(bart, "small", TextSettings(max_source_tokens=64, max_target_tokens=64))
+    with pytest.raises(InputError, match="the small model has 64 positions"):
+        check_lengths(bart, "small", TextSettings(max_source_tokens=64, max_target_tokens=65))
+    for architecture in ("t5", "llama"):
+        check_lengths(toy_model(architecture), "large", TextSettings(max_source_tokens=9000, max_target_tokens=9000))

@@ -1,0 +1,150 @@
+"""What every runtime over `transformers` shares: rows of unequal length in one cache of keys and values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Memory, Rows, Step, require_finite
+from tasks.errors import InputError
+from tasks.models.pair import predicted_tokens
+
+
+class CachedDecoder(ABC):
+    """A `Decoder` over one model and one cache.
+
+    Cached rows end at the same column: rows of unequal length are padded on the left, where the mask hides them. New tokens
+    are padded on the right, where causality does. A rewind cuts columns off, or shifts the rows to a common end.
+    """
+
+    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
+        """Takes a model in evaluation mode, what to call it, and the ids to predict over: those below `vocabulary`.
+
+        Raises:
+            InputError: the model does not say which token ends a text.
+        """
+        self.model = model
+        self.name = name
+        self.device: torch.device = next(model.parameters()).device
+        self.vocabulary: int = predicted_tokens(model) if vocabulary is None else vocabulary
+        self.end_token, self.end_tokens = _ends(model, name)
+        pad = model.config.pad_token_id
+        self.pad_token: int = self.end_token if pad is None else pad
+        self.lengths: list[int] = []
+        self._cache: Any = None
+        self._width = 0
+        self._steps = 0
+
+    @property
+    def specials(self) -> frozenset[int]:
+        """Ids that are never text: padding, start and end."""
+        start = getattr(self.model.config, "bos_token_id", None)
+        ids = {self.pad_token, *self.end_tokens, *([] if start is None else [start])}
+        return frozenset(token for token in ids if token < self.vocabulary)
+
+    @abstractmethod
+    def encode(self, sources: Rows) -> Memory:
+        """Runs the encoder on sources, one list of ids a row; without one, keeps them."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> Rows:
+        """Empties the cache for these sources and gives each row's first tokens."""
+
+    @abstractmethod
+    def _run(self, ids: Tensor, counts: list[int]) -> Any:
+        """One run of the model on new ids (rows, most new tokens), `counts[row]` of them real; keys and values are cached.
+
+        Gives an object with `logits`, for all new positions or the last of them, and `layers` where some are left out.
+        """
+
+    @abstractmethod
+    def _growing_layers(self) -> list[Any]:
+        """The layers of the cache that grow with each token."""
+
+    @torch.inference_mode()
+    def forward(self, tokens: Rows) -> Step:
+        counts = [len(row) for row in tokens]
+        most = max(counts)
+        ids = torch.tensor([row + [self.pad_token] * (most - len(row)) for row in tokens], device=self.device)
+        states: list[Tensor] = []
+        watching = self._watch(states)
+        try:
+            run = self._run(ids, counts)
+        finally:
+            watching.remove()
+        logits = run.logits[..., : self.vocabulary]
+        self._steps += 1
+        require_finite(logits, self.name, self._steps)
+        self._width += most
+        ends = [self._width - most + count for count in counts]
+        self._align(ends, [length + count for length, count in zip(self.lengths, counts, strict=True)])
+        unread = most - logits.shape[1]
+        hidden = states[0][:, unread:] if states else None
+        return Step(logits, [max(0, count - unread) for count in counts], hidden, getattr(run, "layers", None))
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        ends = [self._width - cached + kept for cached, kept in zip(self.lengths, lengths, strict=True)]
+        self._align(ends, list(lengths))
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        if list(rows) == list(range(len(self.lengths))):
+            return
+        self._select(torch.tensor(list(rows), device=self.device))
+        self.lengths = [self.lengths[row] for row in rows]
+        self._slice(self._width - max(self.lengths), self._width)
+
+    def _select(self, index: Tensor) -> None:
+        """Keeps these rows of whatever there is one of for each row."""
+        select_rows(self._growing_layers(), index)
+
+    def _watch(self, states: list[Tensor]) -> Any:
+        """Has the next run add its last hidden states to `states`; gives the handle that ends it."""
+        return self.model.get_decoder().register_forward_hook(lambda _module, _inputs, output: states.append(output[0]))
+
+    def _mask(self, new: int) -> Tensor | None:
+        """(rows, cached and new columns), 0 in the padding left of each row; none where there is no such padding."""
+        if all(length == self._width for length in self.lengths):
+            return None
+        first = self._width - torch.tensor(self.lengths, device=self.device)
+        return (torch.arange(self._width + new, device=self.device) >= first[:, None]).long()
+
+    def _align(self, ends: list[int], lengths: list[int]) -> None:
+        """Makes each row, which holds its `lengths[row]` tokens up to column `ends[row]`, end at the last column."""
+        width = max(lengths)
+        self.lengths = lengths
+        if all(end == ends[0] for end in ends):
+            self._slice(ends[0] - width, ends[0])
+            return
+        shift = torch.tensor([end - width for end in ends], device=self.device)
+        columns = (torch.arange(width, device=self.device) + shift[:, None]).clamp_(min=0)
+        for layer in self._growing_layers():
+            index = columns[:, None, :, None].expand(-1, layer.keys.shape[1], -1, -1)
+            layer.keys = layer.keys.gather(2, index.expand(-1, -1, -1, layer.keys.shape[3]))
+            layer.values = layer.values.gather(2, index.expand(-1, -1, -1, layer.values.shape[3]))
+        self._width = width
+
+    def _slice(self, begin: int, end: int) -> None:
+        if (begin, end) != (0, self._width):
+            for layer in self._growing_layers():
+                layer.keys, layer.values = layer.keys[:, :, begin:end], layer.values[:, :, begin:end]
+        self._width = end - begin
+
+
+def select_rows(layers: list[Any], index: Tensor) -> None:
+    """Keeps the rows `index` of each layer's keys and values."""
+    for layer in layers:
+        layer.keys, layer.values = layer.keys[index], layer.values[index]
+
+
+def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
+    """The token that ends a text, and all of those that do, as generation configurations may list."""
+    listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
+    first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
+    ends = frozenset(generating or first)
+    if not ends:
+        raise InputError(f"the {name} model has no end token; set eos_token_id in its config.json")
+    return next(token for token in [*first, *generating] if token in ends), ends

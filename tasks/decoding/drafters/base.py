@@ -1,0 +1,141 @@
+"""Drafters that predict one token at a time: a small model, and whatever else has a next-token distribution."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.distributions import Block
+from tasks.decoding.drafting import Draft, DraftRule, nothing
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings
+
+
+class Stateless:
+    """Of a drafter that keeps nothing from turn to turn."""
+
+    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
+        """Nothing to forget."""
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Nothing to keep."""
+
+
+class NoDrafter(Stateless):
+    """Proposes nothing: the target decodes alone."""
+
+    runs_model = False
+
+    def start(self, memory: Memory, sources: Rows) -> None:
+        """Nothing to begin."""
+
+    def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        rows = len(tokens)
+        return Draft([[] for _ in tokens], nothing(rows), [False] * rows, [0] * rows)
+
+    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+        return nothing(len(rows))
+
+
+class StepwiseDrafter(ABC):
+    """Drafts token by token, each from `next_logits`."""
+
+    runs_model = True
+
+    def __init__(self, end_token: int, sampling: SamplingSettings, source: TokenSource) -> None:
+        self.end_tokens = frozenset((end_token,))
+        self.sampling = sampling
+        self.source = source
+
+    @abstractmethod
+    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
+        """What follows each row and its draft: (rows, 1, vocabulary); meaningless where a row is not going."""
+
+    def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        drafted: Rows = [[] for _ in tokens]
+        going = [budget > 0 for budget in budgets]
+        fallback = [False] * len(tokens)
+        trust = [1.0] * len(tokens)
+        steps = [0] * len(tokens)
+        positions: list[Tensor] = []
+        while any(going):
+            logits = self.next_logits(tokens, drafted, going)
+            block = Block(logits, self.sampling)
+            confidence = self._confidence(block, rule)
+            chosen = self._choose(block, tokens, drafted, examples)
+            positions.append(logits)
+            for row, token in enumerate(chosen):
+                if not going[row]:
+                    continue
+                steps[row] += self.runs_model
+                if confidence[row] <= rule.fallback_threshold:
+                    going[row], fallback[row] = False, True
+                    continue
+                drafted[row].append(token)
+                trust[row] *= confidence[row]
+                going[row] = token not in self.end_tokens and len(drafted[row]) < budgets[row] and trust[row] >= rule.stop_below
+        return Draft(drafted, self._block(positions, max(map(len, drafted)), len(tokens)), fallback, steps)
+
+    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+        wanted = set(rows)
+        logits = self.next_logits(tokens, [[] for _ in tokens], [row in wanted for row in range(len(tokens))])
+        return Block(logits, self.sampling).at(rows, [0] * len(rows))
+
+    def _confidence(self, block: Block, rule: DraftRule) -> list[float]:
+        if rule.fallback_threshold <= 0 and rule.stop_below <= 0:
+            return [1.0] * block.logits.shape[0]
+        top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()
+        return top
+
+    def _choose(self, block: Block, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
+        if self.sampling.greedy:
+            best: list[int] = block.logits.argmax(-1).squeeze(-1).tolist()
+            return best
+        # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
+        # would have ended the text (BiLD), says something about that first draw: used again, it would put off the end.
+        keys = [
+            (example, len(row) + len(new), f"draft from {len(row)}")
+            for row, new, example in zip(tokens, drafted, examples, strict=True)
+        ]
+        return self.source.draw(block.dist[:, 0], keys)
+
+    def _block(self, positions: list[Tensor], longest: int, rows: int) -> Block:
+        return Block(torch.cat(positions[:longest], dim=1), self.sampling) if longest else nothing(rows)
+
+
+class ModelDrafter(StepwiseDrafter):
+    """A small model as drafter, one token a run.
+
+    Between drafts its cache lags behind the tokens by what the verifier added, and by the last drafted token where the
+    window ended the draft: the next run catches up in one go. A decoder that shares the verifier's encoder takes over what
+    that has encoded.
+    """
+
+    def __init__(
+        self, decoder: Decoder, sampling: SamplingSettings, source: TokenSource, *, shares_encoder: bool = False
+    ) -> None:
+        super().__init__(decoder.end_token, sampling, source)
+        self.end_tokens = decoder.end_tokens
+        self.decoder = decoder
+        self.shares_encoder = shares_encoder
+
+    def start(self, memory: Memory, sources: Rows) -> None:
+        self.decoder.start(memory if self.shares_encoder else self.decoder.encode(sources))
+
+    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
+        self.decoder.rewind([min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)])
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.decoder.reorder(rows)
+
+    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
+        """Feeds each going row what its cache lacks."""
+        pending = [
+            (row + new)[cached:] if active else []
+            for row, new, cached, active in zip(tokens, drafted, self.decoder.lengths, going, strict=True)
+        ]
+        return self.decoder.forward(pending).last([1] * len(tokens))

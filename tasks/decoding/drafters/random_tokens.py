@@ -1,0 +1,29 @@
+"""Tokens at random as drafter: the least that any large model gains something from (SD, 3.6)."""
+
+from __future__ import annotations
+
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.drafters.certain import CertainDrafter
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings
+
+
+class RandomDrafter(CertainDrafter):
+    """Any ordinary token is as likely as any other; the tokens, once drawn, are proposed as certain."""
+
+    def __init__(self, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
+        super().__init__(target, sampling)
+        self.source = source
+        self.ordinary = self.vocabulary - len(self.specials)
+
+    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
+        # Drawn afresh after each verification, as every draft is.
+        purpose = f"random from {len(tokens)}"
+        draws = [self.source.uniform(example, len(tokens) + offset, purpose) for offset in range(budget)]
+        return [self._token(int(draw * self.ordinary)) for draw in draws]
+
+    def _token(self, place: int) -> int:
+        """The ordinary token in this place among all."""
+        for special in sorted(self.specials):
+            place += place >= special
+        return place

@@ -1,0 +1,120 @@
+"""Tables of the calibration set as drafters: how often each token occurs, and how often each follows each (SD, 3.6).
+
+A prediction is a look-up, no run of a model: the cost ratio c is about 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Decoder, Memory, Rows
+from tasks.decoding.distributions import Block
+from tasks.decoding.drafters.base import Stateless, StepwiseDrafter
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings
+from tasks.errors import InputError
+
+_BEGINNING = -1
+"""What stands before a text's first token, whichever token a model starts from."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Logarithms of counts: their softmax is the relative frequency."""
+
+    unigram: Tensor
+    """float32 (vocabulary,), -infinity for a token that never occurs."""
+    bigram: dict[int, tuple[Tensor, Tensor]]
+    """By the token before: those that follow it, int64 (n,), and the logarithms of how often they do, float32 (n,)."""
+    specials: frozenset[int]
+    """Ids that are never text; after one of them a text begins."""
+
+
+def count(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Tables:
+    """Counts texts, the end token last in each.
+
+    Raises:
+        InputError: there is no text, or one has a token outside the vocabulary.
+    """
+    if not any(rows):
+        raise InputError(
+            "the unigram and bigram drafters are counted from the calibration set and there is none; "
+            "run the stage calibrate (dvc repro) or name another drafter"
+        )
+    followers: dict[int, Counter[int]] = defaultdict(Counter)
+    for row in rows:
+        for before, after in itertools.pairwise((_BEGINNING, *row)):
+            followers[before][after] += 1
+    everywhere: Counter[int] = Counter()
+    for counts in followers.values():
+        everywhere.update(counts)
+    if max(everywhere) >= vocabulary:
+        raise InputError(
+            f"the calibration set has a token {max(everywhere)}, outside the large model's vocabulary of {vocabulary}; "
+            "run the stage calibrate again with this model and its tokenizer (dvc repro)"
+        )
+    tokens, logs = _logarithms(everywhere)
+    unigram = torch.full((vocabulary,), -torch.inf).scatter_(0, tokens, logs)
+    return Tables(unigram, {before: _logarithms(after) for before, after in followers.items()}, specials)
+
+
+def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
+    """Tokens, int64 (n,), and the logarithms of their counts, float32 (n,)."""
+    return torch.tensor(list(counts)), torch.tensor(list(counts.values()), dtype=torch.float64).log().float()
+
+
+class TableDrafter(Stateless, StepwiseDrafter):
+    """Drafts by look-ups, on the CPU whatever the device of the models: only a finished draft is moved there."""
+
+    runs_model = False
+
+    def __init__(self, tables: Tables, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
+        """Takes the target for what ends a text."""
+        super().__init__(target.end_token, sampling, source)
+        self.end_tokens = target.end_tokens
+        self.tables = tables
+        self.device = torch.device("cpu")
+
+    @abstractmethod
+    def look_up(self, last: int) -> Tensor:
+        """Logits of what follows this token, (vocabulary,)."""
+
+    def start(self, memory: Memory, sources: Rows) -> None:
+        self.device = memory.hidden.device
+
+    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
+        return torch.stack([self.look_up((new or row)[-1]) for row, new in zip(tokens, drafted, strict=True)])[:, None]
+
+    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+        return self._moved(super().following(tokens, rows))
+
+    def _block(self, positions: list[Tensor], longest: int, rows: int) -> Block:
+        return self._moved(super()._block(positions, longest, rows))
+
+    def _moved(self, block: Block) -> Block:
+        return Block(block.logits.to(self.device), block.sampling)
+
+
+class UnigramDrafter(TableDrafter):
+    """The frequency of each token, whatever stands before."""
+
+    def look_up(self, last: int) -> Tensor:
+        return self.tables.unigram
+
+
+class BigramDrafter(TableDrafter):
+    """The frequency of each token after the one before it; after one that nothing was seen to follow, as it is anywhere."""
+
+    def look_up(self, last: int) -> Tensor:
+        found = self.tables.bigram.get(_BEGINNING if last in self.tables.specials else last)
+        if found is None:
+            return self.tables.unigram
+        tokens, logs = found
+        return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)

@@ -1,0 +1,136 @@
+"""CALM: a decoder that leaves its layers, token by token, as soon as one of them is confident (Schuster et al., 2022)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import CalmSettings
+from tasks.errors import InputError
+from tasks.models.extras import ExitClassifier, classifier_of
+from tasks.models.layers import normed, predict, require_layered
+
+Confidence = Callable[[Tensor, Tensor | None], Tensor]
+"""(a layer's output, the layer's before it or none), (rows, 1, width) both, to confidences (rows,) of at most 1."""
+
+
+def exit_threshold(settings: CalmSettings, position: int, limit: int) -> float:
+    """clip(0.9 λ + 0.1 exp(-t i / N), 0, 1) for the token in place i, counted from 0, of at most N (BiLD, 7.2)."""
+    return min(1.0, max(0.0, 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * position / limit)))
+
+
+def top_two_gap(logits: Tensor) -> Tensor:
+    """Softmax response: the likeliest token's probability less the second's; (..., vocabulary) to (...)."""
+    top = torch.softmax(logits.float(), -1).topk(2, dim=-1).values
+    return top[..., 0] - top[..., 1]
+
+
+def saturation(hidden: Tensor, before: Tensor | None) -> Tensor:
+    """Cosine of successive layers' outputs; 0 after the first layer, which no layer comes before."""
+    if before is None:
+        return torch.zeros(hidden.shape[0], device=hidden.device)
+    return functional.cosine_similarity(hidden[:, 0].float(), before[:, 0].float(), dim=-1).clamp(max=1.0)
+
+
+def confidence_of(kind: str, model: Any, vocabulary: int) -> Confidence:
+    """The confidence of that name (one of the choices of `CalmSettings`), over the first `vocabulary` tokens.
+
+    Raises:
+        InputError: the classifier, where none was trained beside the model.
+    """
+    if kind == "saturation":
+        return saturation
+    if kind == "softmax":
+        return lambda hidden, _: top_two_gap(predict(model, normed(model, hidden))[:, 0, :vocabulary])
+    classifier: ExitClassifier | None = classifier_of(model)
+    if classifier is None:
+        raise InputError("confidence is classifier, but none was trained beside the large model; train it with exit_classifier")
+    return lambda hidden, _: torch.sigmoid(classifier(normed(model, hidden))[:, 0].float())
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What `CachedDecoder.forward` reads of a run."""
+
+    logits: Tensor
+    layers: list[int]
+
+
+class EarlyExitDecoder(TransformersDecoder):
+    """A T5 that stops each row at the first layer whose confidence exceeds the threshold, and predicts from there.
+
+    A row that has left keeps its hidden state through the layers that others still need, so that each of those derives its
+    keys and values from that state (state propagation); once all have left, nothing but keys and values is computed. A row
+    leaves at the layer at which it would leave alone.
+    """
+
+    def __init__(self, large: TransformersDecoder, settings: CalmSettings, limit: int) -> None:
+        """Takes the large model, and the most tokens that a text may have: N of the threshold.
+
+        Raises:
+            InputError: another architecture than T5's, or a classifier that was not trained.
+        """
+        require_layered(large.model, "calm")
+        super().__init__(large.model, large.name, large.vocabulary)
+        self.settings = settings
+        self.limit = limit
+        self._confidence = confidence_of(settings.confidence, large.model, self.vocabulary)
+
+    def _run(self, ids: Tensor, counts: list[int]) -> _Run:
+        if any(count != 1 for count in counts):
+            raise ValueError("an early-exiting decoder takes one token a run: what follows it may leave at another layer")
+        stack = self.model.decoder
+        hidden = stack.embed_tokens(ids)
+        own_mask, source_mask = self._masks(hidden)
+        thresholds = torch.tensor([exit_threshold(self.settings, length, self.limit) for length in self.lengths])
+        depths = torch.full((len(counts),), len(stack.block))
+        going = torch.ones(len(counts), dtype=torch.bool)
+        before = own_bias = source_bias = None
+        for depth, block in enumerate(stack.block, start=1):
+            if not going.any():
+                self._propagate(block, hidden)
+                continue
+            output, own_bias, source_bias = block(
+                hidden, own_mask, own_bias, self._memory.hidden, source_mask, source_bias, past_key_values=self._cache
+            )
+            hidden = torch.where(going.to(self.device)[:, None, None], output, hidden)
+            if depth < len(stack.block):
+                leaving = going & (self._confidence(hidden, before).cpu() > thresholds)
+                depths[leaving] = depth
+                going &= ~leaving
+            before = hidden
+        return _Run(predict(self.model, normed(self.model, hidden)), depths.tolist())
+
+    def _masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """What hides padding in the target and in the source, as the model's own forward pass makes it."""
+        from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+
+        config = self.model.decoder.config
+        own = create_causal_mask(
+            config=config,
+            inputs_embeds=hidden,
+            attention_mask=self._mask(1),
+            past_key_values=self._cache.self_attention_cache,
+        )
+        source = create_bidirectional_mask(
+            config=config,
+            inputs_embeds=hidden,
+            attention_mask=self._memory.mask,
+            encoder_hidden_states=self._memory.hidden,
+        )
+        return own, source
+
+    def _propagate(self, block: Any, hidden: Tensor) -> None:
+        """Keys and values of a skipped layer, from the hidden state of the layer at which the row left."""
+        layer = block.layer[0]
+        attention, states = layer.SelfAttention, layer.layer_norm(hidden)
+        shape = (*states.shape[:-1], attention.n_heads, attention.key_value_proj_dim)
+        keys, values = (project(states).view(shape).transpose(1, 2) for project in (attention.k, attention.v))
+        self._cache.self_attention_cache.update(keys, values, attention.layer_idx)

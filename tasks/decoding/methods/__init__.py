@@ -1,0 +1,1 @@
+"""The methods, family by family: how the parts of each are put together."""

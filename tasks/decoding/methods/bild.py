@@ -1,0 +1,37 @@
+"""Big Little Decoder (Kim et al., 2023) and its studies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tasks.decoding.drafters.choose import make_drafter
+from tasks.decoding.drafting import DraftRule
+from tasks.decoding.loop import Method
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import BildOracleSettings, BildSettings, SamplingSettings
+from tasks.decoding.strategy import Entry, Pair, Strategy
+from tasks.decoding.verdicts import distance_rollback
+
+
+def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+    rule = DraftRule(
+        window=settings.max_draft,
+        fallback_threshold=settings.fallback_threshold,
+        ends_unverified=True,
+        first_from_target=settings.large_first,
+    )
+    drafter = make_drafter(settings.drafter, pair, sampling, source)
+    return Method(pair.large, distance_rollback(settings), sampling, source, drafter, rule)
+
+
+def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+    """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
+    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold))
+    drafter = make_drafter("small", pair, sampling, source)
+    return Method(pair.large, dataclasses.replace(rule, final=None), sampling, source, drafter, DraftRule(window=1))
+
+
+ENTRIES = (
+    Entry("bild", "Kim et al., 2023, Algorithm 1", False, _bild),
+    Entry("bild_oracle", "Kim et al., 2023, section 3.1 and Figure 2", False, _bild_oracle),
+)

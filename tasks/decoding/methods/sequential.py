@@ -1,0 +1,99 @@
+"""Cascades that nothing verifies, and their oracle (Narasimhan et al., 2024, sections 2 and 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.distributions import Block
+from tasks.decoding.drafters.choose import make_drafter
+from tasks.decoding.drafting import DraftRule
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.loop import Method
+from tasks.decoding.methods.vanilla import SmallAlone, alone, small_alone
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import DiffOracleSettings, SamplingSettings, SequenceCascadeSettings, TokenCascadeSettings
+from tasks.decoding.strategy import Entry, Pair, Strategy
+from tasks.decoding.targets import Deferral, diff
+from tasks.decoding.verdicts import AcceptanceRule, Verdict, keep_all
+
+
+def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
+    """Of a whole answer, as a probability: exp of the sum, mean or quantile of its tokens' log-probabilities (in nats).
+
+    The sum is equation 1, q(x_m … x_{m+n}); the mean is the geometric mean of a token, free of length; quantiles, between
+    two tokens interpolated, are those of Gupta et al. (2024).
+    """
+    if settings.confidence == "quantile":
+        return math.exp(np.quantile(log_probabilities, settings.quantile))
+    total = math.fsum(log_probabilities)
+    return math.exp(total / len(log_probabilities) if settings.confidence == "mean" else total)
+
+
+@dataclass(frozen=True)
+class SequenceCascade:
+    """The small model answers everything; what it is not sure of, the large model answers anew (equation 1)."""
+
+    small: SmallAlone
+    large: Method
+    settings: SequenceCascadeSettings
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        """One answer a source; where it is the large model's, the small one's runs count too, and one fallback."""
+        first = self.small.run(sources, examples, limit)
+        sure = [sequence_confidence(one.log_probabilities, self.settings) for one in first]
+        deferred = [place for place, confidence in enumerate(sure) if confidence < 1 - self.settings.deferral_cost]
+        answers = [Generation(one.tokens, one.proposers, one.counts) for one in first]
+        if deferred:
+            again = self.large.run([sources[place] for place in deferred], [examples[place] for place in deferred], limit)
+            for place, one in zip(deferred, again, strict=True):
+                tried = Counts(small_steps=first[place].counts.small_steps, fallbacks=1)
+                answers[place] = Generation(one.tokens, one.proposers, one.counts + tried)
+        return answers
+
+
+class _SecondSource(TokenSource):
+    """Draws of their own: an answer deferred for what was drawn must not be drawn by the same numbers again."""
+
+    def uniform(self, example: int, position: int, purpose: str) -> float:
+        return super().uniform(example, position, f"deferred {purpose}")
+
+
+def _sequence_cascade(
+    pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
+) -> Strategy:
+    small = small_alone(pair, sampling, source, scored=True)
+    return SequenceCascade(small, alone(pair.large, sampling, _SecondSource(source.seed)), settings)
+
+
+def _token_cascade(pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+    # A draft stops at or under its threshold, the cascade only under 1 - α: the next number below is the same bound.
+    under = math.nextafter(1 - settings.deferral_cost, -math.inf)
+    rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
+    return Method(pair.large, keep_all, sampling, source, make_drafter("small", pair, sampling, source), rule)
+
+
+def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
+    """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
+
+    def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
+        return Verdict((~deferral(q, p, alpha)).float(), p.dist)
+
+    return AcceptanceRule(judge, final=None)
+
+
+def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+    drafter = make_drafter("small", pair, sampling, source)
+    return Method(pair.large, oracle(diff, settings.deferral_cost), sampling, source, drafter, DraftRule(window=1))
+
+
+ENTRIES = (
+    Entry("sequence_cascade", "Narasimhan et al., 2024, equation 1", False, _sequence_cascade),
+    Entry("token_cascade", "Narasimhan et al., 2024, Algorithm 2", False, _token_cascade),
+    Entry("diff_oracle", "Narasimhan et al., 2024, Algorithm 3 and equation 5", False, _diff_oracle),
+)

@@ -1,0 +1,137 @@
+"""Speculative beam search (SD, appendix A.4): the large model's beam search, several steps a run of the large model.
+
+1. The small model goes on from the large model's w beams with beam width u ≥ w, for `draft_length` steps. It begins with
+   the large model's own sums and drafts no ended texts: what ends is read off its beam's prediction.
+2. One run of the large model predicts what follows each of those beams and each drafted one.
+3. The large model's own search (`beam.Search`) steps on those predictions. A drafted step is accepted while the w beams
+   that it goes on with are among the u drafted, top_w(p) ⊆ top_u(q): what follows them is known then, and the next step
+   needs no run. The first step that is not ends the turn; after a draft accepted whole comes one step more.
+
+A wider draft need not hold what a narrower one does, since its further beams have offspring too; with u = w a drafter that
+agrees with the large model is always accepted.
+
+The search is never told more than the large model's predictions for its own beams, hence gives exactly its output. The
+paper's elaborate variant, which would keep drafted beams better than the large model's own, would not, and is left out.
+
+Counts are those of a search alone, steps of all beams at once: `drafted` and `accepted` are drafted steps, `small_steps`
+runs of the small model, `rollbacks` turns that ended at a step with a beam that was not drafted. `verified` has the
+candidates that a run checks, w + u · draft_length; the decoder's rows are whole branches of the draft, so that what two
+branches have in common is computed in both; and where the large model goes on with a branch that the draft had dropped, the
+small model's next run makes up for it. A step's letter, which each text takes for its token of that step, is s
+where the step was accepted, c where it was not, l where nothing was drafted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasks.decoding.beam import Beam, PrefixCache, Ranked, Search, Tokens, extended, predict, rank, reach
+from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Generation
+
+Levels = list[list[Beam]]
+"""The beams that a draft began with, then those of each drafted step, best first."""
+Predictions = dict[Tokens, Ranked]
+"""What the large model says follows each text."""
+
+
+@dataclass(frozen=True)
+class SpeculativeBeamSearch:
+    """Beam search with the large model of a pair, sources side by side, the small model drafting beams."""
+
+    small: Decoder
+    large: Decoder
+    beams: int
+    """w"""
+    draft_beams: int
+    """u, at least w."""
+    draft_length: int
+    """Steps drafted before each run of the large model."""
+    shares_encoder: bool = False
+    """Whether the small model decodes what the large model's encoder gives."""
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        """One generation a source, each of at most `limit` tokens; nothing is drawn, so `examples` is not read."""
+        large, small = PrefixCache(self.large), PrefixCache(self.small)
+        memory = self.large.encode(sources)
+        starts = large.start(memory)
+        small.start(memory if self.shares_encoder else self.small.encode(sources))
+        if max(map(len, starts)) > 1:
+            # A prompt is run once, as an encoder is, before its row becomes one row a branch.
+            large.feed([tuple(start[:-1]) for start in starts])
+        ends = self.large.end_tokens
+        searches = [Search(place, start, self.beams, ends, limit) for place, start in enumerate(starts)]
+        going = searches
+        while going:
+            drafts = self._draft(small, going)
+            for search, levels, predictions in zip(going, drafts, self._verify(large, going, drafts), strict=True):
+                _step(search, levels, predictions)
+            going = [search for search in going if not search.over]
+        return [search.generation() for search in searches]
+
+    def _draft(self, small: PrefixCache, searches: list[Search]) -> list[Levels]:
+        """1. The small model's beams, level by level, short of the step that the limit ends."""
+        budgets = [min(self.draft_length, search.limit - search.generated - 1) for search in searches]
+        drafts = [[search.beams] for search in searches]
+        places = [search.place for search in searches]
+        count = reach(self.draft_beams, self.large.end_tokens)
+        for depth in range(max(budgets)):
+            predicted = predict(small, places, [levels[-1] for levels in drafts], count)
+            # A shorter draft's last beams ride along, so that the small model keeps their rows.
+            for search, budget, levels, ranked in zip(searches, budgets, drafts, predicted, strict=True):
+                if depth < budget and len(levels) == depth + 1:
+                    search.counts.small_steps += 1
+                    going = (beam for beam in extended(levels[-1], ranked) if beam.tokens[-1] not in search.end_tokens)
+                    level = list(itertools.islice(going, self.draft_beams))
+                    levels += [level] if level else []
+        return drafts
+
+    def _verify(self, large: PrefixCache, searches: list[Search], drafts: list[Levels]) -> list[Predictions]:
+        """2. One run over every branch of every draft."""
+        branches = [_branches(levels) for levels in drafts]
+        places = [search.place for search, texts in zip(searches, branches, strict=True) for _ in texts]
+        known = [search.prompt + search.generated for search, texts in zip(searches, branches, strict=True) for _ in texts]
+        texts = list(itertools.chain(*branches))
+        large.hold(places, [text[:length] for text, length in zip(texts, known, strict=True)])
+        step = large.feed(texts)
+        # Each candidate is read once, whatever number of branches it is in.
+        cells = {
+            (place, text[:end]): (row, step.lengths[row] - 1 - len(text) + end)
+            for row, (place, text, length) in enumerate(zip(places, texts, known, strict=True))
+            for end in range(length, len(text) + 1)
+        }
+        rows, columns = zip(*cells.values(), strict=True)
+        found: dict[int, Predictions] = {search.place: {} for search in searches}
+        count = reach(self.beams, self.large.end_tokens)
+        for (place, text), ranked in zip(cells, rank(step.logits[list(rows), list(columns)], count), strict=True):
+            found[place][text] = ranked
+        return list(found.values())
+
+
+def _branches(levels: Levels) -> list[Tokens]:
+    """The texts that no drafted text continues: all others are their beginnings."""
+    continued = {beam.tokens[:-1] for level in levels[1:] for beam in level}
+    return [beam.tokens for level in levels for beam in level if beam.tokens not in continued]
+
+
+def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
+    """3. The large model's search goes on for as long as it knows what follows its beams."""
+    counts, drafted = search.counts, len(levels) - 1
+    counts.large_calls += 1
+    counts.verified[len(predictions)] += 1
+    counts.drafted += drafted
+    for depth in range(drafted + 1):
+        search.advance([predictions[beam.tokens] for beam in search.beams])
+        if depth == drafted:
+            search.proposers += LARGE
+        elif all(beam.tokens in predictions for beam in search.beams):
+            counts.accepted += 1
+            search.proposers += SMALL
+        else:
+            counts.rollbacks += 1
+            search.proposers += CORRECTED
+            return
+        if search.over:
+            return

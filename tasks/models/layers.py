@@ -1,0 +1,92 @@
+"""A model taken layer by layer: its norm and head after any decoder layer, and its first layers as a model of their own."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.errors import InputError
+
+_LAYERED = ("t5", "mt5")
+_LAYER_LISTS = ("decoder.block", "model.decoder.layers", "transformer.h", "model.layers")
+"""Where T5, BART, GPT-2 and Llama keep their decoder layers."""
+
+
+def require_layered(model: Any, what: str) -> None:
+    """Raises `InputError` where the decoder of `model` is not built of T5's blocks, which `what` needs."""
+    kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+    if kind not in _LAYERED:
+        raise InputError(f"{what} takes T5 and mT5, but the model is of type {kind}; name one of those")
+
+
+def normed(model: Any, hidden: Tensor) -> Tensor:
+    """The shared final norm (and dropout while training) on a decoder layer's output, (..., width) both."""
+    result: Tensor = model.decoder.dropout(model.decoder.final_layer_norm(hidden))
+    return result
+
+
+def predict(model: Any, hidden: Tensor) -> Tensor:
+    """The shared head of a T5-style model on a normed hidden state: (..., width) to (..., vocabulary)."""
+    config = model.config
+    # UMT5 says by its tied embeddings what T5 and LongT5 say outright; mT5 does neither.
+    scaled = getattr(config, "scale_decoder_outputs", config.model_type == "umt5" and config.tie_word_embeddings)
+    logits: Tensor = model.lm_head(hidden * config.d_model**-0.5 if scaled else hidden)
+    return logits
+
+
+def decoder_layers(model: Any) -> torch.nn.ModuleList:
+    """The decoder's layers, first to last.
+
+    Raises:
+        InputError: an architecture whose layers lie elsewhere than T5's, BART's, GPT-2's or Llama's.
+    """
+    layers: torch.nn.ModuleList = _follow(model, _path(model))
+    return layers
+
+
+def first_layers(model: Any, count: int) -> Any:
+    """A view of `model` whose decoder ends after `count` layers; the final norm, the head and every weight are shared."""
+    *owners, name = _path(model)
+    view = inner = _shallow(model)
+    for owner in owners:
+        setattr(inner, owner, _shallow(getattr(inner, owner)))
+        inner = getattr(inner, owner)
+    setattr(inner, name, getattr(inner, name)[:count])
+    return view
+
+
+def exit_layer_of(model: Any) -> int:
+    """Decoder layers that the early-layer drafter runs: `exit_layer` of the saved configuration, else 1.
+
+    Raises:
+        InputError: the decoder does not have more layers than that.
+    """
+    count, layers = getattr(model.config, "exit_layer", 1), len(decoder_layers(model))
+    if not 1 <= count < layers:
+        raise InputError(
+            f"exit_layer is {count}, but the decoder has {layers} layers; it must be at least 1 and leave a layer to the model"
+        )
+    return int(count)
+
+
+def _path(model: Any) -> list[str]:
+    for path in _LAYER_LISTS:
+        if isinstance(_follow(model, path.split(".")), torch.nn.ModuleList):
+            return path.split(".")
+    kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
+    raise InputError(f"the decoder layers of a model of type {kind} are not known here; name a T5, BART, GPT-2 or Llama")
+
+
+def _follow(model: Any, path: list[str]) -> Any:
+    return functools.reduce(lambda inner, name: getattr(inner, name, None), path, model)
+
+
+def _shallow(module: Any) -> Any:
+    """A copy that shares everything, and whose parts can be exchanged without touching the original."""
+    twin = copy.copy(module)
+    twin._modules = dict(module._modules)
+    return twin

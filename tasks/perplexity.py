@@ -1,0 +1,150 @@
+"""Perplexity of a text, scored by a small model with fallback to a large one (BiLD-v1, section 4.2).
+
+`python -m tasks.perplexity --small gpt2 --large gpt2-large --text wiki.valid.txt --fallback 0.05`: two decoder-only models and
+a text that is cut into chunks. Two encoder-decoders score each line of the text given the same line of `--sources`. One line of
+JSON is printed; `--timed 20` adds the speed-up over the large model alone, on twenty of the chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.runtimes import open_pair
+from tasks.errors import InputError, stage
+from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
+from tasks.evaluation.timing import synchronised_clock
+from tasks.machine import MachineSettings, set_up, timing_lock, working_lock
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import check_kinds, check_pair, positions_of, vocabulary_of
+from tasks.models.tokenizers import encode, load_tokenizer
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a text file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+
+
+def stream(tokenizer: Any, path: Path, chunk: int) -> tuple[Rows, Rows]:
+    """The chunks of a text: the token that each begins with, and those to score.
+
+    Raises:
+        InputError: the text is too short to have a token to score.
+    """
+    tokens: list[int] = tokenizer(read_text(path), add_special_tokens=False, verbose=False)["input_ids"]
+    sources, texts = chunks(tokens, chunk)
+    if not texts:
+        raise InputError(f"{path} has {len(tokens)} tokens; give a text of at least 2")
+    return sources, texts
+
+
+def pairs(tokenizer: Any, source_path: Path, text_path: Path, limit: int) -> tuple[Rows, Rows]:
+    """Line by line a source and the text to score, the end token last in both, cut to `limit` tokens.
+
+    Raises:
+        InputError: a file is empty or has an empty line, or the two are not of one length.
+    """
+    columns = []
+    for path in (source_path, text_path):
+        lines = read_text(path).splitlines()
+        empty = next((number for number, line in enumerate(lines, start=1) if not line.strip()), 0 if lines else 1)
+        if empty:
+            raise InputError(f"{path}, line {empty}: nothing stands there; each line must hold a text")
+        columns.append(encode(tokenizer, lines, limit))
+    sources, texts = columns
+    if len(sources) != len(texts):
+        counts = f"{source_path} has {len(sources)} lines and {text_path} has {len(texts)}"
+        raise InputError(f"{counts}; line n of the one must be the source of line n of the other")
+    return sources, texts
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", required=True, help="the small model: a folder, or a name of the hub")
+    parser.add_argument("--large", required=True, help="the large model, of the same tokenizer")
+    parser.add_argument("--text", required=True, type=Path, help="the text to score, UTF-8")
+    parser.add_argument("--sources", type=Path, help="for encoder-decoders: the source of each line of the text")
+    parser.add_argument("--fallback", type=float, default=0.05, help="fallback threshold, 0 to 1 (default: %(default)s)")
+    parser.add_argument("--chunk", type=int, default=512, help="tokens of a chunk, or of a line (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=4, help="chunks scored side by side (default: %(default)s)")
+    parser.add_argument("--timed", type=int, default=0, help="chunks to time at batch 1 (default: %(default)s)")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the models")
+    return parser
+
+
+def _settings(arguments: argparse.Namespace) -> PerplexitySettings:
+    if arguments.timed < 0:
+        raise InputError(f"--timed is {arguments.timed}; it must be at least 0")
+    try:
+        return PerplexitySettings(fallback_threshold=arguments.fallback, chunk=arguments.chunk, batch_size=arguments.batch)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def _load(arguments: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any, Any]:
+    """The small model, the large one and their tokenizer, checked against each other and against the arguments."""
+    tokenizer = load_tokenizer(arguments.large)
+    check_pair(load_tokenizer(arguments.small), tokenizer, arguments.small, arguments.large)
+    small, large = (load_model(name, device, dtype) for name in (arguments.small, arguments.large))
+    check_kinds(small, large)
+    for model, name in ((small, arguments.small), (large, arguments.large)):
+        known = positions_of(model)
+        if known is not None and known < arguments.chunk:
+            raise InputError(f"--chunk is {arguments.chunk}, but {name} has {known} positions; lower it")
+    if large.config.is_encoder_decoder and arguments.sources is None:
+        raise InputError(f"{arguments.large} is an encoder-decoder; give --sources, a line for each line of --text")
+    if not large.config.is_encoder_decoder and arguments.sources is not None:
+        raise InputError(f"{arguments.large} is decoder-only, and reads no source; leave out --sources")
+    return small, large, tokenizer
+
+
+def main() -> None:
+    """Scores the text, and prints what came out as one line of JSON."""
+    arguments = _parser().parse_args()
+    options = _settings(arguments)
+    device, dtype = set_up(MachineSettings(dtype=arguments.dtype))
+    small, large, tokenizer = _load(arguments, device, dtype)
+    if arguments.sources is None:
+        sources, texts = stream(tokenizer, arguments.text, options.chunk)
+    else:
+        sources, texts = pairs(tokenizer, arguments.sources, arguments.text, options.chunk)
+    pair = open_pair(small, large, vocabulary_of(tokenizer, small, large))
+    with working_lock(device.type):
+        found = perplexity(pair, sources, texts, options, label="perplexity")
+    result: dict[str, Any] = {
+        "perplexity": found.value if math.isfinite(found.value) else "inf",
+        "fallback_threshold": options.fallback_threshold,
+        "large_share": found.large_share,
+        "positions": found.counts.tokens,
+        "large_calls": found.counts.large_calls,
+        "small_steps": found.counts.small_steps,
+        "chunk": options.chunk,
+        "texts": len(texts),
+        "device": device.type,
+        "dtype": arguments.dtype,
+    }
+    if arguments.timed:
+        with timing_lock(device.type):
+            times = latencies(pair, sources, texts, options, arguments.timed, synchronised_clock(device.type))
+        result |= {"latency_ms": times.method, "vanilla_latency_ms": times.vanilla, "speedup": times.speedup}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    with stage():
+        main()

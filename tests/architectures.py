@@ -1,0 +1,181 @@
+"""Toy models of every architecture, each as a small and a large one that agree on many tokens, not on all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tasks.decoding.runtimes import open_pair
+from tasks.decoding.strategies import Pair
+from tests.toys import END, START, VOCABULARY, Predict, toy_t5
+
+WIDTH, INNER, HEADS = 32, 40, 2
+_POSITIONS = 64
+_TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": START, "eos_token_id": END, "bos_token_id": None}
+_FOLDED = {
+    "encoder_ffn_dim": INNER,
+    "decoder_ffn_dim": INNER,
+    "encoder_attention_heads": HEADS,
+    "decoder_attention_heads": HEADS,
+}
+"""BART and FSMT begin their output with the end token, and put no token by force."""
+_FREE = {"decoder_start_token_id": END, "forced_bos_token_id": None, "forced_eos_token_id": None}
+
+
+def gpt2(layers: int, vocabulary: int = VOCABULARY) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokens = _TOKENS | {"vocab_size": vocabulary}
+    shape = {"n_embd": WIDTH, "n_inner": INNER, "n_head": HEADS, "n_layer": layers, "n_positions": _POSITIONS}
+    return GPT2LMHeadModel(GPT2Config(**tokens, **shape, tie_word_embeddings=False))
+
+
+def llama(layers: int, vocabulary: int = VOCABULARY) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokens = _TOKENS | {"vocab_size": vocabulary}
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8}
+    shape = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
+    return LlamaForCausalLM(LlamaConfig(**tokens, **heads, **shape))
+
+
+def gemma2(layers: int) -> Any:
+    """Every other layer sees four tokens only; the logits are capped."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 4}
+    shape = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
+    return Gemma2ForCausalLM(Gemma2Config(**_TOKENS, **heads, **shape, tie_word_embeddings=False))
+
+
+def bloom(layers: int) -> Any:
+    """It takes no positions: it counts them off the mask."""
+    from transformers import BloomConfig, BloomForCausalLM
+
+    config = BloomConfig(**_TOKENS, hidden_size=WIDTH, n_layer=layers, n_head=HEADS, tie_word_embeddings=False)
+    return BloomForCausalLM(config)
+
+
+def bart(layers: int) -> Any:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    depth = {"encoder_layers": 1, "decoder_layers": layers, "max_position_embeddings": _POSITIONS}
+    config = BartConfig(
+        **_TOKENS | {"bos_token_id": END}, **_FOLDED, **_FREE, **depth, d_model=WIDTH, tie_word_embeddings=False
+    )
+    return BartForConditionalGeneration(config)
+
+
+def fsmt(layers: int) -> Any:
+    from transformers import FSMTConfig, FSMTForConditionalGeneration
+
+    tokens = {name: value for name, value in _TOKENS.items() if name != "vocab_size"}
+    depth = {"encoder_layers": 1, "decoder_layers": layers, "max_position_embeddings": _POSITIONS}
+    vocabularies = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY}
+    return FSMTForConditionalGeneration(FSMTConfig(**tokens, **vocabularies, **_FOLDED, **_FREE, **depth, d_model=WIDTH))
+
+
+def mt5(layers: int) -> Any:
+    from transformers import MT5Config, MT5ForConditionalGeneration
+
+    tokens = _TOKENS | {"decoder_start_token_id": START}
+    shape = {"d_model": WIDTH, "d_ff": INNER, "d_kv": 8, "num_heads": HEADS, "num_layers": 1, "num_decoder_layers": layers}
+    return MT5ForConditionalGeneration(MT5Config(**tokens, **shape, tie_word_embeddings=False))
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of one architecture are made into toys."""
+
+    build: Callable[[int], Any]
+    """Takes the number of decoder layers."""
+    loudness: float
+    """Standard deviation of the layers' weights: the louder, the less a small and a large model agree."""
+    words: float
+    """Size of the embeddings, beside which the layers are heard."""
+
+
+FAMILIES = {
+    "mt5": Family(mt5, 0.1, 2.0),
+    "bart": Family(bart, 0.13, 2.0),
+    "fsmt": Family(fsmt, 0.13, 1.0),
+    "gpt2": Family(gpt2, 0.1, 2.0),
+    "llama": Family(llama, 0.1, 1.0),
+    "gemma2": Family(gemma2, 0.4, 2.0),
+    "bloom": Family(bloom, 0.14, 1.0),
+}
+CAUSAL = ("gpt2", "llama", "gemma2", "bloom")
+NAMES = ("t5", *FAMILIES)
+
+
+def lively(family: Family, layers: int, seed: int = 0) -> Any:
+    """A random model that behaves like a trained one, as `toys.toy_t5` does: two successors of each token are likely."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(layers + seed)
+        model = family.build(layers).eval()
+        for name, weight in model.named_parameters():
+            if weight.dim() == 2 and VOCABULARY not in weight.shape and "positions" not in name:
+                torch.nn.init.normal_(weight, std=family.loudness)
+        torch.manual_seed(1)
+        words = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, WIDTH))
+        head = torch.zeros(VOCABULARY, WIDTH)
+        for share in (1.5, 1.2):
+            order = 1 + torch.randperm(VOCABULARY - 1)
+            head[order.roll(1)] += share * words[order]
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding) and module.weight.shape == words.shape:
+                module.weight.copy_(family.words * words)
+            elif isinstance(module, torch.nn.Linear) and module.weight.shape == head.shape:
+                # A weight of its own, even where the architecture ties it to the embedding.
+                module.weight = torch.nn.Parameter(head.clone())
+    return model
+
+
+@functools.cache
+def models(name: str) -> tuple[Any, Any]:
+    """A small and a large model of that architecture, in evaluation mode."""
+    if name == "t5":
+        return toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
+    return lively(FAMILIES[name], 1), lively(FAMILIES[name], 3)
+
+
+@functools.cache
+def pair_of(name: str) -> Pair:
+    """The two as decoders with a cache."""
+    return open_pair(*models(name))
+
+
+def whole_rows(model: Any) -> Predict:
+    """What follows a prefix, by a run over all of it with no cache; its first token stands for what the model begins with.
+
+    That is the start token of an encoder-decoder, and the source of a decoder-only model.
+    """
+
+    @functools.cache
+    def predict(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:
+        with torch.inference_mode():
+            if model.config.is_encoder_decoder:
+                text = (model.config.decoder_start_token_id, *prefix[1:])
+                run = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([text]), use_cache=False)
+            else:
+                run = model(input_ids=torch.tensor([source + prefix[1:]]), use_cache=False)
+        logits: torch.Tensor = run.logits[0, -1]
+        return logits
+
+    return predict
+
+
+def generated(model: Any, source: list[int], limit: int, **options: Any) -> list[int]:
+    """Greedy `transformers.generate` on one source: the new tokens."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    if model.config.is_encoder_decoder and "assistant_model" not in options:
+        options["past_key_values"] = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    ids = torch.tensor([source])
+    given = {"attention_mask": torch.ones_like(ids), "max_new_tokens": limit, "do_sample": False}
+    row: list[int] = model.generate(input_ids=ids, **given, **{"num_beams": 1} | options)[0].tolist()
+    return row[1:] if model.config.is_encoder_decoder else row[len(source) :]

@@ -1,0 +1,82 @@
+"""What an acceptance rule makes of one position, worked out for every token at once, and random positions to try it on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from tasks.decoding.distributions import Block
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.verdicts import AcceptanceRule
+
+GREEDY = SamplingSettings()
+DRAWN = (
+    SamplingSettings(temperature=1.0),
+    SamplingSettings(temperature=0.6, top_k=3),
+    SamplingSettings(temperature=1.5, top_p=0.8),
+)
+repeatable = hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=60)
+"""The same examples every time, however slow the machine."""
+
+
+@st.composite
+def positions(draw: st.DrawFn, samplings: tuple[SamplingSettings, ...] = DRAWN) -> tuple[Block, Block]:
+    """q and p at one position, (1, 1, vocabulary): near or far apart, equal at times, with forbidden tokens at times."""
+    size = draw(st.integers(2, 8))
+    logits = st.lists(
+        st.one_of(st.floats(-3, 3, width=32), st.floats(-30, 30, width=32), st.just(-torch.inf)), min_size=size, max_size=size
+    ).filter(lambda row: max(row) > -torch.inf)
+    sampling = draw(st.sampled_from(samplings))
+    small = draw(logits)
+    large = draw(st.one_of(logits, st.just(small)))
+    q, p = (Block(torch.tensor([[row]], dtype=torch.float32), sampling) for row in (small, large))
+    return q, p
+
+
+def block(probabilities: list[float], sampling: SamplingSettings = DRAWN[0]) -> Block:
+    """One position by hand: (1, 1, vocabulary)."""
+    return Block(torch.tensor([[probabilities]]).log(), sampling)
+
+
+@dataclass(frozen=True)
+class Emission:
+    """At one position, by token; each array (vocabulary,), float64."""
+
+    accept: np.ndarray
+    """Probability that a drafted token is kept."""
+    kept: np.ndarray
+    """Probability that the token is drafted and kept."""
+    replacement: np.ndarray
+    """As the rule gives it, not normalised."""
+
+    @property
+    def rejected(self) -> float:
+        return 1 - float(self.kept.sum())
+
+    @property
+    def law(self) -> np.ndarray:
+        """What the position emits: what is kept, and else a draw from the replacement."""
+        return np.asarray(self.kept + self.rejected * self.replacement / self.replacement.sum())
+
+
+def emission(rule: AcceptanceRule, q: Block, p: Block) -> Emission:
+    """Drafts each token once, each at a position of its own."""
+    size = q.logits.shape[-1]
+    blocks = (Block(one.logits.expand(1, size, size), one.sampling) for one in (q, p))
+    verdict = rule.judge(torch.arange(size)[None], *blocks)
+    assert verdict.accept.shape == (1, size)
+    assert verdict.replacement.shape == (1, size, size)
+    accept = verdict.accept[0].double().numpy()
+    replacement = verdict.replacement[0].double().numpy()
+    assert (replacement == replacement[0]).all()
+    return Emission(accept, dist(q) * accept, replacement[0])
+
+
+def dist(block: Block) -> np.ndarray:
+    """The distribution that tokens of one position are drawn from: (vocabulary,), float64, summing to 1."""
+    values = block.dist[0, 0].double().numpy()
+    return np.asarray(values / values.sum())

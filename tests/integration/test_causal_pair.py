@@ -1,0 +1,142 @@
+"""A decoder-only pair from training to the sweep: trained, saved, loaded, labelled with, aligned and measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.calibrate import label
+from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.runtimes import open_pair
+from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, CalibrateSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tasks.errors import InputError
+from tasks.evaluation.measuring import VANILLA, Bench, Point, Split
+from tasks.evaluation.settings import SweepSettings
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
+from tasks.training.data import TokenisedSet
+from tasks.training.loop import train
+from tasks.training.settings import TrainingSettings
+
+TEXT = TextSettings(max_source_tokens=24, max_target_tokens=16)
+SHAPE: dict[str, Any] = {"architecture": "llama", "d_kv": 16, "heads": 2, "dropout": 0.0}
+LARGE = ModelSettings(**SHAPE, d_model=48, d_ff=96, decoder_layers=3, seed=1)
+SMALL = ModelSettings(**SHAPE, d_model=32, d_ff=64, decoder_layers=1, seed=2)
+REQUEST = Request(TEXT.max_target_tokens)
+
+
+def trained(settings: ModelSettings, file: Path, tokenizer: Any, folder: Path, steps: int) -> Any:
+    model = initial_model(settings, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    examples = TokenisedSet(file, tokenizer, TEXT, one_row=True)
+    losses: list[float] = []
+    recipe = TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=steps, batch_size=32, evaluate_every=steps)
+    outcome = train(
+        model,
+        examples,
+        examples,
+        recipe,
+        torch.device("cpu"),
+        folder / "resume",
+        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
+        "test",
+    )
+    assert outcome.validation_loss < losses[0] - 0.5
+    save_model(model, tokenizer, folder / "model")
+    return load_model(folder / "model")
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    pair: Pair
+    tokenizer: Any
+    examples: list[Example]
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Trained to copy the first two words of three; the small model then aligned to what the large one says."""
+    folder, chance = tmp_path_factory.mktemp("causal"), random.Random(0)
+    words = ["red", "blue", "green", "black", "white", "brown"]
+    sources = [chance.choices(words, k=3) for _ in range(160)]
+    examples = [Example(" ".join(three), (" ".join(three[:2]),)) for three in sources]
+    write_jsonl(examples, folder / "train.jsonl")
+    # Sixty-four pieces need more text than six words.
+    text = [f"{example.source} {place * 37}" for place, example in enumerate(examples)]
+    tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
+    large = trained(LARGE, folder / "train.jsonl", tokenizer, folder / "large", steps=80)
+    kept = load_tokenizer(folder / "large" / "model")
+    assert kept.get_vocab() == tokenizer.get_vocab()
+    vocabulary = vocabulary_of(kept, large)
+    labelled = label(examples, open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
+    assert len(labelled) > 100
+    write_jsonl(labelled, folder / "calibration.jsonl")
+    small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)
+    check_pair(load_tokenizer(folder / "aligned" / "model"), kept, "aligned", "large")
+    check_kinds(small, large)
+    calibration = encode(kept, [example.references[0] for example in labelled], TEXT.max_target_tokens)
+    return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
+
+
+def test_the_models_are_what_was_asked_for(ready: Trained) -> None:
+    large, small = ready.pair.large.model.config, ready.pair.small.model.config  # type: ignore[attr-defined]
+    assert (large.model_type, large.num_hidden_layers, large.hidden_size, large.head_dim) == ("llama", 3, 48, 16)
+    assert (small.model_type, small.num_hidden_layers, small.hidden_size) == ("llama", 1, 32)
+
+
+def test_the_pair_has_learned_what_a_source_is_followed_by(ready: Trained) -> None:
+    sources = encode(ready.tokenizer, [example.source for example in ready.examples[:60]], TEXT.max_source_tokens)
+    outputs = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
+    ended = sum(one.tokens[-1] == ready.tokenizer.eos_token_id for one in outputs)
+    texts = ready.tokenizer.batch_decode([one.tokens for one in outputs], skip_special_tokens=True)
+    first = sum(text.split()[:1] == example.source.split()[:1] for text, example in zip(texts, ready.examples, strict=False))
+    assert ended > 50
+    assert first > 40
+
+
+def test_points_of_a_sweep_are_measured(ready: Trained) -> None:
+    sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100)
+    split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT.max_source_tokens, sweep)
+    bench = Bench(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
+    vanilla = bench.row(VANILLA, split)
+    drafted = bench.row(Point("speculative", SpeculativeSettings(draft_length=3)), split)
+    loose = bench.row(Point("bild", BildSettings()), split)
+    assert "error" not in vanilla | drafted | loose
+    assert drafted["quality"] == vanilla["quality"]
+    assert drafted["counts"]["large_calls"] < vanilla["counts"]["large_calls"]
+    assert loose["speedup"] > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_or_says_why_not(ready: Trained, method: str) -> None:
+    sources = encode(ready.tokenizer, [example.source for example in ready.examples[:5]], TEXT.max_source_tokens)
+    settings = METHOD_SETTINGS[method]()
+    if method == "calm":
+        with pytest.raises(InputError, match="calm needs the layers of a T5"):
+            decode(method, settings, ready.pair, sources, REQUEST)
+        return
+    outputs = decode(method, settings, ready.pair, sources, REQUEST)
+    assert all(0 < len(one.tokens) <= TEXT.max_target_tokens for one in outputs)
+    if METHODS[method].lossless and "beam" not in method:
+        vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
+        assert [one.tokens for one in outputs] == [one.tokens for one in vanilla]
+
+
+@pytest.mark.parametrize("drafter", ["small", "unigram", "bigram", "copy", "random", "early_layer"])
+def test_every_drafter_leaves_greedy_output_alone(ready: Trained, drafter: str) -> None:
+    sources = encode(ready.tokenizer, [example.source for example in ready.examples[:12]], TEXT.max_source_tokens)
+    vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
+    drafted = decode("speculative", SpeculativeSettings(drafter=drafter), ready.pair, sources, REQUEST)
+    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
+
+
+def test_heads_need_an_encoder_decoder(ready: Trained) -> None:
+    with pytest.raises(InputError):
+        decode("speculative", SpeculativeSettings(drafter="heads"), ready.pair, [[5, 1]], REQUEST)

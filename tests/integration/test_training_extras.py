@@ -1,0 +1,111 @@
+"""Heads and classifier through DeepSpeed: trained beside a frozen or a trained model, resumed, saved and decoded with."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import CalmSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.extras import own_weights
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.training.data import TokenisedSet
+from tasks.training.loop import Outcome, train
+from tasks.training.settings import TrainingSettings
+
+CPU = torch.device("cpu")
+SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3, dropout=0.1, seed=3)
+RECIPE: dict[str, Any] = {
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "steps": 12,
+    "batch_size": 8,
+    "evaluate_every": 3,
+    "checkpoint_every": 4,
+    "seed": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenisedSet, Any]:
+    letters = random.Random(0)
+    words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
+    pairs = [Example(" ".join(three), (" ".join(three[::-1]),)) for three in (letters.sample(words, 3) for _ in range(120))]
+    path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
+    write_jsonl(pairs, path)
+    tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
+    return TokenisedSet(path, tokenizer, TextSettings()), tokenizer
+
+
+class _Interrupted(Exception):
+    pass
+
+
+def run(
+    examples: TokenisedSet, folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any
+) -> tuple[Any, Outcome]:
+    model = initial_model(SHAPE, 64, pad=0, end=1) if model is None else model
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        if stop_at is not None and step >= stop_at and "validation_loss" in metrics:
+            raise _Interrupted
+
+    return model, train(model, examples, examples, TrainingSettings(**RECIPE, **settings), CPU, folder, log, "test")
+
+
+def same(one: Any, other: Any) -> bool:
+    left, right = one.state_dict(), other.state_dict()
+    return left.keys() == right.keys() and all(torch.equal(tensor, right[name]) for name, tensor in left.items())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"draft_heads": 2, "exit_classifier": True, "exit_loss": "weighted"}, {"draft_heads": 2, "trunk": "frozen"}],
+    ids=["all together", "frozen trunk"],
+)
+def test_an_interrupted_run_resumes_its_heads(
+    corpus: tuple[TokenisedSet, Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    examples, _ = corpus
+    whole, outcome = run(examples, tmp_path / "whole", **settings)
+    assert outcome.resumed_from == 0
+    with pytest.raises(_Interrupted):
+        run(examples, tmp_path / "cut", stop_at=9, **settings)
+    resumed, outcome = run(examples, tmp_path / "cut", **settings)
+    assert outcome.resumed_from == 8
+    assert "draft_heads.first" in whole.state_dict()
+    assert same(resumed, whole)
+
+
+def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(corpus: tuple[TokenisedSet, Any], tmp_path: Path) -> None:
+    examples, tokenizer = corpus
+    trunk, _ = run(examples, tmp_path / "trunk", exit_loss="first_last", exit_layer=2)
+    save_model(trunk, tokenizer, tmp_path / "model")
+    before = {name: tensor.clone() for name, tensor in trunk.state_dict().items()}
+    start = load_model(tmp_path / "model")
+    trained, _ = run(
+        examples, tmp_path / "heads", start, draft_heads=2, exit_classifier=True, trunk="frozen", weight_decay=0.1, exit_layer=2
+    )
+    save_model(trained, tokenizer, tmp_path / "with heads")
+    loaded = load_model(tmp_path / "with heads")
+    weights = own_weights(loaded)
+    assert weights.keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
+    assert same(loaded.draft_heads, trained.draft_heads)
+    assert loaded.config.exit_layer == 2
+    large = TransformersDecoder(loaded, "large")
+    pair, request, sources = Pair(large, large), Request(12), examples.sources[:20]
+    vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
+    for drafter in ("heads", "early_layer"):
+        generations = decode("speculative", SpeculativeSettings(drafter=drafter), pair, sources, request)
+        assert [one.tokens for one in generations] == vanilla
+    exits = decode("calm", CalmSettings(confidence="classifier", threshold=0.5), pair, sources, request)
+    assert all(one.counts.layers <= 3 * one.counts.tokens for one in exits)

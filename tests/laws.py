@@ -1,0 +1,103 @@
+"""Exact laws of what sampling emits, by enumeration of all texts, and the test that draws follow them."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+from torch import Tensor
+
+from tasks.decoding.generation import Generation
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.strategies import Request, decode
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
+
+SOURCE = (5, END)
+DRAWS = 6000
+FALSE_ALARM = 1e-4
+Law = dict[Prefix, float]
+
+SMALL = random_table("small", agreement=0.5, sharpness=2.0, end=0.5)
+LARGE = random_table("large", agreement=0.5, sharpness=2.0, end=0.5)
+SAMPLINGS = {
+    "plain": SamplingSettings(temperature=1.0),
+    "cool, top-k": SamplingSettings(temperature=0.7, top_k=4),
+    "warm, top-p": SamplingSettings(temperature=1.4, top_p=0.8),
+    "all three": SamplingSettings(temperature=1.2, top_k=5, top_p=0.9),
+}
+
+
+def softmax(logits: Tensor) -> np.ndarray:
+    exponents = np.exp(logits.double().numpy() - float(logits.max()))
+    return np.asarray(exponents / exponents.sum())
+
+
+@functools.cache
+def scores(predict: Predict, prefix: Prefix) -> np.ndarray:
+    """The model's own softmax."""
+    return softmax(predict(SOURCE, prefix))
+
+
+@functools.cache
+def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.ndarray:
+    """The sampling transform, token by token: temperature, then top-k, then the nucleus of what is left."""
+    probabilities = softmax(predict(SOURCE, prefix) / sampling.temperature)
+    ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])
+    kept = ranked[: sampling.top_k or None]
+    total, nucleus = 0.0, []
+    for token in kept:
+        if total >= sampling.top_p * probabilities[kept].sum():
+            break
+        nucleus.append(token)
+        total += probabilities[token]
+    result = np.zeros_like(probabilities)
+    result[nucleus] = probabilities[nucleus] / total
+    return result
+
+
+def law_by_steps(shares: Callable[[Prefix], np.ndarray], limit: int) -> Law:
+    """The probability of each text whose next token is drawn from `shares(text so far, start token included)`."""
+    law: Law = {}
+
+    def grow(text: Prefix, probability: float) -> None:
+        if len(text) - 1 == limit or text[-1] == END:
+            law[text[1:]] = probability
+            return
+        for token, share in enumerate(shares(text)):
+            if share > 0:
+                grow((*text, token), probability * share)
+
+    grow((START,), 1.0)
+    return law
+
+
+@functools.cache
+def law_of(predict: Predict, sampling: SamplingSettings, limit: int) -> Law:
+    """The probability of each text that one model alone draws."""
+    return law_by_steps(lambda text: dist(predict, text, sampling), limit)
+
+
+def draw(method: str, settings: object, sampling: SamplingSettings, limit: int, seed: int = 0) -> list[Generation]:
+    sources = [list(SOURCE)] * DRAWS
+    return decode(method, settings, prefix_pair(SMALL, LARGE), sources, Request(limit, sampling, seed))
+
+
+def p_value(generations: list[Generation], law: Law) -> float:
+    """Of the chi-square test that the texts follow the law; texts expected fewer than five times are taken together."""
+    assert sum(law.values()) == pytest.approx(1)
+    observed = Counter(tuple(one.tokens) for one in generations)
+    if set(observed) - set(law):
+        return 0.0
+    expected = {text: probability * len(generations) for text, probability in law.items()}
+    common = [text for text, count in expected.items() if count >= 5]
+    assert len(common) > 10
+    counts = [observed[text] for text in common]
+    means = [expected[text] for text in common]
+    if len(common) < len(expected):
+        counts.append(len(generations) - sum(counts))
+        means.append(len(generations) - sum(means))
+    return float(stats.chisquare(counts, means).pvalue)

@@ -1,0 +1,52 @@
+"""Settings to try every method with, for the tests that hold for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.decoding.settings import (
+    AdaptiveSettings,
+    BeamSettings,
+    BildOracleSettings,
+    BildSettings,
+    CalmSettings,
+    ConfidentSettings,
+    DiffOracleSettings,
+    LenientSettings,
+    LossySettings,
+    SequenceCascadeSettings,
+    SpeculativeBeamSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+    VanillaSettings,
+)
+
+SETTINGS: dict[str, list[Any]] = {
+    "vanilla_large": [VanillaSettings()],
+    "vanilla_small": [VanillaSettings()],
+    "bild": [
+        BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=4),
+        BildSettings(fallback_threshold=0.3, rollback_threshold=0.5, large_first=True, keep_agreed=True),
+    ],
+    "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
+    "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
+    "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
+    "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
+    "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
+    "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
+    "speculative_cascade": [
+        SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
+        SpeculativeCascadeSettings(rule="token_v1", deferral_cost=0.3, draft_length=3),
+        SpeculativeCascadeSettings(rule="bild", deferral_cost=2.0, draft_length=3),
+    ],
+    "sequence_cascade": [SequenceCascadeSettings(deferral_cost=0.4)],
+    "token_cascade": [TokenCascadeSettings(deferral_cost=0.5, max_draft=3)],
+    "diff_oracle": [DiffOracleSettings(deferral_cost=0.1)],
+    "beam_large": [BeamSettings(beams=3)],
+    "speculative_beam": [SpeculativeBeamSettings(beams=2, draft_beams=4, draft_length=2)],
+    "calm": [CalmSettings(confidence="softmax", threshold=0.4), CalmSettings(confidence="saturation", threshold=0.9)],
+}
+GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
+LAYERED = frozenset({"calm"})
+"""Methods that need the layers of a model and not its predictions alone."""

@@ -1,0 +1,286 @@
+"""What theory promises of speculative decoding, and windows that adapt to it or end in doubt."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.decoding import adaptive
+from tasks.decoding.adaptive import (
+    SelfTimed,
+    adaptive_window,
+    best_draft_length,
+    expected_operations,
+    expected_speedup,
+    expected_tokens,
+    measured_cost_ratio,
+)
+from tasks.decoding.decoder import Decoder, Rows, Step
+from tasks.decoding.drafters.base import ModelDrafter
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.generation import Counts, total
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tests import laws
+from tests.emission import repeatable
+from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, law_of, p_value
+from tests.toys import END, Predict, PrefixDecoder, Toys, prefix_pair, random_table, says, toy_sources
+
+LIMIT = 14
+SAMPLED = SamplingSettings(temperature=0.9, top_p=0.95)
+TEXT = [2, 3, 4, 5, 6, 7, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("acceptance_rate", "draft_length", "operations", "speed"),
+    [(0.6, 2, 1.53, 1.96), (0.7, 3, 1.58, 2.53), (0.8, 2, 1.23, 2.44), (0.8, 5, 1.63, 3.69), (0.9, 2, 1.11, 2.71),
+     (0.9, 10, 1.60, 6.86)],
+)  # fmt: skip
+def test_table_1(acceptance_rate: float, draft_length: int, operations: float, speed: float) -> None:
+    assert round(expected_operations(acceptance_rate, draft_length, 0.0), 2) == operations
+    assert round(expected_speedup(acceptance_rate, draft_length, 0.0), 2) == speed
+
+
+@pytest.mark.parametrize(
+    ("draft_length", "acceptance_rate", "cost_ratio", "printed"),
+    [(7, 0.75, 0.02, 3.2), (7, 0.8, 0.04, 3.3), (7, 0.82, 0.11, 2.5), (7, 0.62, 0.02, 2.3), (3, 0.74, 0.11, 2.0),
+     (5, 0.65, 0.02, 2.4), (5, 0.73, 0.04, 2.6), (5, 0.53, 0.02, 1.9), (3, 0.55, 0.04, 1.8)],
+)  # fmt: skip
+def test_table_4(draft_length: int, acceptance_rate: float, cost_ratio: float, printed: float) -> None:
+    """The expected gains that follow from the printed acceptance rates to the digit."""
+    assert round(expected_speedup(acceptance_rate, draft_length, cost_ratio), 1) == printed
+
+
+@pytest.mark.parametrize(
+    ("draft_length", "acceptance_rate", "cost_ratio", "printed", "follows"),
+    [(5, 0.68, 0.04, 2.4, 2.35), (3, 0.71, 0.11, 2.0, 1.93), (3, 0.56, 0.11, 1.6, 1.54)],
+)
+def test_table_4_where_the_printed_rate_is_rounded_too_far(
+    draft_length: int, acceptance_rate: float, cost_ratio: float, printed: float, follows: float
+) -> None:
+    assert round(expected_speedup(acceptance_rate, draft_length, cost_ratio), 2) == follows
+    assert expected_speedup(acceptance_rate, draft_length, cost_ratio) == pytest.approx(printed, abs=0.075)
+
+
+@given(acceptance_rate=st.floats(0, 0.999), draft_length=st.integers(0, 40), ratio=st.floats(0, 2))
+@repeatable
+def test_the_sums_are_the_closed_forms(acceptance_rate: float, draft_length: int, ratio: float) -> None:
+    tokens = (1 - acceptance_rate ** (draft_length + 1)) / (1 - acceptance_rate)
+    assert expected_tokens(acceptance_rate, draft_length) == pytest.approx(tokens)
+    assert expected_speedup(acceptance_rate, draft_length, ratio) == pytest.approx(tokens / (draft_length * ratio + 1))
+    operations = (1 - acceptance_rate) * (draft_length * ratio + draft_length + 1) / (1 - acceptance_rate ** (draft_length + 1))
+    assert expected_operations(acceptance_rate, draft_length, ratio) == pytest.approx(operations)
+
+
+def test_what_is_always_or_never_accepted() -> None:
+    assert expected_tokens(1.0, 5) == 6
+    assert expected_tokens(0.0, 5) == 1
+    assert expected_speedup(1.0, 4, 0.25) == 2.5
+    assert expected_operations(0.0, 4, 0.5) == 7
+
+
+@pytest.mark.parametrize(
+    ("acceptance_rate", "cost_ratio", "longest", "best"),
+    [
+        # Gains of 1.364, 1.458, 1.442.
+        (0.5, 0.1, 10, 2),
+        (0.5, 0.1, 1, 1),
+        (0.8, 0.0, 6, 6),
+        (0.0, 0.0, 6, 0),
+        (1.0, 0.5, 9, 9),
+        (1.0, 1.0, 9, 0),
+        # Not worth it: 1.1 tokens in the time of 1.2.
+        (0.1, 0.2, 9, 0),
+        (0.1, 0.1, 9, 0),
+        (0.2, 0.1, 9, 1),
+        (0.9, math.inf, 9, 0),
+    ],
+)
+def test_best_draft_length_by_hand(acceptance_rate: float, cost_ratio: float, longest: int, best: int) -> None:
+    assert best_draft_length(acceptance_rate, cost_ratio, longest) == best
+
+
+@given(acceptance_rate=st.floats(0, 1), cost_ratio=st.floats(0, 1), longest=st.integers(1, 20))
+@repeatable
+def test_best_draft_length_is_best(acceptance_rate: float, cost_ratio: float, longest: int) -> None:
+    best = best_draft_length(acceptance_rate, cost_ratio, longest)
+    gain = expected_speedup(acceptance_rate, best, cost_ratio)
+    assert 0 <= best <= longest
+    assert all(gain >= expected_speedup(acceptance_rate, other, cost_ratio) for other in range(longest + 1))
+    # Corollary 3.9.
+    assert gain >= (1 + acceptance_rate) / (1 + cost_ratio) - 1e-12
+    if acceptance_rate > cost_ratio + 1e-9:
+        assert best > 0
+
+
+@pytest.mark.parametrize(
+    ("accepted", "rollbacks", "cost_ratio", "window"),
+    [
+        (0, 0, 0.1, 2),
+        (0, 1, 0.1, 1),
+        # 3/4: 1.75/1.1, 2.3125/1.2, 2.734/1.3, 3.051/1.4, 3.288/1.5: 1.591, 1.927, 2.103, 2.179, 2.192, then 2.166.
+        (2, 0, 0.1, 5),
+        # However bad the drafter, one token is tried.
+        (0, 100, 0.1, 1),
+        (50, 0, 5.0, 1),
+        (5000, 0, 0.01, 10),
+    ],
+)
+def test_the_window_by_hand(accepted: int, rollbacks: int, cost_ratio: float, window: int) -> None:
+    counts = Counts(tokens=7, drafted=300, accepted=accepted, rollbacks=rollbacks)
+    assert adaptive_window(counts, cost_ratio, 10) == window
+
+
+@pytest.mark.parametrize(
+    ("small", "proposers", "verified", "drafted"),
+    [
+        # Windows 2 and 5, of which all is kept; then 8/9 would have 9, and there is room for 2.
+        (TEXT, "sslssssslssl", {3: 2, 6: 1}, 9),
+        # Window 2; none kept, 1; and so on to the last token, for which nothing is drafted.
+        ([3] + [2, 2, 3, 4, 5, 6, 7] * 2, "c" * 11 + "l", {3: 1, 2: 10, 1: 1}, 12),
+    ],
+    ids=["always accepted", "never accepted"],
+)
+def test_windows_adapt_to_the_text_so_far(small: list[int], proposers: str, verified: dict[int, int], drafted: int) -> None:
+    pair = prefix_pair(says(small), says(TEXT))
+    [generation] = decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.1), pair, [[5, END]], Request(12))
+    assert generation.tokens == TEXT
+    assert generation.proposers == proposers
+    assert generation.counts.verified == Counter(verified)
+    assert generation.counts.drafted == drafted
+
+
+def test_a_window_ends_in_doubt() -> None:
+    """The small model is unsure, at 0.19, of the third and the fourth token, and certain of all others."""
+    pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
+    settings = ConfidentSettings(max_draft=5, stop_below=0.4)
+    [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
+    assert (generation.tokens, generation.proposers) == (TEXT, "ssslssssslsl")
+    assert generation.counts == Counts(
+        tokens=12, small_steps=9, large_calls=3, drafted=9, accepted=9, verified=Counter({4: 1, 6: 1, 2: 1})
+    )
+    # Only with the second doubt the product, then 0.036, is under 0.1; it never is under 0.03.
+    for stop_below, windows in ((0.1, [4, 5, 0]), (0.03, [5, 5]), (0.99, [3, 5, 1])):
+        settings = ConfidentSettings(max_draft=5, stop_below=stop_below)
+        [generation] = decode("speculative_confident", settings, pair, [[5, END]], Request(12))
+        assert generation.counts.verified == Counter(window + 1 for window in windows)
+
+
+METHOD_SETTINGS: list[tuple[str, Any]] = [
+    ("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.4)),
+    ("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.05)),
+    ("speculative_adaptive", AdaptiveSettings(max_draft=3)),
+]
+METHOD_NAMES = ["confident", "adaptive", "adaptive, timed"]
+
+
+@pytest.mark.parametrize(("method", "settings"), METHOD_SETTINGS, ids=METHOD_NAMES)
+def test_sampling_follows_the_large_model(method: str, settings: Any) -> None:
+    """Where a window ends depends on what was accepted before it, and yet each token is p's."""
+    transform = SAMPLINGS["plain"]
+    generations = laws.draw(method, settings, transform, limit=4)
+    assert p_value(generations, law_of(LARGE, transform, 4)) > FALSE_ALARM
+    assert p_value(generations, law_of(SMALL, transform, 4)) < 1e-12
+    assert {"s", "c", "l"} <= set("".join(one.proposers for one in generations))
+
+
+@pytest.mark.parametrize(("method", "settings"), METHOD_SETTINGS, ids=METHOD_NAMES)
+def test_greedy_output_is_vanilla(toys: Toys, method: str, settings: Any) -> None:
+    sources, request = toy_sources(40, seed=2), Request(LIMIT)
+    vanilla = decode("vanilla_large", VanillaSettings(), toys.cached, sources, request)
+    generations = decode(method, settings, toys.cached, sources, request)
+    assert [one.tokens for one in generations] == [one.tokens for one in vanilla]
+    counts = total(generations)
+    assert counts.accepted > 50
+    assert counts.large_calls < counts.tokens
+    if settings != AdaptiveSettings(max_draft=3):
+        # What was timed may well be best with one token each time.
+        assert len(counts.verified) > 2
+
+
+class Clock:
+    """Stands still until someone spends time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Slow(PrefixDecoder):
+    """Takes `seconds` for a run, ten times as long for its first after a start, and `encoding` for a source."""
+
+    def __init__(self, predict: Predict, clock: Clock, seconds: float) -> None:
+        super().__init__(predict)
+        self.clock, self.seconds = clock, seconds
+
+    def encode(self, sources: Rows) -> Any:
+        self.clock.now += 1000
+        return super().encode(sources)
+
+    def forward(self, tokens: Rows) -> Step:
+        self.clock.now += self.seconds * (1 if self.runs else 10)
+        return super().forward(tokens)
+
+
+def test_the_cost_ratio_is_that_of_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(adaptive, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    small, large = Slow(says(TEXT), clock, 2.0), Slow(says(TEXT), clock, 8.0)
+    drafter = ModelDrafter(small, SamplingSettings(), TokenSource(0))
+    assert measured_cost_ratio(large, drafter, [5, END], 20) == 0.25
+    # One token a run, and no further than the limit lets the text grow.
+    assert small.runs == large.runs == [[1]] * 6
+    measured_cost_ratio(large, drafter, [5, END], 3)
+    assert small.runs == large.runs == [[1]] * 3
+    assert measured_cost_ratio(large, drafter, [5, END], 1) == 0.25
+
+
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SAMPLED], ids=["greedy", "sampled"])
+def test_timing_disturbs_nothing(toys: Toys, sampling: SamplingSettings) -> None:
+    """Timed first, it decodes what it does with the same c given: tokens and counts."""
+    pair = Pair(TransformersDecoder(toys.small, "small"), TransformersDecoder(toys.large, "large"))
+    sources, request = toy_sources(10, seed=8), Request(LIMIT, sampling, seed=3)
+    timed = decode("speculative_adaptive", AdaptiveSettings(), pair, sources, request)
+    cost_ratio = pair.cost_ratios["small"]
+    assert 0 < cost_ratio < 10
+    assert decode("speculative_adaptive", AdaptiveSettings(cost_ratio=cost_ratio), toys.cached, sources, request) == timed
+    assert toys.cached.cost_ratios.keys() <= {"small"}
+
+
+def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def measure(target: Decoder, drafter: Drafter, source: list[int], limit: int) -> float:
+        measured.append(limit)
+        return 0.1
+
+    monkeypatch.setattr(adaptive, "measured_cost_ratio", measure)
+    pair = prefix_pair(says(TEXT), says(TEXT))
+    for seed in range(3):
+        decode("speculative_adaptive", AdaptiveSettings(), pair, [[5, END]], Request(12, seed=seed))
+    assert measured == [12]
+    decode("speculative_adaptive", AdaptiveSettings(drafter="random"), pair, [[5, END]], Request(8))
+    assert measured == [12, 8]
+    assert pair.cost_ratios == {"small": 0.1, "random": 0.1}
+    decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.0), pair, [[5, END]], Request(12))
+    assert measured == [12, 8]
+    other = prefix_pair(says(TEXT), says(TEXT))
+    strategy = METHODS["speculative_adaptive"].compose(other, AdaptiveSettings(), SamplingSettings(), TokenSource(0))
+    assert isinstance(strategy, SelfTimed)
+    assert other.cost_ratios == {}
+
+
+def test_a_limit_of_one_token_is_decoded_too() -> None:
+    pair = prefix_pair(says(TEXT), random_table("large", agreement=0.5, sharpness=2.0))
+    [generation] = decode("speculative_adaptive", AdaptiveSettings(), pair, [[5, END]], Request(1))
+    assert len(generation.tokens) == 1

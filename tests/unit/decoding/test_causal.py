@@ -1,0 +1,128 @@
+"""Decoder-only models: prompts, padded vocabularies, and what the drafters and rules make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.causal import CausalDecoder
+from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.runtimes import open_decoder, open_pair
+from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tasks.errors import InputError
+from tests.architectures import CAUSAL, FAMILIES, models, pair_of, whole_rows
+from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, toy_sources
+
+SOURCES = toy_sources(8, seed=1)
+
+
+class PromptDecoder(PrefixDecoder):
+    """A decoder without a cache, whose rows begin with the source."""
+
+    def start(self, memory: Memory) -> Rows:
+        super().start(memory)
+        return [list(source) for source in self._sources]
+
+
+def over_rows(predict: Predict) -> Predict:
+    """What follows the beginning of a row, source and all."""
+
+    def over_row(source: Prefix, row: Prefix) -> torch.Tensor:
+        inside = min(len(source), len(row))
+        return predict(row[:inside], (START, *row[inside:]))
+
+    return over_row
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_an_empty_prompt_is_refused(name: str) -> None:
+    for method in ("vanilla_large", "speculative"):
+        with pytest.raises(InputError, match="source 2 is empty; the large model is decoder-only and needs a prompt") as caught:
+            decode(method, SETTINGS[method][0], pair_of(name), [[5, END], [], [6]], Request(4))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_prompt_of_one_token_is_enough() -> None:
+    [one] = decode("vanilla_large", VanillaSettings(), pair_of("llama"), [[END]], Request(4))
+    assert len(one.tokens) == 4 or one.tokens[-1] == END
+
+
+def test_what_an_encoder_gave_is_no_prompt() -> None:
+    with pytest.raises(ValueError, match="the toy model is decoder-only"):
+        open_decoder(models("gpt2")[0], "toy").start(Memory(torch.zeros(1, 3, 8), torch.ones(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+def test_prompts_are_run_once_and_predict_once(name: str) -> None:
+    """The first run takes the prompt; of its predictions those inside the shortest prompt are left out."""
+    decoder = CausalDecoder(models(name)[1], "toy")
+    prompts = [[5, 6, 7, 8, END], [9, 4, END], [3, 2, 9, 8, 7, 6, END]]
+    starts = decoder.start(decoder.encode(prompts))
+    assert starts == prompts
+    assert all(one is not other for one, other in zip(starts, prompts, strict=True))
+    step = decoder.forward(starts)
+    assert decoder.lengths == [5, 3, 7]
+    # Predictions begin after the third token: those of the second prompt, which ends there.
+    assert step.lengths == [3, 1, 5]
+    assert step.logits.shape == (3, 5, VOCABULARY)
+    predict = whole_rows(models(name)[1])
+    for row, prompt in enumerate(prompts):
+        expected = predict(tuple(prompt), (0,))
+        torch.testing.assert_close(step.last([1, 1, 1])[row, 0], expected, atol=1e-4, rtol=0)
+    assert decoder.forward([[5], [], [6, 7]]).logits.shape == (3, 2, VOCABULARY)
+
+
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
+@pytest.mark.parametrize("name", CAUSAL)
+def test_every_method_gives_the_same_with_and_without_a_cache(name: str, method: str, sampling: SamplingSettings) -> None:
+    if method in GREEDY_ONLY and not sampling.greedy:
+        pytest.skip("a beam search draws nothing")
+    free = Pair(*(PromptDecoder(over_rows(whole_rows(model))) for model in models(name)))
+    for settings in SETTINGS[method]:
+        cached, uncached = (decode(method, settings, pair, SOURCES, Request(10, sampling, 5)) for pair in (pair_of(name), free))
+        assert cached == uncached
+
+
+def widened(name: str, layers: int, vocabulary: int) -> Any:
+    """The toy with embeddings and head padded to `vocabulary` tokens, of which the new ones would win every time."""
+    model = models(name)[0 if layers == 1 else 1]
+    wide = type(model)(type(model.config)(**{**model.config.to_dict(), "vocab_size": vocabulary})).eval()
+    with torch.no_grad():
+        for key, weight in wide.state_dict().items():
+            known = model.state_dict()[key]
+            if weight.shape == known.shape:
+                weight.copy_(known)
+            else:
+                weight[: len(known)] = known
+                weight[len(known) :] = 100.0 * known.mean(0) if weight.dim() > 1 else 100.0
+    return wide
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_padded_vocabularies_of_unequal_size_are_cut(name: str) -> None:
+    """What is past the common vocabulary counts for nothing: neither chosen, nor a share of any probability."""
+    padded = open_pair(widened(name, 1, 32), widened(name, 3, 40), VOCABULARY)
+    assert padded.small.vocabulary == padded.large.vocabulary == VOCABULARY
+    for method in METHODS.keys() - LAYERED:
+        for temperature in (0.0,) if method in GREEDY_ONLY else (0.0, 1.0):
+            request = Request(12, SamplingSettings(temperature=temperature))
+            outputs, plain = (decode(method, SETTINGS[method][0], pair, SOURCES, request) for pair in (padded, pair_of(name)))
+            assert outputs == plain
+
+
+def test_pairs_of_decoder_only_models_share_no_encoder() -> None:
+    assert not any(pair_of(name).shares_encoder for name in CAUSAL)
+    assert {*CAUSAL} < {*FAMILIES}
+
+
+def test_a_drafter_may_be_of_another_family() -> None:
+    """What counts is the vocabulary."""
+    pair = Pair(open_decoder(models("gpt2")[0], "small"), pair_of("llama").large)
+    vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES, Request(12))
+    drafted = decode("speculative", SpeculativeSettings(draft_length=3), pair, SOURCES, Request(12))
+    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]

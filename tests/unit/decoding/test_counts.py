@@ -1,0 +1,226 @@
+"""Drafters that read from a script, put straight into the loop: what each turn counts, worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.drafters.base import Stateless, StepwiseDrafter
+from tasks.decoding.drafters.certain import CertainDrafter
+from tasks.decoding.drafting import Drafter, DraftRule
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.loop import Method
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import BildSettings, SamplingSettings
+from tasks.decoding.verdicts import distance_rollback, speculative
+from tests.toys import END, Predict, Prefix, PrefixDecoder, says
+
+Script = Sequence[int | None]
+"""The token for each place of the text; nothing is proposed from a `None` on, nor behind the script's end."""
+
+SAMPLING = SamplingSettings()
+SIX = [2, 3, 4, 5, 6, 7]
+RIGHT = [*SIX, END]
+WRONG = [3, 4, 5, 6, 7, 2, 2, 2, 2]
+SOME = [2, 7, 4, 5, 2, 7, END]
+
+
+def by_source(texts: Sequence[Sequence[int]]) -> Predict:
+    """Puts the text of the number that the source begins with, then the end token."""
+
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        return says(texts[source[0]])(source, prefix)
+
+    return predict
+
+
+class Whole(CertainDrafter):
+    """Proposes what the script of its source has left, up to the end token."""
+
+    def __init__(self, scripts: Sequence[Script], target: PrefixDecoder) -> None:
+        super().__init__(target, SAMPLING)
+        self.scripts = scripts
+
+    def start(self, memory: Memory, sources: Rows) -> None:
+        super().start(memory, sources)
+        self.rows = [source[0] for source in sources]
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.rows = [self.rows[row] for row in rows]
+
+    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
+        proposed = []
+        for token in self.scripts[self.rows[row]][len(tokens) - 1 :][:budget]:
+            if token is None:
+                break
+            proposed.append(token)
+            if token == END:
+                break
+        return proposed
+
+
+class Stepwise(Stateless, StepwiseDrafter):
+    """Proposes the script's next token, as if a model had run for it."""
+
+    def __init__(self, scripts: Sequence[Script]) -> None:
+        super().__init__(END, SAMPLING, TokenSource(0))
+        self.scripts = scripts
+
+    def start(self, memory: Memory, sources: Rows) -> None:
+        self.rows = [source[0] for source in sources]
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.rows = [self.rows[row] for row in rows]
+
+    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
+        logits = torch.zeros(len(tokens), 1, 8)
+        for row, (text, new) in enumerate(zip(tokens, drafted, strict=True)):
+            token = (*self.scripts[self.rows[row]], *[None] * 64)[len(text) + len(new) - 1]
+            if token is not None:
+                logits[row, 0, token] = 20.0
+        return logits
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A target's text, a drafter's script, and what comes of them."""
+
+    text: list[int]
+    script: Script
+    window: int
+    limit: int
+    proposers: str
+    counts: Counts
+
+    def tokens(self) -> list[int]:
+        return [*self.text, END][: len(self.proposers)]
+
+    def expected(self, runs: int) -> Generation:
+        return Generation(self.tokens(), self.proposers, dataclasses.replace(self.counts, small_steps=runs))
+
+
+def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> Method:
+    return Method(target, speculative, SAMPLING, TokenSource(0), drafter, DraftRule(window))
+
+
+CASES = {
+    "always accepted, the end token at the window's end": Case(
+        SIX, RIGHT, 3, 10, "ssslsss", Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({4: 2}))
+    ),
+    "always accepted, the end token inside a draft": Case(
+        SIX, RIGHT, 4, 10, "sssslss", Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({5: 1, 3: 1}))
+    ),
+    "never accepted": Case(
+        SIX, WRONG, 3, 10, "ccccccc", Counts(tokens=7, large_calls=7, drafted=21, rollbacks=7, verified=Counter({4: 7}))
+    ),
+    "sometimes accepted": Case(
+        SIX, SOME, 3, 10, "scsscss",
+        Counts(tokens=7, large_calls=3, drafted=8, accepted=5, rollbacks=2, verified=Counter({4: 2, 3: 1})),
+    ),
+    "the end token too early, twice": Case(
+        [2, 3, 4], [2, END, END, END], 3, 10, "sccs",
+        Counts(tokens=4, large_calls=3, drafted=4, accepted=2, rollbacks=2, verified=Counter({3: 1, 2: 2})),
+    ),
+    "the end token right after a rollback": Case(
+        [2], [2, 3, 3, 3], 3, 10, "sc",
+        Counts(tokens=2, large_calls=1, drafted=3, accepted=1, rollbacks=1, verified=Counter({4: 1})),
+    ),
+    "the end token after a whole draft": Case(
+        [2], [2, 3], 1, 10, "sl", Counts(tokens=2, large_calls=1, drafted=1, accepted=1, verified=Counter({2: 1}))
+    ),
+    "the limit inside a draft": Case(
+        SIX, RIGHT, 5, 4, "sssl", Counts(tokens=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}))
+    ),
+    "the limit inside a draft that is taken back": Case(
+        SIX, SOME, 5, 3, "scl",
+        Counts(tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1, verified=Counter({3: 1, 1: 1})),
+    ),
+    "the limit is the end token": Case(
+        [2, 3], [2, 3, END], 5, 3, "ssl", Counts(tokens=3, large_calls=1, drafted=2, accepted=2, verified=Counter({3: 1}))
+    ),
+    "a limit of one": Case(SIX, RIGHT, 5, 1, "l", Counts(tokens=1, large_calls=1, verified=Counter({1: 1}))),
+}  # fmt: skip
+SHORT = {
+    "never a draft": Case(SIX, [], 3, 10, "lllllll", Counts(tokens=7, large_calls=7, verified=Counter({1: 7}))),
+    "some drafts are empty, some shorter than the window": Case(
+        SIX, [2, None, 4, None, None, 7], 3, 10, "slsllsl",
+        Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1})),
+    ),
+    "a short draft is taken back": Case(
+        [2, 3], [2, 4, None, END], 3, 10, "scl",
+        Counts(tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1, verified=Counter({3: 1, 1: 1})),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [*CASES.values(), *SHORT.values()], ids=[*CASES, *SHORT])
+def test_whole_drafts(case: Case) -> None:
+    target = PrefixDecoder(says(case.text))
+    method = exact(target, Whole([case.script], target), case.window)
+    assert method.run([[0, END]], [0], case.limit) == [case.expected(runs=0)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_drafts_token_by_token(case: Case) -> None:
+    """The same; and each drafted token is a run of the drafter's model."""
+    method = exact(PrefixDecoder(says(case.text)), Stepwise([case.script]), case.window)
+    assert method.run([[0, END]], [0], case.limit) == [case.expected(runs=case.counts.drafted)]
+
+
+def test_rows_of_unequal_drafts_in_one_batch() -> None:
+    cases = [case for case in (*CASES.values(), *SHORT.values()) if (case.window, case.limit) == (3, 10)]
+    assert len(cases) == 8
+    target = PrefixDecoder(by_source([case.text for case in cases]))
+    method = exact(target, Whole([case.script for case in cases], target), 3)
+    for order in (range(8), range(7, -1, -1)):
+        generations = method.run([[number, END] for number in order], list(order), 10)
+        assert generations == [cases[number].expected(runs=0) for number in order]
+    assert len({tuple(run) for run in target.runs}) > 3
+
+
+BILD = BildSettings(rollback_threshold=2.0)
+
+
+@pytest.mark.parametrize(
+    ("script", "threshold", "limit", "proposers", "counts"),
+    [
+        pytest.param(
+            RIGHT, 0.6, 10, "ssslsss",
+            Counts(tokens=7, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1})),
+            id="the drafter's end token stands unverified",
+        ),
+        pytest.param(
+            RIGHT, 0.6, 3, "sss", Counts(tokens=3, drafted=3), id="a draft that reaches the limit stands unverified"
+        ),
+        pytest.param(
+            SOME, 0.6, 10, "scsscss",
+            Counts(tokens=7, large_calls=2, drafted=8, accepted=3, rollbacks=2, verified=Counter({4: 2})),
+            id="sometimes accepted",
+        ),
+        pytest.param(
+            [2, None, 4, None, None, 7], 0.6, 10, "slsllsl",
+            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, fallbacks=4, verified=Counter({2: 3, 1: 1})),
+            id="nothing to propose is a fallback",
+        ),
+        pytest.param(
+            [2, None, 4, None, None, 7], 0.0, 10, "slsllsl",
+            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1})),
+            id="without a threshold nothing is a fallback",
+        ),
+        pytest.param(
+            RIGHT, 1.0, 10, "lllllll", Counts(tokens=7, large_calls=7, fallbacks=7, verified=Counter({1: 7})),
+            id="certainty is not above a threshold of 1",
+        ),
+    ],
+)  # fmt: skip
+def test_bild_with_whole_drafts(script: Script, threshold: float, limit: int, proposers: str, counts: Counts) -> None:
+    target = PrefixDecoder(says(SIX))
+    rule = DraftRule(3, fallback_threshold=threshold, ends_unverified=True)
+    method = Method(target, distance_rollback(BILD), SAMPLING, TokenSource(0), Whole([script], target), rule)
+    assert method.run([[0, END]], [0], limit) == [Generation(RIGHT[: len(proposers)], proposers, counts)]

@@ -1,0 +1,232 @@
+"""CALM against a slow reference without caches, its confidences and its threshold by hand, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.batches import decode_all
+from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
+from tasks.decoding.generation import total
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.errors import InputError
+from tasks.models.extras import add_classifier
+from tests.toys import END, START, Toys, prefix_pair, says, toy_sources, toy_t5
+
+LAYERS = 4
+CONFIDENCES = ("softmax", "saturation", "classifier")
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """A T5 of four decoder layers with a classifier that is sure now and then."""
+    made = toy_t5(5, 1, LAYERS, "gated-gelu")
+    add_classifier(made)
+    with torch.no_grad():
+        made.exit_classifier.weight.copy_(torch.randn(32, generator=torch.Generator().manual_seed(0)) / 3)
+    return made.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def pair(model: Any) -> Pair:
+    large = TransformersDecoder(model, "large")
+    return Pair(large, large)
+
+
+# A reference that keeps, for each token, what went into each layer, and no keys or values.
+
+
+def attend(attention: Any, queries: Tensor, states: Tensor, bias: Tensor | float) -> Tensor:
+    """T5's attention, unscaled, of one query (1, width) over states (positions, width), both normed."""
+    heads, width = attention.n_heads, attention.key_value_proj_dim
+    q, k, v = (
+        project(rows).view(-1, heads, width).transpose(0, 1)
+        for project, rows in ((attention.q, queries), (attention.k, states), (attention.v, states))
+    )
+    weights = torch.softmax(q @ k.transpose(1, 2) + bias, -1)
+    result: Tensor = attention.o((weights @ v).transpose(0, 1).reshape(1, -1))
+    return result
+
+
+def run_layer(block: Any, own: Tensor, states: Tensor, memory: Tensor, bias: Tensor) -> Tensor:
+    first, second, feed_forward = block.layer
+    own = own + attend(first.SelfAttention, first.layer_norm(own), first.layer_norm(states), bias)
+    own = own + attend(second.EncDecAttention, second.layer_norm(own), memory, 0.0)
+    result: Tensor = feed_forward(own)
+    return result
+
+
+@dataclass
+class Text:
+    tokens: list[int]
+    layers: int
+
+
+@torch.no_grad()
+def calm(
+    model: Any, source: list[int], sure: Callable[[Tensor, Tensor | None, Tensor], float], settings: CalmSettings, limit: int
+) -> Text:
+    """CALM as its paper tells it, token by token and layer by layer."""
+    memory = model.encoder(input_ids=torch.tensor([source])).last_hidden_state[0]
+    stack, text, layers = model.decoder, [START], 0
+    entering: list[list[Tensor]] = []
+    """What went into each layer, for each token: after an exit, the state at the exit."""
+    while text[-1] != END and len(text) - 1 < limit:
+        place = len(text) - 1
+        threshold = 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * place / limit)
+        bias = stack.block[0].layer[0].SelfAttention.compute_bias(place + 1, place + 1)[0, :, -1:]
+        hidden, states, done = stack.embed_tokens(torch.tensor([text[-1]])), [], False
+        for depth, block in enumerate(stack.block, start=1):
+            states.append(hidden)
+            if done:
+                continue
+            below = torch.cat([earlier[depth - 1] for earlier in entering] + [hidden])
+            before, hidden = hidden, run_layer(block, hidden, below, memory, bias)
+            layers += 1
+            own = stack.final_layer_norm(hidden)
+            if depth < LAYERS:
+                done = sure(hidden, before if depth > 1 else None, own) > threshold
+        entering.append(states)
+        text.append(int(model.lm_head(own)[0].argmax()))
+    return Text(text[1:], layers)
+
+
+def sureness(model: Any, kind: str) -> Callable[[Tensor, Tensor | None, Tensor], float]:
+    def softmax(hidden: Tensor, before: Tensor | None, own: Tensor) -> float:
+        first, second = torch.softmax(model.lm_head(own)[0], -1).sort(descending=True).values[:2].tolist()
+        return float(first - second)
+
+    def cosine(hidden: Tensor, before: Tensor | None, own: Tensor) -> float:
+        if before is None:
+            return 0.0
+        return float((hidden * before).sum() / hidden.norm() / before.norm())
+
+    def classifier(hidden: Tensor, before: Tensor | None, own: Tensor) -> float:
+        return 1 / (1 + math.exp(-float(own[0] @ model.exit_classifier.weight + model.exit_classifier.bias)))
+
+    return {"softmax": softmax, "saturation": cosine, "classifier": classifier}[kind]
+
+
+@pytest.mark.parametrize("settings", [{"threshold": 0.3}, {"threshold": 0.7, "decay": 1.0}, {"threshold": 0.95, "decay": 8.0}])
+@pytest.mark.parametrize("confidence", CONFIDENCES)
+def test_the_decoder_is_calm_without_caches(model: Any, pair: Pair, confidence: str, settings: dict[str, float]) -> None:
+    chosen = CalmSettings(confidence=confidence, **settings)
+    sources = toy_sources(25, seed=3)
+    expected = [calm(model, source, sureness(model, confidence), chosen, 14) for source in sources]
+    generations = decode("calm", chosen, pair, sources, Request(14))
+    assert [Text(one.tokens, one.counts.layers) for one in generations] == expected
+
+
+def test_the_thresholds_of_the_reference_are_crossed_both_ways(pair: Pair) -> None:
+    """Else the test above would see nothing: layers are saved, not all of them, and the text changes."""
+    sources = toy_sources(25, seed=3)
+    vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))]
+    for confidence in CONFIDENCES:
+        generations = decode("calm", CalmSettings(confidence=confidence, threshold=0.7), pair, sources, Request(14))
+        counts = total(generations)
+        assert counts.tokens * 1.3 < counts.layers < counts.tokens * (LAYERS - 0.3)
+        assert [one.tokens for one in generations] != vanilla
+        depths = {one.counts.layers / one.counts.tokens for one in generations}
+        assert len(depths) > 5
+
+
+@pytest.mark.parametrize("confidence", CONFIDENCES)
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
+def test_never_leaving_is_the_model_itself(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
+    sources, request = toy_sources(60, seed=8), Request(14, sampling)
+    never = CalmSettings(confidence=confidence, threshold=1.0, decay=0.0)
+    generations = decode("calm", never, pair, sources, request)
+    vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
+    assert [one.tokens for one in generations] == [one.tokens for one in vanilla]
+    for one in generations:
+        assert one.counts.layers == LAYERS * one.counts.large_calls == LAYERS * one.counts.tokens
+
+
+@pytest.mark.parametrize("confidence", CONFIDENCES)
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
+def test_rows_leave_as_they_would_alone(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
+    settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(20, seed=9)
+    request = Request(12, sampling)
+    alone = [decode("calm", settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
+    assert len({one.counts.layers for one in alone}) > 3
+    for batch_size in (7, 20):
+        assert decode_all("calm", settings, pair, sources, request, batch_size) == alone
+
+
+@pytest.mark.parametrize(
+    ("threshold", "decay", "position", "limit", "expected"),
+    [
+        (0.9, 4.0, 0, 10, 0.91),
+        (0.9, 0.0, 7, 10, 0.91),
+        (0.9, 4.0, 5, 10, 0.81 + 0.1 * math.exp(-2)),
+        (1.0, 0.0, 3, 10, 1.0),
+        (0.0, 8.0, 10, 10, 0.1 * math.exp(-8)),
+        (0.5, 2.0, 64, 128, 0.45 + 0.1 / math.e),
+    ],
+)
+def test_the_threshold_decays(threshold: float, decay: float, position: int, limit: int, expected: float) -> None:
+    settings = CalmSettings(threshold=threshold, decay=decay)
+    assert exit_threshold(settings, position, limit) == pytest.approx(expected)
+
+
+def test_confidences_by_hand() -> None:
+    logits = torch.log(torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]]))
+    torch.testing.assert_close(top_two_gap(logits), torch.tensor([0.2, 0.7]))
+    now, before = torch.tensor([[[3.0, 4.0]], [[1.0, 0.0]]]), torch.tensor([[[4.0, 3.0]], [[-2.0, 0.0]]])
+    torch.testing.assert_close(saturation(now, before), torch.tensor([0.96, -1.0]))
+    assert saturation(now, None).tolist() == [0.0, 0.0]
+    assert float(saturation(now, now).max()) <= 1.0
+
+
+def test_a_skipped_layer_is_not_run(model: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saving is real: the layers counted are the ones whose attention over the source ran."""
+    runs = 0
+
+    def count(*_: Any) -> None:
+        nonlocal runs
+        runs += 1
+
+    handles = [block.layer[1].register_forward_hook(count) for block in model.decoder.block]
+    [one] = decode("calm", CalmSettings(threshold=0.5), pair, toy_sources(1, seed=3), Request(14))
+    for handle in handles:
+        handle.remove()
+    assert one.counts.layers == runs < LAYERS * one.counts.tokens
+
+
+def test_one_token_a_run(pair: Pair) -> None:
+    assert isinstance(pair.large, TransformersDecoder)
+    decoder = EarlyExitDecoder(pair.large, CalmSettings(), limit=5)
+    decoder.start(decoder.encode(toy_sources(1)))
+    with pytest.raises(ValueError, match="one token a run"):
+        decoder.forward([[START, 4]])
+
+
+def test_models_that_it_cannot_take_are_refused(toys: Toys) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel, UMT5Config, UMT5ForConditionalGeneration
+
+    from tasks.decoding.runtimes import open_decoder
+
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16, eos_token_id=END)).eval()
+    umt5 = UMT5ForConditionalGeneration(UMT5Config(**vars_of_umt5())).eval()
+    refused = [
+        (prefix_pair(says([2]), says([2])).large, "calm needs the layers of a T5 or mT5, which the large model does not give"),
+        (open_decoder(gpt2, "large"), "calm needs the layers of a T5 or mT5, which the large model does not give"),
+        (open_decoder(umt5, "large"), "calm takes T5 and mT5, but the model is of type umt5"),
+    ]
+    for large, words in refused:
+        with pytest.raises(InputError, match=words):
+            decode("calm", CalmSettings(), Pair(large, large), toy_sources(1), Request(5))
+    with pytest.raises(InputError, match=r"confidence is classifier, but none was trained .* exit_classifier"):
+        decode("calm", CalmSettings(confidence="classifier"), toys.cached, toy_sources(1), Request(5))
+
+
+def vars_of_umt5() -> dict[str, int]:
+    return {"vocab_size": 24, "d_model": 16, "d_ff": 24, "d_kv": 8, "num_heads": 2, "num_layers": 1, "num_decoder_layers": 2}

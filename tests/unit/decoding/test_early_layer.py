@@ -1,0 +1,133 @@
+"""The large model's own first layers as drafter: BiLD's early exit (4.4), and no change to what exact methods emit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.drafters.early_layer import early_layer_drafter
+from tasks.decoding.generation import total
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes import open_decoder
+from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.errors import InputError
+from tasks.models.layers import first_layers
+from tests.toys import END, START, prefix_pair, says, toy_sources, toy_t5, whole_runs
+from tests.unit.decoding.test_bild import algorithm_1, happened, runs_of
+
+GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
+
+
+def one_model(model: Any) -> Pair:
+    large = open_decoder(model, "large")
+    return Pair(large, large)
+
+
+def deep_t5(exit_layer: int = 1) -> Any:
+    model = toy_t5(5, 2, 4, "gated-gelu")
+    model.config.exit_layer = exit_layer
+    return model
+
+
+def texts(method: str, settings: object, pair: Pair, sources: Rows, request: Request) -> Rows:
+    return [one.tokens for one in decode(method, settings, pair, sources, request)]
+
+
+@pytest.mark.parametrize("exit_layer", [1, 3])
+def test_bild_with_it_is_algorithm_1_with_the_first_layers_as_small_model(exit_layer: int) -> None:
+    model = deep_t5(exit_layer)
+    small, large = whole_runs(first_layers(model, exit_layer)), whole_runs(model)
+    sources, seen = toy_sources(8, seed=2), 0
+    for fallback, rollback, max_draft in ((0.4, 1.0, 10), (0.2, 1.5, 3), (0.6, math.inf, 2)):
+        settings = BildSettings(
+            drafter="early_layer", fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft
+        )
+        generations = decode("bild", settings, one_model(model), sources, Request(14))
+        assert runs_of(generations) == [algorithm_1(small, large, tuple(one), settings, 14) for one in sources]
+        done = happened(generations)
+        seen += done["fallbacks"] * done["kept"] > 0
+    assert seen == 3
+
+
+@pytest.mark.parametrize("exit_layer", [1, 2, 3])
+def test_greedy_speculative_decoding_is_the_large_model(exit_layer: int) -> None:
+    pair, sources, request = one_model(deep_t5(exit_layer)), toy_sources(300, seed=1), Request(12)
+    settings = SpeculativeSettings(drafter="early_layer", draft_length=3)
+    generations = decode("speculative", settings, pair, sources, request)
+    assert [one.tokens for one in generations] == texts("vanilla_large", VanillaSettings(), pair, sources, request)
+    counts = total(generations)
+    assert 0 < counts.accepted < counts.drafted == counts.small_steps
+
+
+def test_deeper_drafts_are_accepted_more_often() -> None:
+    shares = []
+    for exit_layer in (1, 3):
+        pair, settings = one_model(deep_t5(exit_layer)), SpeculativeSettings(drafter="early_layer", draft_length=2)
+        counts = total(decode("speculative", settings, pair, toy_sources(100), Request(12)))
+        shares.append(counts.accepted / counts.drafted)
+    assert shares[0] + 0.1 < shares[1]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("architecture", ["t5", "bart", "gpt2"])
+def test_it_equals_a_small_model_of_those_layers(architecture: str, sampling: SamplingSettings) -> None:
+    model = {"t5": deep_t5, "bart": bart, "gpt2": gpt2}[architecture]()
+    sources, request = toy_sources(12, seed=4), Request(10, sampling, seed=3)
+    large = open_decoder(model, "large")
+    pair = Pair(open_decoder(first_layers(model, 1), "small"), large)
+    drafted = [
+        decode("speculative", SpeculativeSettings(drafter=drafter, draft_length=3), pair, sources, request)
+        for drafter in ("small", "early_layer")
+    ]
+    assert drafted[0] == drafted[1]
+    assert total(drafted[0]).accepted > 0
+
+
+def test_the_source_is_encoded_once() -> None:
+    class Counting(TransformersDecoder):
+        encoded = 0
+
+        def encode(self, sources: Rows) -> Memory:
+            type(self).encoded += 1
+            return super().encode(sources)
+
+    large = Counting(deep_t5(), "large")
+    model, runs = large.model, []
+    handle = model.encoder.register_forward_hook(lambda *_: runs.append(1))
+    decode("speculative", SpeculativeSettings(drafter="early_layer"), Pair(large, large), toy_sources(4), Request(8))
+    handle.remove()
+    assert len(runs) == Counting.encoded == 1
+
+
+def test_models_without_layers_to_leave_out_are_refused() -> None:
+    sampling, source = SamplingSettings(), TokenSource(0)
+    with pytest.raises(InputError, match="needs the layers of a transformers model, which the large one is not"):
+        early_layer_drafter(prefix_pair(says([2]), says([2])).large, sampling, source)
+    with pytest.raises(InputError, match="exit_layer is 1, but the decoder has 1 layers"):
+        early_layer_drafter(open_decoder(toy_t5(1, 2, 1), "large"), sampling, source)
+
+
+def bart() -> Any:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(3)
+    sizes = {"encoder_layers": 1, "decoder_layers": 3, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    tokens = {"pad_token_id": START, "bos_token_id": START, "eos_token_id": END, "decoder_start_token_id": START}
+    config = BartConfig(vocab_size=24, d_model=16, init_std=0.5, forced_eos_token_id=None, **sizes, **heads, **tokens)
+    return BartForConditionalGeneration(config).eval()
+
+
+def gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(3)
+    tokens = {"pad_token_id": START, "bos_token_id": START, "eos_token_id": END}
+    config = GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=3, n_positions=32, initializer_range=0.3, **tokens)
+    return GPT2LMHeadModel(config).eval()

@@ -1,0 +1,232 @@
+"""Blockwise parallel heads as drafter: proposals by hand, and of heads trained on a rule; exact methods stay exact."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import Memory, Step
+from tasks.decoding.drafters.heads import HeadsDrafter, heads_drafter
+from tasks.decoding.drafting import DraftRule
+from tasks.decoding.generation import total
+from tasks.decoding.loop import Method
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.settings import (
+    BildSettings,
+    SamplingSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    VanillaSettings,
+)
+from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tasks.errors import InputError
+from tasks.models.extras import add_heads
+from tasks.training.data import Batch
+from tasks.training.objective import Objective
+from tasks.training.settings import TrainingSettings
+from tests.laws import FALSE_ALARM, law_of, p_value
+from tests.toys import END, START, VOCABULARY, Toys, toy_sources, toy_t5, whole_runs
+
+HEADS = 3
+
+
+def one_model(model: Any) -> Pair:
+    large = TransformersDecoder(model, "large")
+    return Pair(large, large)
+
+
+def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+    def padded(rows: list[list[int]], filler: int) -> Tensor:
+        widest = max(map(len, rows))
+        return torch.tensor([row + [filler] * (widest - len(row)) for row in rows])
+
+    return Batch(padded(sources, START), padded([[1] * len(row) for row in sources], 0), padded(targets, -100))
+
+
+def train_heads(model: Any, batch: Batch, steps: int) -> None:
+    """Trains the heads alone."""
+    objective = Objective(model, TrainingSettings(draft_heads=HEADS, trunk="frozen"))
+    optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        objective.train()(batch.source, batch.mask, batch.labels).backward()
+        optimizer.step()
+    objective.eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Any:
+    """A toy whose heads know some of what comes."""
+    model = toy_t5(5, 1, 2, "gated-gelu")
+    sources = toy_sources(100, seed=1)
+    texts = [one.tokens for one in decode("vanilla_large", VanillaSettings(), one_model(model), sources, Request(12))]
+    train_heads(model, batch_of(sources, texts), steps=60)
+    return model
+
+
+@functools.cache
+def chain() -> dict[int, int]:
+    """One successor for each token but the start; the end token closes the chain."""
+    order = list(range(1, VOCABULARY))
+    return {token: order[(place + 1) % len(order)] for place, token in enumerate(order)}
+
+
+@pytest.fixture(scope="module")
+def ruled() -> Any:
+    """A toy that puts after each token its successor, and whose heads were trained to see further along."""
+    model = toy_t5(5, 1, 2, "gated-gelu")
+    with torch.no_grad():
+        words = model.shared.weight / 7
+        head = torch.zeros(VOCABULARY, 32)
+        for token, successor in chain().items():
+            head[successor] = 6 * words[token]
+        model.lm_head.weight.copy_(head)
+        # Now the token itself outweighs whatever the random layers make of it.
+        model.shared.weight.mul_(10)
+    texts = [along(token, 8) for token in chain()]
+    train_heads(model, batch_of(toy_sources(len(texts)), texts), steps=100)
+    return model
+
+
+def along(token: int, length: int) -> list[int]:
+    """The chain from this token on."""
+    text = [token]
+    while len(text) < length:
+        text.append(chain()[text[-1]])
+    return text
+
+
+def follows_the_rule(tokens: list[int]) -> bool:
+    return all(chain()[one] == other for one, other in itertools.pairwise(tokens))
+
+
+def test_heads_trained_on_a_rule_propose_what_it_says(ruled: Any) -> None:
+    """One run for k + 1 tokens, since predicting and verifying are merged (Stern et al., 2018, section 4).
+
+    The rule says nothing of the token after the start, and so the first draft, made from the state there, may fail.
+    """
+    pair, sources = one_model(ruled), toy_sources(40, seed=7)
+    settings = SpeculativeSettings(drafter="heads", draft_length=HEADS)
+    generations = decode("speculative", settings, pair, sources, Request(20))
+    assert all(follows_the_rule(one.tokens) for one in generations)
+    assert len({one.tokens[0] for one in generations}) > 2
+    for one in generations:
+        assert one.proposers[0] == "l"
+        assert "c" not in one.proposers[HEADS + 1 :]
+        assert one.counts.large_calls <= 2 + math.ceil((len(one.tokens) - 1) / (HEADS + 1))
+        assert one.counts.small_steps == 0
+    counts = total(generations)
+    assert counts.rollbacks <= len(generations)
+    assert counts.drafted - counts.accepted <= HEADS * len(generations) < counts.accepted
+
+
+@pytest.mark.parametrize("draft_length", [1, 2, 5])
+def test_greedy_speculative_decoding_is_the_large_model(trained: Any, draft_length: int) -> None:
+    pair, sources, request = one_model(trained), toy_sources(300, seed=2), Request(12)
+    vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
+    settings = SpeculativeSettings(drafter="heads", draft_length=draft_length)
+    generations = decode("speculative", settings, pair, sources, request)
+    assert [one.tokens for one in generations] == [one.tokens for one in vanilla]
+    counts = total(generations)
+    assert 0.1 * counts.drafted < counts.accepted < 0.95 * counts.drafted
+    assert max(counts.verified) == min(draft_length, HEADS) + 1
+
+
+def test_bild_rolls_back_to_the_large_model(trained: Any) -> None:
+    pair, sources, request = one_model(trained), toy_sources(60, seed=2), Request(12)
+    vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
+    for settings in (
+        BildSettings(drafter="heads", fallback_threshold=1.0),
+        BildSettings(drafter="heads", fallback_threshold=0.0, rollback_threshold=0.0, max_draft=2),
+    ):
+        # Against a draft that ends the text unverified, each is checked where the large model had the last word.
+        for one, tokens in zip(decode("bild", settings, pair, sources, request), vanilla, strict=True):
+            if one.proposers[-1] != "s":
+                assert one.tokens == tokens
+    loose = BildSettings(drafter="heads", fallback_threshold=0.5, rollback_threshold=4.0)
+    counts = total(decode("bild", loose, pair, sources, request))
+    assert counts.fallbacks > 0
+    assert counts.accepted > 0
+
+
+def test_sampling_stays_exact(trained: Any) -> None:
+    sampling, draws = SamplingSettings(temperature=1.2, top_k=4), 3000
+    settings = SpeculativeSettings(drafter="heads", draft_length=2)
+    source = [5, END]
+    generations = decode("speculative", settings, one_model(trained), [source] * draws, Request(3, sampling))
+    assert p_value(generations, law_of(whole_runs(trained), sampling, 3)) > FALSE_ALARM
+    assert {"s", "c", "l"} <= set("".join(one.proposers for one in generations))
+
+
+@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
+def test_batched_equals_one_at_a_time(trained: Any, sampling: SamplingSettings) -> None:
+    pair, sources, request = one_model(trained), toy_sources(20, seed=9), Request(12, sampling, seed=2)
+    cases = {
+        "speculative": SpeculativeSettings(drafter="heads", draft_length=3),
+        "bild": BildSettings(drafter="heads", fallback_threshold=0.5, rollback_threshold=1.0),
+        "speculative_cascade": SpeculativeCascadeSettings(drafter="heads", draft_length=2, rule="chow", deferral_cost=0.5),
+    }
+    for name, settings in cases.items():
+        alone = [decode(name, settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
+        assert decode_all(name, settings, pair, sources, request, 7) == alone
+
+
+def drafter_of(model: Any) -> HeadsDrafter:
+    return heads_drafter(TransformersDecoder(model, "large"), SamplingSettings(), TokenSource(0))
+
+
+def test_proposals_by_hand() -> None:
+    """Each row's draft comes from the hidden state at its own place, head by head."""
+    model = toy_t5(5, 1, 2)
+    add_heads(model, 2, seed=0)
+    model.requires_grad_(False)
+    drafter, hidden = drafter_of(model), torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(1))
+    rows = [[START, 5, 6], [START, 7]]
+    drafter.start(Memory(torch.empty(2, 0, 0), torch.empty(2, 0)), [[2], [3]])
+    assert drafter.draft(rows, [0, 1], [3, 3], DraftRule(3)).tokens == [[], []]
+    drafter.observe(rows, Step(torch.zeros(2, 4, VOCABULARY), [4, 2], hidden), [2, 0])
+    expected = model.lm_head(model.draft_heads(torch.stack([hidden[0, 2], hidden[1, 0]])))
+    draft = drafter.draft(rows, [0, 1], [3, 1], DraftRule(3))
+    first = int(expected[0, 0].argmax())
+    assert draft.tokens == [[first] if first == END else expected[0].argmax(-1).tolist(), expected[1, :1].argmax(-1).tolist()]
+    torch.testing.assert_close(draft.q.logits[0, 0], expected[0, 0])
+    assert draft.steps == [0, 0]
+    longer = [[*rows[0], 9], [*rows[1], 9, 9]]
+    after = drafter.following(longer, [0, 1])
+    torch.testing.assert_close(after.logits[0, 0], expected[0, 1])
+    assert after.scores[1, 0].tolist() == pytest.approx([0, 0] + [1 / (VOCABULARY - 2)] * (VOCABULARY - 2))
+    drafter.reorder([1])
+    assert drafter.draft([rows[1]], [1], [1], DraftRule(3)).tokens == [draft.tokens[1]]
+
+
+def test_where_no_token_follows_the_last_one_s_state_is_read() -> None:
+    """A rule without a final token gives a place past the run's end: the kept draft's last token was predicted before it."""
+    model = toy_t5(5, 1, 2)
+    add_heads(model, 1, seed=0)
+    model.requires_grad_(False)
+    drafter, hidden = drafter_of(model), torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(1))
+    drafter.start(Memory(torch.empty(1, 0, 0), torch.empty(1, 0)), [[2]])
+    drafter.observe([[START, 5, 6, 7]], Step(torch.zeros(1, 3, VOCABULARY), [3], hidden), [3])
+    draft = drafter.draft([[START, 5, 6, 7]], [0], [1], DraftRule(1))
+    torch.testing.assert_close(draft.q.logits[0, 0], model.lm_head(model.draft_heads(hidden[0, 2]))[0])
+
+
+def test_a_model_without_heads_is_refused(toys: Toys) -> None:
+    with pytest.raises(InputError, match="the large model has none; train it with draft_heads"):
+        METHODS["speculative"].compose(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
+
+
+def test_the_method_is_the_one_loop(trained: Any) -> None:
+    method = METHODS["speculative"].compose(
+        one_model(trained), SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0)
+    )
+    assert isinstance(method, Method)
+    assert isinstance(method.drafter, HeadsDrafter)

@@ -1,0 +1,299 @@
+"""Cascades without verification and the oracles: their algorithms as the papers write them, counts by hand, limits."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.methods.sequential import sequence_confidence
+from tasks.decoding.settings import (
+    BildOracleSettings,
+    BildSettings,
+    DiffOracleSettings,
+    SamplingSettings,
+    SequenceCascadeSettings,
+    TokenCascadeSettings,
+    VanillaSettings,
+)
+from tasks.decoding.strategies import Pair, Request, decode
+from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
+
+LIMIT = 14
+TABLES: tuple[Predict, Predict] = (
+    random_table("small", agreement=0.7, sharpness=4.0, end=-1.5),
+    random_table("large", agreement=0.7, sharpness=4.0, end=-1.5),
+)
+Delta = Callable[[Tensor, Tensor], bool]
+"""(q, p), float32, to whether the step is deferred."""
+
+
+def next_scores(predict: Predict, source: Prefix, text: list[int]) -> Tensor:
+    return torch.softmax(predict(source, tuple(text)), -1)
+
+
+def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenCascadeSettings) -> Generation:
+    """TokenCascade: x from q if max q is at least 1 - α, else from p; and p at the latest after max_draft tokens of q."""
+    text, proposers, waiting, counts = [START], "", 0, Counts()
+    while text[-1] != END and len(text) - 1 < LIMIT:
+        deferred = waiting == settings.max_draft
+        if not deferred:
+            counts.small_steps += 1
+            q = next_scores(small, source, text)
+            deferred = float(q.max()) < 1 - settings.deferral_cost
+            counts.fallbacks += deferred
+            counts.drafted += not deferred
+        if deferred:
+            counts.large_calls += 1
+            counts.accepted += waiting
+            counts.verified[waiting + 1] += 1
+        text.append(int((next_scores(large, source, text) if deferred else q).argmax()))
+        proposers += "l" if deferred else "s"
+        waiting = 0 if deferred else waiting + 1
+    counts.tokens = len(proposers)
+    return Generation(text[1:], proposers, counts)
+
+
+def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) -> Generation:
+    """OracleCascade: both models at every step, and δ(q, p) says whose token it is."""
+    text, proposers = [START], ""
+    while text[-1] != END and len(text) - 1 < LIMIT:
+        q, p = (next_scores(predict, source, text) for predict in (small, large))
+        deferred = delta(q, p)
+        text.append(int((p if deferred else q).argmax()))
+        proposers += "c" if deferred else "s"
+    steps, replaced = len(proposers), proposers.count("c")
+    counts = Counts(
+        tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - replaced, rollbacks=replaced
+    )
+    counts.verified[1] = steps
+    return Generation(text[1:], proposers, counts)
+
+
+def diff(cost: float) -> Delta:
+    return lambda q, p: float(q.max()) < float(p.max()) - cost
+
+
+def far(threshold: float) -> Delta:
+    return lambda q, p: -math.log(max(float(p[int(q.argmax())]), 1e-45)) > threshold
+
+
+def greedy(predict: Predict, source: Prefix) -> tuple[list[int], list[float]]:
+    """A model's answer and the probability of each of its tokens."""
+    text, trust = [START], []
+    while text[-1] != END and len(text) - 1 < LIMIT:
+        q = next_scores(predict, source, text)
+        text.append(int(q.argmax()))
+        trust.append(float(q.max()))
+    return text[1:], trust
+
+
+def equation_1(small: Predict, large: Predict, source: Prefix, confidence: str, cost: float) -> Generation:
+    """The small model's answer where its confidence is at least 1 - α, else the large model's."""
+    tokens, trust = greedy(small, source)
+    sure = {"sum": math.prod(trust), "mean": math.prod(trust) ** (1 / len(trust)), "quantile": min(trust)}[confidence]
+    counts = Counts(tokens=len(tokens), small_steps=len(tokens))
+    if sure >= 1 - cost:
+        return Generation(tokens, "s" * len(tokens), counts)
+    tokens, _ = greedy(large, source)
+    counts.tokens = counts.large_calls = counts.verified[1] = len(tokens)
+    counts.fallbacks = 1
+    return Generation(tokens, "l" * len(tokens), counts)
+
+
+def texts(method: str, settings: Any, pair: Pair, sources: Rows) -> Rows:
+    return [one.tokens for one in decode(method, settings, pair, sources, Request(LIMIT))]
+
+
+def deferred_in(generations: list[Generation]) -> set[str]:
+    return set("".join(one.proposers for one in generations))
+
+
+@pytest.mark.parametrize("max_draft", [1, 3, 10])
+@pytest.mark.parametrize("cost", [0.0, 0.3, 0.6, 1.0])
+def test_the_token_cascade_is_algorithm_2(toys: Toys, cost: float, max_draft: int) -> None:
+    settings = TokenCascadeSettings(deferral_cost=cost, max_draft=max_draft)
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 30), (toys.cached, toys.predicts, 10)):
+        sources = toy_sources(count)
+        found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
+        assert found == [algorithm_2(*predicts, tuple(source), settings) for source in sources]
+        assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 1.0])
+def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float) -> None:
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 30), (toys.cached, toys.predicts, 10)):
+        sources = toy_sources(count)
+        found = decode("diff_oracle", DiffOracleSettings(deferral_cost=cost), pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), diff(cost)) for source in sources]
+        assert deferred_in(found) == ({"s"} if cost == 1 else {"s", "c"})
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0, 5.0, math.inf])
+def test_the_bild_oracle_replaces_what_is_unlikely(toys: Toys, threshold: float) -> None:
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 30), (toys.cached, toys.predicts, 10)):
+        sources = toy_sources(count)
+        found = decode("bild_oracle", BildOracleSettings(rollback_threshold=threshold), pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), far(threshold)) for source in sources]
+        assert deferred_in(found) == {0.0: {"c"}, math.inf: {"s"}}.get(threshold, {"s", "c"})
+
+
+@pytest.mark.parametrize(("confidence", "cost"), [("sum", 0.99), ("mean", 0.4), ("quantile", 0.65)])
+def test_the_sequence_cascade_is_equation_1(toys: Toys, confidence: str, cost: float) -> None:
+    settings, seen = SequenceCascadeSettings(confidence=confidence, deferral_cost=cost), Counter[str]()
+    for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 30), (toys.cached, toys.predicts, 10)):
+        sources = toy_sources(count)
+        found = decode("sequence_cascade", settings, pair, sources, Request(LIMIT))
+        assert found == [equation_1(*predicts, tuple(source), confidence, cost) for source in sources]
+        seen.update(one.proposers[0] for one in found)
+    assert min(seen["s"], seen["l"]) >= 5
+
+
+def test_confidence_by_hand() -> None:
+    """Of three tokens with probabilities 1/2, 1/8 and 1/4."""
+    trust = [math.log(one) for one in (1 / 2, 1 / 8, 1 / 4)]
+    by_hand = {"sum": 1 / 64, "mean": 1 / 4}
+    for confidence, expected in by_hand.items():
+        assert sequence_confidence(trust, SequenceCascadeSettings(confidence=confidence)) == pytest.approx(expected)
+    for quantile, expected in ((0.0, 1 / 8), (0.25, 2**-2.5), (0.5, 1 / 4), (1.0, 1 / 2)):
+        settings = SequenceCascadeSettings(confidence="quantile", quantile=quantile)
+        assert sequence_confidence(trust, settings) == pytest.approx(expected)
+
+
+def test_a_token_too_unlikely_for_float32_still_has_a_confidence() -> None:
+    """At a temperature that makes a token of probability e^-200 likely, whose quantiles must stay numbers."""
+
+    def cold(source: Prefix, prefix: Prefix) -> Tensor:
+        return torch.tensor([0.0, -200.0, -200.0, -200.0])
+
+    settings = SequenceCascadeSettings(confidence="quantile", quantile=0.5, deferral_cost=0.9)
+    sampling = SamplingSettings(temperature=1000.0)
+    found = decode("sequence_cascade", settings, prefix_pair(cold, cold), [[END]] * 30, Request(3, sampling))
+    assert {one.proposers[0] for one in found} == {"s", "l"}
+
+
+SIX = [2, 3, 4, 5, 6, 7]
+THREE = TokenCascadeSettings(deferral_cost=0.5, max_draft=3)
+UNSURE = BildOracleSettings(rollback_threshold=1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "small", "large", "tokens", "proposers", "counts"),
+    [
+        pytest.param(
+            "token_cascade", THREE, says(SIX), says(SIX), [*SIX, END], "ssslsss",
+            Counts(tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1})),
+            id="a large token after three small ones; the end is the small model's",
+        ),
+        pytest.param(
+            "token_cascade", THREE, says([2, 7, 7, 5, 6, 7], unsure=[1, 2]), says(SIX), [*SIX, END], "sllsssl",
+            Counts(
+                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2, verified=Counter({1: 1, 2: 1, 4: 1})
+            ),
+            id="deferred where the small model is unsure",
+        ),
+        pytest.param(
+            "token_cascade", THREE, says([2, 7, 4, 5]), says(SIX), [2, 7, 4, 5, END], "sssls",
+            Counts(tokens=5, small_steps=4, large_calls=1, drafted=4, accepted=3, verified=Counter({4: 1})),
+            id="a sure mistake is not verified",
+        ),
+        pytest.param(
+            "diff_oracle", DiffOracleSettings(deferral_cost=0.5), says([2, 3, 7, 7], unsure=[0, 2]),
+            says([2, 3, 4], unsure=[0]), [2, 3, 4, 7, END], "sscss",
+            Counts(
+                tokens=5, small_steps=5, large_calls=5, drafted=5, accepted=4, rollbacks=1, verified=Counter({1: 5})
+            ),
+            id="both unsure, both sure, the small one unsure; a sure small one against a sure large one",
+        ),
+        pytest.param(
+            "bild_oracle", UNSURE, says([2, 7, 4]), says([2, 3, 4], unsure=[2]), [2, 3, 4, END], "sccs",
+            Counts(
+                tokens=4, small_steps=4, large_calls=4, drafted=4, accepted=2, rollbacks=2, verified=Counter({1: 4})
+            ),
+            id="a wrong token, and a right one that the large model finds unlikely",
+        ),
+        pytest.param(
+            "sequence_cascade", SequenceCascadeSettings(confidence="sum"), says([2, 7, 4], unsure=[1]), says([2, 3]),
+            [2, 3, END], "lll",
+            Counts(tokens=3, small_steps=4, large_calls=3, fallbacks=1, verified=Counter({1: 3})),
+            id="an unsure answer is given anew",
+        ),
+        pytest.param(
+            "sequence_cascade", SequenceCascadeSettings(), says([2, 7, 4], unsure=[1]), says([2, 3]), [2, 7, 4, END], "ssss",
+            Counts(tokens=4, small_steps=4),
+            id="on average it is sure: the fourth root of 0.19 is 0.66",
+        ),
+    ],
+)  # fmt: skip
+def test_counts_on_toys(
+    method: str, settings: Any, small: Predict, large: Predict, tokens: list[int], proposers: str, counts: Counts
+) -> None:
+    [found] = decode(method, settings, prefix_pair(small, large), [[5, END]], Request(10))
+    assert found == Generation(tokens, proposers, counts)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_the_limit_is_met(limit: int) -> None:
+    """Within a draft, at its end and right after it, for a cascade of two small tokens and a large one."""
+    pair, request = prefix_pair(says(SIX), says(SIX)), Request(limit)
+    cascade = TokenCascadeSettings(deferral_cost=0.5, max_draft=2)
+    cases: tuple[tuple[str, Any, str], ...] = (
+        ("token_cascade", cascade, "sslss"[:limit]),
+        ("diff_oracle", DiffOracleSettings(), "s" * limit),
+        ("bild_oracle", UNSURE, "s" * limit),
+        ("sequence_cascade", SequenceCascadeSettings(), "s" * limit),
+    )
+    for method, settings, proposers in cases:
+        [found] = decode(method, settings, pair, [[5, END]], request)
+        assert (found.tokens, found.proposers) == (SIX[:limit], proposers)
+
+
+def half(*tokens: int) -> Predict:
+    """Gives probability 1/2, which every number format holds, to each of two tokens, or 1 to one; then ends."""
+
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        logits = torch.full((8,), -torch.inf)
+        logits[list(tokens) if len(prefix) == 1 else [END]] = 0.0
+        return logits
+
+    return predict
+
+
+def test_a_confidence_that_equals_the_bound_is_kept() -> None:
+    """The cascades defer under 1 - α, where BiLD falls back at its threshold already."""
+    pair, source = prefix_pair(half(2, 3), half(4)), [[5, END]]
+    cases: tuple[tuple[str, Any, Any], ...] = (
+        ("token_cascade", TokenCascadeSettings(deferral_cost=0.5), TokenCascadeSettings(deferral_cost=0.4999)),
+        ("diff_oracle", DiffOracleSettings(deferral_cost=0.5), DiffOracleSettings(deferral_cost=0.4999)),
+    )
+    for method, kept, deferred in cases:
+        assert texts(method, kept, pair, source) == [[2, END]]
+        assert texts(method, deferred, pair, source) == [[4, END]]
+    assert texts("bild", BildSettings(fallback_threshold=0.5), pair, source) == [[4, END]]
+    oracle = prefix_pair(half(3), half(2, 3))
+    assert texts("bild_oracle", BildOracleSettings(rollback_threshold=math.log(2) + 1e-6), oracle, source) == [[3, END]]
+    assert texts("bild_oracle", BildOracleSettings(rollback_threshold=math.log(2) - 1e-6), oracle, source) == [[2, END]]
+
+
+def test_the_limits_are_one_model_alone(toys: Toys) -> None:
+    sources = toy_sources(20, seed=4)
+    large, small = (texts(name, VanillaSettings(), toys.cached, sources) for name in ("vanilla_large", "vanilla_small"))
+    assert large != small
+    ends: tuple[tuple[str, Any, Any], ...] = (
+        ("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), SequenceCascadeSettings(deferral_cost=1.0)),
+        ("token_cascade", TokenCascadeSettings(deferral_cost=0.0), TokenCascadeSettings(deferral_cost=1.0, max_draft=LIMIT)),
+        ("bild_oracle", BildOracleSettings(rollback_threshold=0.0), BildOracleSettings(rollback_threshold=math.inf)),
+    )
+    for method, strict, loose in ends:
+        assert texts(method, strict, toys.cached, sources) == large
+        assert texts(method, loose, toys.cached, sources) == small
+    assert texts("diff_oracle", DiffOracleSettings(deferral_cost=1.0), toys.cached, sources) == small
+    # At α = 0 the oracle still keeps the small model's token wherever that is as sure as the large one.
+    assert texts("diff_oracle", DiffOracleSettings(deferral_cost=0.0), toys.cached, sources) not in (small, large)

@@ -1,0 +1,114 @@
+"""A small and a large model with one encoder: it is found out, and it runs once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.runtimes import open_pair, shares_encoder
+from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import METHODS, Request, decode
+from tests.architectures import models
+from tests.toys import toy_sources, toy_t5
+
+SOURCES = toy_sources(6)
+DRAFTED: dict[str, Any] = {
+    "speculative": SpeculativeSettings(draft_length=3),
+    "bild": BildSettings(fallback_threshold=0.3),
+    "speculative_beam": SpeculativeBeamSettings(beams=2, draft_beams=3),
+}
+
+
+def with_encoder_of(small: Any, large: Any) -> Any:
+    """The small model with the large one's encoder weights, in tensors of its own."""
+    twin = copy.deepcopy(small)
+    twin.get_encoder().load_state_dict(large.get_encoder().state_dict())
+    return twin
+
+
+def pair_with_one_encoder(name: str) -> tuple[Any, Any]:
+    if name == "t5":
+        large = toy_t5(2, 1, 3)
+        return with_encoder_of(toy_t5(1, 1, 1), large), large
+    small, large = models(name)
+    return with_encoder_of(small, large), large
+
+
+@contextmanager
+def encoder_runs(*encoded: Any) -> Iterator[list[int]]:
+    """Counts the runs of the models' encoders, row by row."""
+    runs: list[int] = []
+    handles = [
+        model.get_encoder().register_forward_hook(lambda module, inputs, output: runs.append(len(output[0])))
+        for model in encoded
+    ]
+    yield runs
+    for handle in handles:
+        handle.remove()
+
+
+@pytest.mark.parametrize("method", DRAFTED)
+@pytest.mark.parametrize("name", ["t5", "bart", "fsmt"])
+def test_a_shared_encoder_runs_once(name: str, method: str) -> None:
+    assert method in METHODS
+    small, large = pair_with_one_encoder(name)
+    pair = open_pair(small, large)
+    assert pair.shares_encoder
+    with encoder_runs(small, large) as runs:
+        outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
+    assert runs == [len(SOURCES)]
+    small, large = models(name)
+    assert not open_pair(small, large).shares_encoder
+    with encoder_runs(small, large) as runs:
+        decode(method, DRAFTED[method], open_pair(small, large), SOURCES, Request(10))
+    assert runs == [len(SOURCES)] * 2
+    assert len({tuple(one.tokens) for one in outputs}) > 1
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "fsmt"])
+def test_sharing_changes_no_token(name: str) -> None:
+    pair = open_pair(*pair_with_one_encoder(name))
+    apart = copy.copy(pair)
+    object.__setattr__(apart, "shares_encoder", False)
+    for method, settings in DRAFTED.items():
+        shared, encoded_twice = (decode(method, settings, one, SOURCES, Request(10)) for one in (pair, apart))
+        assert shared == encoded_twice
+
+
+def test_one_model_in_both_places_shares_its_encoder() -> None:
+    large = models("t5")[1]
+    pair = open_pair(large, large)
+    with encoder_runs(large) as runs:
+        drafted = decode("speculative", DRAFTED["speculative"], pair, SOURCES, Request(10))
+    assert runs == [len(SOURCES)]
+    vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES, Request(10))
+    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
+
+
+def test_a_weight_that_differs_is_noticed() -> None:
+    small, large = pair_with_one_encoder("bart")
+    assert shares_encoder(small, large)
+    with torch.no_grad():
+        small.get_encoder().layers[0].fc1.weight[3, 5] += 1e-3
+    assert not shares_encoder(small, large)
+
+
+def test_equal_weights_that_are_read_differently_are_noticed() -> None:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    shape = {"vocab_size": 24, "d_model": 16, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1}
+    one, other = (
+        BartForConditionalGeneration(
+            BartConfig(**shape, decoder_layers=1, encoder_attention_heads=heads, decoder_attention_heads=2)
+        ).eval()
+        for heads in (2, 4)
+    )
+    with torch.no_grad():
+        for weight in one.get_encoder().parameters():
+            weight.normal_()
+    assert not shares_encoder(with_encoder_of(other, one), one)

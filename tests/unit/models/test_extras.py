@@ -1,0 +1,108 @@
+"""Heads and classifier: what they compute, and that they are saved beside the model and come back."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.errors import InputError
+from tasks.models.checkpoints import load_model, save_model
+from tasks.models.extras import ExitClassifier, ParallelHeads, add_classifier, add_heads, classifier_of, heads_of
+from tasks.models.settings import TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tests.toys import toy_t5
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    text = [f"{one} is not {other}" for one, other in itertools.permutations(("one", "two", "three", "four", "five"), 2)]
+    text += [f"nor is {number}" for number in range(0, 9000, 37)]
+    return train_tokenizer(text, TokenizerSettings(vocabulary=64))
+
+
+def model_with_extras() -> Any:
+    model = toy_t5(2, 1, 3)
+    add_heads(model, 3, seed=5)
+    add_classifier(model)
+    torch.nn.init.normal_(model.exit_classifier.weight)
+    return model
+
+
+def test_heads_by_hand() -> None:
+    """Head 1 adds 2·relu(x) of the first number to the second; head 2 takes the second number from the first."""
+    heads = ParallelHeads(2, width=2, inner=1)
+    with torch.no_grad():
+        heads.first.copy_(torch.tensor([[[2.0], [0.0]], [[0.0], [1.0]]]))
+        heads.second.copy_(torch.tensor([[[0.0, 1.0]], [[-1.0, 0.0]]]))
+        result = heads(torch.tensor([[[3.0, 5.0], [-1.0, 4.0]]]))
+    assert result.tolist() == [[[[3, 11], [-2, 5]], [[-1, 4], [-5, 4]]]]
+
+
+def test_a_classifier_is_linear() -> None:
+    classifier = ExitClassifier(2)
+    with torch.no_grad():
+        classifier.weight.copy_(torch.tensor([1.0, -2.0]))
+        classifier.bias.fill_(0.5)
+        assert classifier(torch.tensor([[[3.0, 1.0]]])).tolist() == [[1.5]]
+
+
+def test_heads_start_from_their_seed_and_are_added_once() -> None:
+    starts: list[torch.Tensor] = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(starts))
+        model = toy_t5(2, 1, 3)
+        add_heads(model, 2, seed)
+        starts.append(heads_of(model).first.detach())  # type: ignore[union-attr]  # just added
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])
+    first = heads_of(model)
+    add_heads(model, 2, seed=9)
+    assert heads_of(model) is first
+    add_heads(model, 3, seed=9)
+    assert heads_of(model).count == 3  # type: ignore[union-attr]  # just added
+
+
+def test_extras_come_back_and_leave_the_model_alone(tokenizer: Any, tmp_path: Path) -> None:
+    model = model_with_extras()
+    save_model(model, tokenizer, tmp_path / "saved")
+    assert set(load_file(tmp_path / "saved/heads.safetensors")) == {"first", "second"}
+    assert set(load_file(tmp_path / "saved/exit_classifier.safetensors")) == {"weight", "bias"}
+    assert not any("head" in name and "lm_head" not in name for name in load_file(tmp_path / "saved/model.safetensors"))
+    loaded, state = load_model(tmp_path / "saved"), model.state_dict()
+    assert loaded.state_dict().keys() == state.keys()
+    for name, tensor in loaded.state_dict().items():
+        if name.startswith(("draft_heads", "exit_classifier", "decoder")):
+            assert torch.equal(tensor, state[name])
+    half = load_model(tmp_path / "saved", dtype=torch.bfloat16)
+    assert half.draft_heads.first.dtype == half.exit_classifier.weight.dtype == torch.bfloat16
+    assert not loaded.draft_heads.training
+
+
+def test_a_model_without_extras_has_no_file_for_them(tokenizer: Any, tmp_path: Path) -> None:
+    save_model(model_with_extras(), tokenizer, tmp_path / "saved")
+    save_model(toy_t5(2, 1, 3), tokenizer, tmp_path / "saved")
+    assert [file.name for file in (tmp_path / "saved").glob("*.safetensors")] == ["model.safetensors"]
+    loaded = load_model(tmp_path / "saved")
+    assert heads_of(loaded) is None
+    assert classifier_of(loaded) is None
+
+
+@pytest.mark.parametrize("file", ["heads.safetensors", "exit_classifier.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "other width", "other names"])
+def test_a_damaged_file_is_one_line(file: str, damage: str, tokenizer: Any, tmp_path: Path) -> None:
+    save_model(model_with_extras(), tokenizer, tmp_path / "saved")
+    path = tmp_path / "saved" / file
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    elif damage == "other width":
+        save_file({"first": torch.zeros(3, 8, 4), "second": torch.zeros(3, 4, 8), "weight": torch.zeros(8)}, path)
+    else:
+        save_file({"third": torch.zeros(3, 32, 4)}, path)
+    with pytest.raises(InputError, match=rf"{file} does not fit the model beside it: .*; train it again") as caught:
+        load_model(tmp_path / "saved")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,165 @@
+"""The command that scores a text: what it prints for both architectures, and how it refuses bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from tasks import perplexity
+from tasks.errors import one_line_errors
+
+WORDS = [f"w{number}" for number in range(20)]
+PAD, STOP, UNKNOWN = "<pad>", "</s>", "<unk>"
+TEXT = " ".join(WORDS[number * number % 20] for number in range(57))
+Run = Callable[..., dict[str, Any]]
+
+
+def tokenizer(words: list[str]) -> Any:
+    """One token a word."""
+    vocabulary = {word: index for index, word in enumerate([PAD, STOP, UNKNOWN, *words])}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token=PAD, eos_token=STOP, unk_token=UNKNOWN)
+
+
+def gpt2(layers: int, vocabulary: int) -> Any:
+    config = GPT2Config(
+        vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=layers, n_head=2, bos_token_id=None, eos_token_id=1
+    )
+    return GPT2LMHeadModel(config)
+
+
+def t5(layers: int, vocabulary: int) -> Any:
+    return T5ForConditionalGeneration(
+        T5Config(vocab_size=vocabulary, d_model=16, d_ff=16, d_kv=8, num_heads=2, num_layers=layers, decoder_start_token_id=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of either kind, one that has other words, and a text of 57 words."""
+    place = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    for name, build in (("gpt2", gpt2), ("t5", t5)):
+        for size, layers in (("small", 1), ("large", 2)):
+            build(layers, 23).save_pretrained(place / f"{name}-{size}")
+            tokenizer(WORDS).save_pretrained(place / f"{name}-{size}")
+    gpt2(1, 22).save_pretrained(place / "other")
+    tokenizer(WORDS[:-1]).save_pretrained(place / "other")
+    (place / "text").write_text(TEXT, encoding="utf-8")
+    (place / "lines").write_text("w1 w2 w3\nw4 w5\n", encoding="utf-8")
+    (place / "targets").write_text("w3 w2 w9 w1\nw5\n", encoding="utf-8")
+    (place / "one").write_text("w1", encoding="utf-8")
+    (place / "holes").write_text("w1\n\nw2\n", encoding="utf-8")
+    (place / "bytes").write_bytes(b"w1 \xff w2")
+    return place
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Calls the command in the folder and reads its last line."""
+    monkeypatch.chdir(folder)
+
+    def call(*arguments: str, kind: str = "gpt2", **named: str) -> dict[str, Any]:
+        options = {"small": f"{kind}-small", "large": f"{kind}-large", "text": "text", **named}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        monkeypatch.setattr(sys, "argv", ["perplexity", *words, *arguments])
+        with one_line_errors():
+            perplexity.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def loss_of_gpt2(name: str, ids: list[int], chunk: int) -> float:
+    """Mean over all scored positions, by the model's own loss of each chunk."""
+    model, losses, positions = GPT2LMHeadModel.from_pretrained(name).eval(), 0.0, 0
+    for begin in range(0, len(ids), chunk):
+        piece = torch.tensor([ids[begin : begin + chunk]])
+        with torch.inference_mode():
+            losses += float(model(piece, labels=piece).loss) * (piece.shape[1] - 1)
+        positions += piece.shape[1] - 1
+    return losses / positions
+
+
+def test_at_the_ends_it_is_the_perplexity_of_one_model(run: Run) -> None:
+    ids = [3 + WORDS.index(word) for word in TEXT.split()]
+    for threshold, name in (("0", "gpt2-small"), ("1", "gpt2-large")):
+        found = run("--fallback", threshold, "--chunk", "12")
+        assert found["perplexity"] == pytest.approx(math.exp(loss_of_gpt2(name, ids, 12)), rel=1e-5)
+        assert (found["positions"], found["texts"]) == (52, 5)
+        assert found["large_share"] == float(threshold)
+        assert found["large_calls"] == 52 * int(threshold)
+        assert found["small_steps"] == 52
+
+
+def test_in_between_both_models_score(run: Run) -> None:
+    found = run("--fallback", "0.053", "--chunk", "12", "--timed", "2")
+    assert 0 < found["large_share"] < 1
+    assert found["large_calls"] == round(found["large_share"] * 52)
+    assert len(found["latency_ms"]) == len(found["vanilla_latency_ms"]) == 2
+    assert found["speedup"] == pytest.approx(sum(found["vanilla_latency_ms"]) / sum(found["latency_ms"]))
+
+
+def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
+    model = T5ForConditionalGeneration.from_pretrained("t5-large").eval()
+    losses = 0.0
+    for source, target in (([4, 5, 6, 1], [6, 5, 12, 4, 1]), ([7, 8, 1], [8, 1])):
+        with torch.inference_mode():
+            losses += float(model(torch.tensor([source]), labels=torch.tensor([target])).loss) * len(target)
+    found = run("--sources", "lines", "--fallback", "1", kind="t5", text="targets")
+    assert found["perplexity"] == pytest.approx(math.exp(losses / 7), rel=1e-5)
+    assert (found["positions"], found["texts"]) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "words"),
+    [
+        ([], {"text": "nowhere"}, "nowhere cannot be read (No such file or directory); name a text file"),
+        ([], {"text": "."}, ". cannot be read (Is a directory); name a text file"),
+        ([], {"text": "bytes"}, "bytes is not UTF-8 (byte 4); save it as UTF-8"),
+        ([], {"text": "one"}, "one has 1 tokens; give a text of at least 2"),
+        ([], {"small": "other"}, "other has 22 tokens but gpt2-large has 23"),
+        ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one decoder-only (gpt2)"),
+        (["--fallback", "1.2"], {}, "fallback_threshold is 1.2; it must be at most 1"),
+        (["--fallback", "nan"], {}, "fallback_threshold is nan; it must be at least 0"),
+        (["--chunk", "1"], {}, "chunk is 1; it must be at least 2"),
+        (["--chunk", "33"], {}, "--chunk is 33, but gpt2-small has 32 positions; lower it"),
+        (["--batch", "0"], {}, "batch_size is 0; it must be at least 1"),
+        (["--timed", "-1"], {}, "--timed is -1; it must be at least 0"),
+        (["--sources", "lines"], {}, "gpt2-large is decoder-only, and reads no source; leave out --sources"),
+        ([], {"kind": "t5"}, "t5-large is an encoder-decoder; give --sources, a line for each line of --text"),
+        (["--sources", "lines"], {"kind": "t5"}, "lines has 2 lines and text has 1; line n of the one must be the source"),
+        (["--sources", "holes"], {"kind": "t5"}, "holes, line 2: nothing stands there; each line must hold a text"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    run: Run, capsys: pytest.CaptureFixture[str], arguments: list[str], named: dict[str, str], words: str
+) -> None:
+    short = ["--chunk", "12"] if "--chunk" not in arguments else []
+    with pytest.raises(SystemExit) as caught:
+        run(*short, *arguments, **named)
+    assert caught.value.code == 2
+    errors = capsys.readouterr().err
+    assert f"error: {words}" in errors
+    assert "Traceback" not in errors
+
+
+def test_as_a_command(folder: Path) -> None:
+    command = [sys.executable, "-m", "tasks.perplexity", "--small", "gpt2-small", "--large", "nowhere", "--text", "text"]
+    environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment, timeout=120)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: no tokenizer at ")

@@ -1,0 +1,38 @@
+"""The table of methods: complete, and the README's is this one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.strategies import main, table
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_method_has_a_row_and_every_setting_a_place() -> None:
+    rows = {line.split("|")[1].strip().strip("`"): line for line in table().splitlines()[2:]}
+    assert set(rows) == set(METHOD_SETTINGS)
+    for name, kind in METHOD_SETTINGS.items():
+        assert all(f"`{field.name}`" in rows[name] for field in dataclasses.fields(kind))
+
+
+def test_the_readme_shows_this_table() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert table() in readme, "run: python -m tasks.strategies, and put it into README.md"
+
+
+def test_json_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["strategies", "--json"])
+    main()
+    methods = {method["name"]: method for method in json.loads(capsys.readouterr().out)}
+    assert set(methods) == set(METHOD_SETTINGS)
+    assert methods["speculative"]["lossless"]
+    assert not methods["bild"]["lossless"]
+    assert methods["bild"]["settings"]["fallback_threshold"]["bounds"] == {"ge": 0, "le": 1}
+    assert "chow" in methods["speculative_cascade"]["settings"]["rule"]["choices"]

@@ -1,0 +1,98 @@
+"""Training data of decoder-only models: source and target in one row, the loss on the target alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.corpora.example import Example, write_jsonl
+from tasks.errors import InputError
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import encode, train_tokenizer
+from tasks.training.data import IGNORED, TokenisedSet, ordered_batches
+from tasks.training.stage import check_trainable
+
+PAIRS = [("one two", "two one"), ("one two three", "three two one"), ("two", "two"), ("three one", "one three one three")]
+END = 1
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    numbers = [f"one two three {number}" for number in range(0, 9000, 37)]
+    return train_tokenizer(numbers, TokenizerSettings(vocabulary=64))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
+    write_jsonl([Example(source, (target,)) for source, target in PAIRS], path)
+    return path
+
+
+def test_a_row_is_the_source_and_its_target(file: Path, tokenizer: Any) -> None:
+    apart, joined = (TokenisedSet(file, tokenizer, TextSettings(), one_row=one_row) for one_row in (False, True))
+    assert (apart.sources, apart.targets) == (joined.sources, joined.targets)
+    batch = joined.batch([0, 1, 3])
+    assert batch.source.shape == batch.mask.shape == batch.labels.shape
+    for row, index in enumerate([0, 1, 3]):
+        source, target = joined.sources[index], joined.targets[index]
+        assert source[-1] == target[-1] == END
+        length = len(source) + len(target)
+        assert batch.source[row, :length].tolist() == source + target
+        assert batch.mask[row].tolist() == [1] * length + [0] * (batch.mask.shape[1] - length)
+        assert batch.labels[row, :length].tolist() == [IGNORED] * len(source) + target
+        assert set(batch.labels[row, length:].tolist()) <= {IGNORED}
+    assert len(list(ordered_batches(joined, 2, seed=0, first_step=0, steps=5))) == 5
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_the_loss_is_the_targets_alone(file: Path, tokenizer: Any, architecture: str) -> None:
+    """Σ -log p(target token | all before it) over the target tokens, the end token among them."""
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=2)
+    model = initial_model(shape, 64, 0, END).eval()
+    examples = TokenisedSet(file, tokenizer, TextSettings(), one_row=True)
+    batch = examples.batch([0, 1, 2, 3])
+    with torch.inference_mode():
+        loss = model(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
+        each = []
+        for source, target in zip(examples.sources, examples.targets, strict=True):
+            for place, token in enumerate(target):
+                logits = model(input_ids=torch.tensor([source + target[:place]])).logits[0, -1]
+                each.append(-torch.log_softmax(logits, -1)[token])
+    assert float(loss) == pytest.approx(float(torch.stack(each).mean()), abs=1e-5)
+
+
+class Words:
+    """A tokenizer that marks the beginning of each text and not its end, as Llama's does."""
+
+    bos_token_id, eos_token_id, pad_token_id = 3, END, END
+
+    def __init__(self, marks: bool = True) -> None:
+        self.marks = marks
+
+    def __call__(self, texts: list[str], max_length: int, truncation: bool) -> dict[str, list[list[int]]]:
+        rows = [[self.bos_token_id] * self.marks + [4 + len(word) for word in text.split()] for text in texts]
+        return {"input_ids": [row[:max_length] for row in rows]}
+
+
+def test_a_source_is_closed_by_its_end_token_whatever_the_tokenizer_does() -> None:
+    assert encode(Words(), ["a bb ccc", "a", ""], 4) == [[3, 5, 6, END], [3, 5, END], [3, END]]
+    assert encode(Words(marks=False), ["a bb ccc dddd", "a bb ccc", ""], 4) == [[5, 6, 7, END], [5, 6, 7, END], [END]]
+
+
+def test_the_beginning_is_marked_once(file: Path) -> None:
+    joined, apart = (TokenisedSet(file, Words(), TextSettings(), one_row=one_row) for one_row in (True, False))
+    assert all(row[0] == 3 and row.count(3) == 1 for row in joined.sources)
+    assert not any(3 in row for row in joined.targets)
+    assert [row[1:] for row in apart.targets] == joined.targets
+
+
+def test_fsmt_is_decoded_with_but_not_trained() -> None:
+    with pytest.raises(InputError, match="the small model is of type fsmt, which transformers trains on its source"):
+        check_trainable(SimpleNamespace(config=SimpleNamespace(model_type="fsmt")), "small")
+    check_trainable(SimpleNamespace(config=SimpleNamespace(model_type="bart")), "small")
