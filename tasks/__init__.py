@@ -2,6 +2,7 @@
 
 import os
 
-# Read when torch starts its threads: one that waits for another sleeps instead of spinning, which beside other work on the
-# same cores was seen to cost tens of times as long (docs/performance.md).
+# Read when torch starts its threads: one that waits for another spins for some microseconds, which keeps the pace of an idle
+# machine, and then sleeps, which leaves the core to other work (docs/performance.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -104,7 +103,7 @@ def main() -> None:
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task, drafter = params.task(arguments.task), arguments.drafter
-    device, dtype = set_up(dataclasses.replace(params.machine, threads=task.sweep.threads or params.machine.threads))
+    device, dtype = set_up(params.machine)
     small, large = paths.model(DRAFTERS[drafter]), paths.model("large")
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))

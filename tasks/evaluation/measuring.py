@@ -17,7 +17,7 @@ from tasks.evaluation.quality import difference_interval, score
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
-from tasks.evaluation.timing import measure, synchronised_clock
+from tasks.evaluation.timing import measure, on_threads, synchronised_clock
 from tasks.models.tokenizers import encode
 
 
@@ -115,15 +115,16 @@ class Bench:
         def run(method: str, settings: Any, example: int) -> None:
             decode(method, settings, self.pair, [split.sources[example]], self.request, [example])
 
-        latencies = measure(
-            lambda example: run(point.method, point.settings, example),
-            lambda example: run(VANILLA.method, VANILLA.settings, example),
-            split.timed,
-            trials=self.sweep.latency_trials,
-            warmup=self.sweep.warmup_examples,
-            chance=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
-            clock=self.clock,
-        )
+        with on_threads(self.sweep.latency_threads):
+            latencies = measure(
+                lambda example: run(point.method, point.settings, example),
+                lambda example: run(VANILLA.method, VANILLA.settings, example),
+                split.timed,
+                trials=self.sweep.latency_trials,
+                warmup=self.sweep.warmup_examples,
+                chance=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
+                clock=self.clock,
+            )
         interval = ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed)
         return {
             "latency_ms": [round(one, 3) for one in latencies.method],

@@ -25,8 +25,8 @@ class SweepSettings:
     grid: list[GridSettings] = knob("The points, method by method.", default_factory=list)
     sampling: SamplingSettings = knob("How every method takes its tokens.", default_factory=SamplingSettings)
     quality_batch: int = knob("Examples decoded side by side for quality.", default=128, unit="examples", ge=1)
-    threads: int = knob(
-        "CPU threads while measuring; small models at batch 1 are fastest on one. 0: as machine.threads says.",
+    latency_threads: int = knob(
+        "CPU threads while timing; small models at batch 1 are fastest on one. 0: as machine.threads says.",
         default=0,
         unit="threads",
         ge=0,

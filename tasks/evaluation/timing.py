@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 Run = Callable[[int], None]
@@ -35,6 +36,19 @@ def synchronised_clock(device: str) -> Callable[[], float]:
         return time.perf_counter()
 
     return clock
+
+
+@contextlib.contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Lets torch use `count` CPU threads meanwhile; 0 leaves it as it is."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def measure(

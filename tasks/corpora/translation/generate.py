@@ -13,12 +13,12 @@ from tasks.corpora.translation.grammar import Grammar
 from tasks.corpora.translation.structure import Sentence, clauses_of
 from tasks.errors import InputError
 
-REFERENCES = 8
-_ROUNDS = 24
+REFERENCES = 16
+_ROUNDS = 48
 _TRIES = 4
 # Up to this length words are articles, pronouns and the like, which may come again.
 _SHORT = 6
-_LENGTHS = range(6, 14)
+_LENGTHS = range(5, 10)
 # A draw in a row that gives nothing new: the grammar is (nearly) used up.
 _PATIENCE = 2000
 

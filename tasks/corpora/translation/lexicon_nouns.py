@@ -1,7 +1,7 @@
 """Nouns, as plain tables; `lexicon.py` reads them.
 
 Columns, two spaces or more apart: lemma, gender, genitive (`s`, `es`, `-` none, `weak` for the n-declension), plural (`-`
-none), English (synonyms by `|`; an irregular plural after `:`), and what the noun is (the classes that
+none), English (synonyms by `|`, the commonest first; an irregular plural after `:`), and what the noun is (the classes that
 verbs ask for). `+in` derives the feminine (Lehrerin); `plural` and `one` limit the number, `mass` has none; `@kind` says how
 the noun is used as a place (`PLACE_KINDS`).
 A word that stands in several rows is ambiguous: the grammar uses it only where its neighbours leave one sense.

@@ -1,6 +1,6 @@
 """Verbs, as plain tables; `lexicon.py` reads them.
 
-Columns: infinitive (a separable prefix before `|`), English (synonyms by `;`; a movable particle is marked
+Columns: infinitive (a separable prefix before `|`), English (synonyms by `;`, the commonest first; a movable particle is marked
 `+`), classes of the subject, what the verb asks for, flags.
 What it asks for: `case:classes`, or `preposition.case>English preposition:classes`. `dat>to` may move in English (give it to
 her, give her it), `dat=to` may not (explain it to her). `sich`, `sich3` is the reflexive in accusative or dative. `dir`, `loc`

@@ -312,15 +312,15 @@ def test_every_promised_construction_is_common() -> None:
     drawn = itertools.islice(module._drawn(random.Random(11)), 2000)
     counts = Counter(name for sentence, source in drawn for name in phenomena(sentence, source))
     assert set(counts) == PROMISED
-    rare = {name: count for name, count in counts.items() if count < 20}
+    rare = {name: count for name, count in counts.items() if count < 15}
     assert not rare
 
 
 def test_lengths(corpus: Corpus) -> None:
     lengths = [len(re.findall(r"\w+|[.,]", example.source)) for example in corpus["train"]]
-    assert min(lengths) >= 7
-    assert max(lengths) <= 22
-    assert 11 <= sum(lengths) / len(lengths) <= 14
+    assert min(lengths) >= 6
+    assert max(lengths) <= 16
+    assert 9 <= sum(lengths) / len(lengths) <= 11
 
 
 def test_one_reference_to_train_on_and_several_to_score_with(corpus: Corpus) -> None:
@@ -332,7 +332,7 @@ def test_one_reference_to_train_on_and_several_to_score_with(corpus: Corpus) -> 
     assert sum(counts) / len(counts) >= 7
 
 
-def test_references_cover_every_option_and_training_draws_are_even() -> None:
+def test_references_cover_every_option_and_training_draws_favour_the_first() -> None:
     covering = Covering(random.Random(1), 8)
     seen: set[str] = set()
     for number in range(8):
@@ -341,7 +341,7 @@ def test_references_cover_every_option_and_training_draws_are_even() -> None:
     assert seen == {"begin", "start", "open"}
     sampled = Sampled(random.Random(1))
     share = sum(sampled("verb", ("begin", "start")) == "begin" for _ in range(2000)) / 2000
-    assert 0.45 < share < 0.55
+    assert 0.67 < share < 0.73
 
 
 def test_text_is_well_formed(corpus: Corpus) -> None:

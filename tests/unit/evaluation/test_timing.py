@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.evaluation.timing import Latencies, measure, synchronised_clock
+from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
 
 
 class Machine:
@@ -106,3 +106,15 @@ def test_warm_up_runs_both_and_is_not_timed() -> None:
 def test_the_clock_of_the_cpu_goes_forward() -> None:
     clock = synchronised_clock("cpu")
     assert clock() <= clock()
+
+
+def test_threads_are_as_before_after_a_timing() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="broken"), on_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise RuntimeError("broken")
+    assert torch.get_num_threads() == before
+    with on_threads(0):
+        assert torch.get_num_threads() == before
