@@ -82,7 +82,8 @@ def test_prompts_are_run_once_and_predict_once(name: str) -> None:
 def test_every_method_gives_the_same_with_and_without_a_cache(name: str, method: str, sampling: SamplingSettings) -> None:
     if method in GREEDY_ONLY and not sampling.greedy:
         pytest.skip("a beam search draws nothing")
-    free = Pair(*(PromptDecoder(over_rows(whole_rows(model))) for model in models(name)))
+    small, large = (PromptDecoder(over_rows(whole_rows(model))) for model in models(name))
+    free = Pair(small, large)
     for settings in SETTINGS[method]:
         cached, uncached = (decode(method, settings, pair, SOURCES, Request(10, sampling, 5)) for pair in (pair_of(name), free))
         assert cached == uncached

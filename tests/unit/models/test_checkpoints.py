@@ -15,7 +15,7 @@ import torch
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.settings import ModelSettings, TokenizerSettings
-from tasks.models.tokenizers import load_tokenizer, train_tokenizer
+from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
 
@@ -69,6 +69,46 @@ def test_the_shape_is_what_was_asked_for(feed_forward: str) -> None:
     assert (config.pad_token_id, config.eos_token_id, config.decoder_start_token_id) == (0, 1, 0)
     assert config.feed_forward_proj == feed_forward
     assert config.dropout_rate == 0.25
+
+
+def test_decoder_only_shapes() -> None:
+    llama, gpt2 = (start(ModelSettings(**{**vars(TINY), "architecture": name, "dropout": 0.25})) for name in ("llama", "gpt2"))
+    config = llama.config
+    assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers) == (16, 24, 2)
+    assert (config.num_attention_heads, config.head_dim, config.vocab_size) == (2, 8, 80)
+    assert (config.pad_token_id, config.eos_token_id, config.attention_dropout) == (0, 1, 0.25)
+    config = gpt2.config
+    assert (config.n_embd, config.n_inner, config.n_layer, config.n_head, config.vocab_size) == (16, 24, 2, 2, 80)
+    assert (config.pad_token_id, config.eos_token_id, config.resid_pdrop) == (0, 1, 0.25)
+    assert not (llama.config.is_encoder_decoder or gpt2.config.is_encoder_decoder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"architecture": "gpt2", "heads": 3}, "d_model is 16, of 3 heads; gpt2 needs a multiple of heads"),
+        ({"architecture": "llama", "heads": 3}, "d_model is 16, of 3 heads; llama needs a multiple of heads"),
+        ({"architecture": "llama", "d_kv": 5}, "d_kv is 5; llama, whose heads turn pairs of numbers, needs an even one"),
+        ({"architecture": "bert"}, "architecture is 'bert'; it must be one of t5, llama, gpt2"),
+    ],
+)
+def test_shapes_that_an_architecture_does_not_have(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ModelSettings(**{**vars(TINY), **changes})
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_a_saved_decoder_only_model_loads_as_it_was(architecture: str, tokenizer: Any, tmp_path: Path) -> None:
+    settings = ModelSettings(**{**vars(TINY), "architecture": architecture})
+    model = start(settings)
+    assert equal(model, start(settings))
+    save_model(model, tokenizer, tmp_path / "saved")
+    loaded = load_model(tmp_path / "saved")
+    assert equal(loaded, model)
+    assert loaded.config.model_type == architecture
+    assert load_tokenizer(tmp_path / "saved").get_vocab() == tokenizer.get_vocab()
+    text = ["one is two", "nor is 37"]
+    assert encode(load_tokenizer(tmp_path / "saved"), text, 20) == encode(tokenizer, text, 20)
 
 
 def test_a_saved_model_loads_as_it_was(folder: Path, tokenizer: Any) -> None:
