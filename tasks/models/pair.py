@@ -54,8 +54,8 @@ def vocabulary_of(tokenizer: Any, *models: Any) -> int:
     for model in models:
         if predicted_tokens(model) < known:
             raise InputError(
-                f"a model of type {model.config.model_type} predicts over {predicted_tokens(model)} tokens but its tokenizer has "
-                f"{known}; name a model and a tokenizer that belong together"
+                f"a model of type {model.config.model_type} predicts over {predicted_tokens(model)} tokens but its tokenizer "
+                f"has {known}; name a model and a tokenizer that belong together"
             )
     return known
 

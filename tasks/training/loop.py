@@ -57,7 +57,7 @@ def train(
     """Trains `model`, and what `settings` add to it, in place for `settings.steps` steps.
 
     Args:
-        model: An encoder-decoder of `transformers`.
+        model: A model of `transformers`, encoder-decoder or decoder-only; `examples` must be made for its kind.
         examples: What it learns from.
         held_out: What its validation loss is measured on.
         settings: The recipe.

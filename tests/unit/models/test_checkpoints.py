@@ -35,7 +35,7 @@ def start(settings: ModelSettings = TINY, vocabulary: int = 80) -> Any:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    text = [f"{one} is not {other}" for one, other in itertools.permutations("one two three four five six".split(), 2)]
+    text = [f"{one} is not {other}" for one, other in itertools.permutations(["one", "two", "three", "four", "five", "six"], 2)]
     text += [f"nor is {number}" for number in range(0, 9000, 37)]
     return train_tokenizer(text, TokenizerSettings(vocabulary=64))
 
@@ -200,6 +200,6 @@ def test_without_a_network_a_hub_name_fails_at_once(monkeypatch: pytest.MonkeyPa
     # Nobody listens there any more.
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     begun = time.monotonic()
-    with pytest.raises(InputError, match="no model at toys/none: .* the hub does not answer"):
+    with pytest.raises(InputError, match=r"no model at toys/none: .* the hub does not answer"):
         load_model("toys/none")
     assert time.monotonic() - begun < 5

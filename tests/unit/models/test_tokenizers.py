@@ -14,7 +14,20 @@ from tasks.errors import InputError
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import END, PAD, UNKNOWN, encode, load_tokenizer, train_tokenizer
 
-THINGS = "Schloss Straßenbahn Apfel Überzug Fenster Wagen Brücke Zeitung Kaffee Mädchen Garten Dolmetscher".split()
+THINGS = [
+    "Schloss",
+    "Straßenbahn",
+    "Apfel",
+    "Überzug",
+    "Fenster",
+    "Wagen",
+    "Brücke",
+    "Zeitung",
+    "Kaffee",
+    "Mädchen",
+    "Garten",
+    "Dolmetscher",
+]
 TEXTS = [
     f"{thing} Nr. {137 * number} läßt sich – wie naïve {other} – nicht „öffnen“, oder? Vielleicht {number} mal!"
     for number, (thing, other) in enumerate(itertools.permutations(THINGS, 2))
@@ -102,7 +115,7 @@ def test_without_a_network_a_hub_name_fails_at_once(monkeypatch: pytest.MonkeyPa
     # Nobody listens there any more.
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{port}")
     begun = time.monotonic()
-    with pytest.raises(InputError, match="no tokenizer at toys/none: .* the hub does not answer"):
+    with pytest.raises(InputError, match=r"no tokenizer at toys/none: .* the hub does not answer"):
         load_tokenizer("toys/none")
     assert time.monotonic() - begun < 5
 
