@@ -1,0 +1,47 @@
+"""What has to be equal, on models that were trained: hundreds of inputs, every drafter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.corpora.example import read_jsonl
+from tasks.decoding.batches import decode_all
+from tasks.decoding.runtimes import open_pair
+from tasks.decoding.settings import DRAFTERS, BeamSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request
+from tasks.models.checkpoints import load_model
+from tasks.models.tokenizers import encode, load_tokenizer
+
+Trained = tuple[Pair, list[list[int]]]
+REQUEST = Request(24)
+
+
+@pytest.fixture(scope="module")
+def trained(finished: tuple[Path, str]) -> Trained:
+    """The large model and the aligned drafter of the finished run, and the sources of its training split."""
+    clone = finished[0]
+    models = clone / "models/translation"
+    tokenizer = load_tokenizer(models / "large")
+    examples = read_jsonl(clone / "data/translation/corpus/train.jsonl")[:300]
+    targets = encode(tokenizer, [example.references[0] for example in examples], 24)
+    pair = open_pair(load_model(models / "aligned"), load_model(models / "large"), calibration=targets)
+    return pair, encode(tokenizer, [example.source for example in examples], 64)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_greedy_speculative_decoding_is_vanilla_token_for_token(trained: Trained, drafter: str) -> None:
+    pair, sources = trained
+    vanilla = decode_all("vanilla_large", VanillaSettings(), pair, sources, REQUEST, 150)
+    drafted = decode_all("speculative", SpeculativeSettings(drafter=drafter, draft_length=4), pair, sources, REQUEST, 150)
+    assert [one.tokens for one in drafted] == [one.tokens for one in vanilla]
+    assert len({tuple(one.tokens) for one in vanilla}) > 20
+
+
+def test_speculative_beam_search_is_beam_search(trained: Trained) -> None:
+    pair, sources = trained
+    beam = decode_all("beam_large", BeamSettings(beams=3), pair, sources[:100], REQUEST, 50)
+    settings = SpeculativeBeamSettings(beams=3, draft_beams=4, draft_length=3)
+    drafted = decode_all("speculative_beam", settings, pair, sources[:100], REQUEST, 50)
+    assert [one.tokens for one in drafted] == [one.tokens for one in beam]
