@@ -17,7 +17,7 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes import open_pair
 from tasks.decoding.settings import TABLES, VanillaSettings
-from tasks.decoding.strategies import Request
+from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, choose_rows
 from tasks.evaluation.measurements import point_metrics
@@ -55,6 +55,15 @@ def chosen_points(rows: list[Row], points: list[Point]) -> list[Point]:
 def shuffled(points: list[Point], seed: int) -> list[Point]:
     """An order that no method profits from."""
     return random.Random(seed).sample(points, len(points))  # noqa: S311 (an order, not a secret)
+
+
+def require_composable(grid: Iterable[Point], pair: Pair, request: Request) -> None:
+    """Raises `InputError` for the first point that this pair cannot run, before any is measured."""
+    for point in grid:
+        try:
+            compose(point.method, point.settings, pair, request)
+        except InputError as error:
+            raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 
 
 def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit: int) -> Rows:
@@ -115,6 +124,7 @@ def main() -> None:
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
     pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
+    require_composable(grid, pair, request)
     bench = Bench(pair, tokenizer, task.metric, request, task.sweep, device.type)
     split = {
         name: Split(name, read_jsonl(paths.split(name)), tokenizer, task.text.max_source_tokens, task.sweep)

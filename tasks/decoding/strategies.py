@@ -9,15 +9,20 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.methods import beam, bild, cascades, early_exit, sequential, speculative, vanilla
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.strategy import Entry, Pair, Request
+from tasks.decoding.strategy import Entry, Pair, Request, Strategy
 
-__all__ = ["METHODS", "Entry", "Pair", "Request", "decode"]
+__all__ = ["METHODS", "Entry", "Pair", "Request", "compose", "decode"]
 
 METHODS: dict[str, Entry] = {
     entry.name: entry
     for family in (vanilla, bild, speculative, sequential, cascades, beam, early_exit)
     for entry in family.ENTRIES
 }
+
+
+def compose(name: str, settings: Any, pair: Pair, request: Request) -> Strategy:
+    """The method `name` with its parts put together; raises `InputError` where the pair or the sampling does not fit it."""
+    return METHODS[name].compose(pair, settings, request.sampling, TokenSource(request.seed))
 
 
 def decode(
@@ -33,6 +38,5 @@ def decode(
         request: Length limit, sampling and seed.
         examples: A number for each source that keys its random draws; their order where none is given.
     """
-    strategy = METHODS[name].compose(pair, settings, request.sampling, TokenSource(request.seed))
     numbers = range(len(sources)) if examples is None else examples
-    return strategy.run(sources, numbers, request.max_new_tokens)
+    return compose(name, settings, pair, request).run(sources, numbers, request.max_new_tokens)

@@ -1,4 +1,4 @@
-"""What the sweep reads for drafters that are tables."""
+"""What the sweep reads for drafters that are tables, and what it refuses before it measures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.settings import BildSettings, SpeculativeSettings, TokenCascadeSettings
+from tasks.decoding.settings import (
+    BeamSettings,
+    BildSettings,
+    CalmSettings,
+    SamplingSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+)
+from tasks.decoding.strategies import Request
 from tasks.errors import InputError
 from tasks.evaluation.measuring import VANILLA, Point
-from tasks.sweep import calibration_targets
+from tasks.sweep import calibration_targets, require_composable
+from tests.toys import prefix_pair, says
 
 NO_TABLES = [VANILLA, Point("token_cascade", TokenCascadeSettings()), Point("bild", BildSettings(drafter="copy"))]
 
@@ -42,3 +51,28 @@ def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_pa
     file.touch()
     with pytest.raises(InputError, match=r"calibration\.jsonl is empty; run the stage calibrate again"):
         calibration_targets(grid, file, Letters(), 5)
+
+
+@pytest.mark.parametrize(
+    ("point", "sampling", "message"),
+    [
+        (Point("calm", CalmSettings()), SamplingSettings(), "sweep.grid asks for calm: .* needs the layers"),
+        (
+            Point("speculative", SpeculativeSettings(drafter="heads")),
+            SamplingSettings(),
+            "speculative: .* train it with draft_heads",
+        ),
+        (
+            Point("beam_large", BeamSettings()),
+            SamplingSettings(temperature=1.0),
+            "sweep.grid asks for beam_large: .*temperature",
+        ),
+    ],
+)
+def test_what_the_pair_cannot_run_is_refused_before_anything_is_measured(
+    point: Point, sampling: SamplingSettings, message: str
+) -> None:
+    pair, request = prefix_pair(says([2]), says([3])), Request(5, sampling)
+    require_composable(NO_TABLES, pair, request)
+    with pytest.raises(InputError, match=message):
+        require_composable([*NO_TABLES, point], pair, request)
