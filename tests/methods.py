@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tasks.decoding.settings import (
@@ -14,6 +15,7 @@ from tasks.decoding.settings import (
     DiffOracleSettings,
     LenientSettings,
     LossySettings,
+    SamplingSettings,
     SequenceCascadeSettings,
     SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
@@ -50,3 +52,8 @@ SETTINGS: dict[str, list[Any]] = {
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
 """Methods that need the layers of a model and not its predictions alone."""
+
+
+def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
+    """Each method with each way of sampling that it has: a beam search draws nothing."""
+    return [(name, sampling) for name in methods for sampling in samplings if sampling.greedy or name not in GREEDY_ONLY]

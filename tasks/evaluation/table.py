@@ -75,8 +75,7 @@ def _other_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         if place is None or any((method, drafter) == known[:2] for known in _CHOICE_ROWS.values()):
             continue
         point = summary["points"][place]
-        words = "" if point["lossless"] else f", {CHOICE_WORDS[choice['choice']]}"
-        label = f"{method.replace('_', ' ')}, {drafter}{words}"
+        label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_WORDS[choice['choice']]}"
         name = f"{method}_{drafter}_{choice['choice']}"
         rows.setdefault((method, drafter, place), {"row": name, "label": label, **_measured(point), "published": []})
     return list(rows.values())

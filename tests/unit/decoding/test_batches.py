@@ -9,18 +9,19 @@ import pytest
 from tasks.decoding.batches import decode_all
 from tasks.decoding.settings import METHOD_SETTINGS, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Request, decode
-from tests.methods import GREEDY_ONLY, SETTINGS
+from tests.methods import SETTINGS, with_samplings
 from tests.toys import Toys, toy_sources
 
-CASES = [(name, settings) for name, several in SETTINGS.items() for settings in several]
 SAMPLED = SamplingSettings(temperature=0.9, top_p=0.95)
+CASES = [
+    (name, settings, sampling)
+    for name, sampling in with_samplings(SETTINGS, SamplingSettings(), SAMPLED)
+    for settings in SETTINGS[name]
+]
 
 
-@pytest.mark.parametrize("sampling", [SamplingSettings(), SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize(("name", "settings"), CASES)
+@pytest.mark.parametrize(("name", "settings", "sampling"), CASES)
 def test_batched_equals_one_at_a_time(toys: Toys, name: str, settings: Any, sampling: SamplingSettings) -> None:
-    if name in GREEDY_ONLY and not sampling.greedy:
-        pytest.skip("a beam search draws nothing")
     sources, request = toy_sources(20, seed=9), Request(12, sampling, seed=2)
     alone = [decode(name, settings, toys.cached, [source], request, [number])[0] for number, source in enumerate(sources)]
     assert len({tuple(one.tokens) for one in alone}) > 8

@@ -12,7 +12,7 @@ from tasks.decoding.decoder import Decoder, Step
 from tasks.decoding.reference import TransformersDecoder
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.strategies import METHODS, Request, decode
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.methods import LAYERED, SETTINGS, with_samplings
 from tests.toys import VOCABULARY, PrefixDecoder, Toys, toy_sources, toy_t5, whole_runs
 
 
@@ -96,11 +96,8 @@ GREEDY = SamplingSettings()
 SAMPLED = SamplingSettings(temperature=0.7, top_k=12, top_p=0.95)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
+@pytest.mark.parametrize(("method", "sampling"), with_samplings(sorted(METHODS.keys() - LAYERED), GREEDY, SAMPLED))
 def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method: str, sampling: SamplingSettings) -> None:
-    if method in GREEDY_ONLY and not sampling.greedy:
-        pytest.skip("a beam search draws nothing")
     sources, request = toy_sources(6, seed=3), Request(12, sampling, seed=5)
     for settings in SETTINGS[method]:
         cached, free = (decode(method, settings, pair, sources, request) for pair in (toys.cached, toys.free))

@@ -14,7 +14,7 @@ from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, Vanil
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, models, pair_of, whole_rows
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, toy_sources
 
 SOURCES = toy_sources(8, seed=1)
@@ -76,12 +76,12 @@ def test_prompts_are_run_once_and_predict_once(name: str) -> None:
     assert decoder.forward([[5], [], [6, 7]]).logits.shape == (3, 2, VOCABULARY)
 
 
-@pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
+@pytest.mark.parametrize(
+    ("method", "sampling"),
+    with_samplings(sorted(METHODS.keys() - LAYERED), SamplingSettings(), SamplingSettings(temperature=0.9)),
+)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_every_method_gives_the_same_with_and_without_a_cache(name: str, method: str, sampling: SamplingSettings) -> None:
-    if method in GREEDY_ONLY and not sampling.greedy:
-        pytest.skip("a beam search draws nothing")
     small, large = (PromptDecoder(over_rows(whole_rows(model))) for model in models(name))
     free = Pair(small, large)
     for settings in SETTINGS[method]:

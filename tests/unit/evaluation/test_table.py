@@ -30,6 +30,22 @@ def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
     assert rows["speculative_unaligned"]["published"][0]["speedup"] == 1.28
 
 
+def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
+    renamed = {"bild": "token_cascade"}
+    others = {
+        drafter: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows]
+        for drafter, rows in sweeps.items()
+    }
+    rows = {row["label"]: row for row in table_rows(summarize("toy", "bleu", others))[len(ROWS) :]}
+    thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
+    assert thresholds == {
+        "token cascade, unaligned, no loss": 0.9,
+        "token cascade, unaligned, ≤ 1 point": 0.7,
+        "token cascade, aligned, no loss": 0.7,
+    }
+    assert not any(row["published"] for row in rows.values())
+
+
 def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps) -> None:
     text = as_text(summarize("toy", "bleu", sweeps))
     words = line(text, "BiLD unaligned, no loss").split("  ")
