@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.runtimes import open_pair
+from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Request, decode
 from tasks.errors import stage

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.runtimes import open_decoder
+from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.settings import CalibrateSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError, stage

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.runtimes import open_pair
+from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, stage
 from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
 from tasks.evaluation.timing import synchronised_clock

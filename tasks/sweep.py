@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
-from tasks.decoding.runtimes import open_pair
+from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import TABLES, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage

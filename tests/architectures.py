@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.runtimes import open_pair
+from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.strategies import Pair
 from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 

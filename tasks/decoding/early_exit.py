@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
 from tasks.models.extras import ExitClassifier, classifier_of

@@ -12,7 +12,7 @@ import torch
 
 from tasks.calibrate import label
 from tasks.corpora.example import Example, write_jsonl
-from tasks.decoding.runtimes import open_pair
+from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, CalibrateSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError

@@ -12,7 +12,7 @@ from tasks.decoding.distributions import Block
 from tasks.decoding.drafters.base import StepwiseDrafter
 from tasks.decoding.drafting import Draft, DraftRule
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.models.extras import ParallelHeads, heads_of

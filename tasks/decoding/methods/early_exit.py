@@ -10,7 +10,7 @@ from tasks.decoding.early_exit import EarlyExitDecoder
 from tasks.decoding.generation import Generation
 from tasks.decoding.methods.vanilla import alone
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SamplingSettings
 from tasks.decoding.strategy import Entry, Pair, Strategy
 from tasks.errors import InputError

@@ -26,7 +26,7 @@ from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafting import Drafter
 from tasks.decoding.generation import Counts, total
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tests import laws

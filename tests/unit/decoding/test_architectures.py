@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.cached import CachedDecoder
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import total
-from tasks.decoding.per_row import PerRowDecoder
-from tasks.decoding.runtimes import open_decoder, open_pair
+from tasks.decoding.runtimes.cached import CachedDecoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,

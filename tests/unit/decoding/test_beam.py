@@ -17,8 +17,8 @@ from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, LlamaFo
 from tasks.decoding.beam import rank
 from tasks.decoding.decoder import Memory, Rows
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.reference import TransformersDecoder
-from tasks.decoding.runtimes import open_decoder, open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BeamSettings, SamplingSettings, SpeculativeBeamSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import Decoder, Step
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.strategies import METHODS, Request, decode
 from tests.methods import LAYERED, SETTINGS, with_samplings

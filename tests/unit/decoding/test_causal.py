@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.causal import CausalDecoder
 from tasks.decoding.decoder import Memory, Rows
-from tasks.decoding.runtimes import open_decoder, open_pair
+from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError

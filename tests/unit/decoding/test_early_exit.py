@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.decoding.batches import decode_all
 from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.generation import total
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
@@ -212,7 +212,7 @@ def test_one_token_a_run(pair: Pair) -> None:
 def test_models_that_it_cannot_take_are_refused(toys: Toys) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, UMT5Config, UMT5ForConditionalGeneration
 
-    from tasks.decoding.runtimes import open_decoder
+    from tasks.decoding.runtimes.choose import open_decoder
 
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16, eos_token_id=END)).eval()
     umt5 = UMT5ForConditionalGeneration(UMT5Config(**vars_of_umt5())).eval()

@@ -12,8 +12,8 @@ from tasks.decoding.decoder import Memory, Rows
 from tasks.decoding.drafters.early_layer import early_layer_drafter
 from tasks.decoding.generation import total
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
-from tasks.decoding.runtimes import open_decoder
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError

@@ -18,7 +18,7 @@ from tasks.decoding.drafting import DraftRule
 from tasks.decoding.generation import total
 from tasks.decoding.loop import Method
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import (
     BildSettings,
     SamplingSettings,

@@ -13,7 +13,7 @@ from tasks.decoding.distributions import Block
 from tasks.decoding.drafting import Draft, Drafter, DraftRule
 from tasks.decoding.loop import Method, generate
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import (
     BildOracleSettings,
     BildSettings,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.runtimes import open_pair, shares_encoder
+from tasks.decoding.runtimes.choose import open_pair, shares_encoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Request, decode
 from tests.architectures import models

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 
 
 class FsmtDecoder(TransformersDecoder):

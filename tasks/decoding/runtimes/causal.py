@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.cached import CachedDecoder
 from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.errors import InputError
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.cached import CachedDecoder, select_rows
 from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.runtimes.cached import CachedDecoder, select_rows
 
 
 class TransformersDecoder(CachedDecoder):
     """A `Decoder` over an `AutoModelForSeq2SeqLM`.
 
     With relative positions, all that T5's position bias reads is the distance between two tokens of a row, which padding on
-    the left leaves as it is. A model with absolute positions takes one row at a time (`runtimes.open_decoder` sees to it).
+    the left leaves as it is. A model with absolute positions takes one row at a time (`choose.open_decoder` sees to it).
     """
 
     def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.causal import CausalDecoder
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.fsmt import FsmtDecoder
-from tasks.decoding.per_row import PerRowDecoder
-from tasks.decoding.reference import TransformersDecoder
+from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.fsmt import FsmtDecoder
+from tasks.decoding.runtimes.per_row import PerRowDecoder
+from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.strategy import Pair
 from tasks.errors import InputError
 

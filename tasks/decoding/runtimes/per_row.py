@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.cached import CachedDecoder
 from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.runtimes.cached import CachedDecoder
 
 
 class PerRowDecoder:

@@ -1,0 +1,1 @@
+"""Runtimes: models behind the `Decoder` interface."""
