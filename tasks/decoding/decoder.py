@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class Step:
     """(rows, most new tokens, width): the decoder's last hidden state at each position, where the runtime gives it."""
     layers: list[int] | None = None
     """Decoder layers run for each row, where a runtime leaves some out."""
+    best: Rows | None = None
+    """The likeliest token at each real position of each row, where the runtime finds it."""
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """The last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), padded on the right."""
@@ -96,11 +98,50 @@ class Decoder(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Stop:
+    """When a draft ends, besides at an end token and at its budget: see `drafting.DraftRule`."""
+
+    confidence: float = 0.0
+    """Before a token whose softmax is not above this; 0: never."""
+    trust: float = 0.0
+    """After the token with which the product of the softmaxes falls under this; 0: never."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a model predicts when it goes on by its own likeliest tokens."""
+
+    tokens: list[int]
+    """The likeliest at each position; the last one is not fed."""
+    confidence: list[float]
+    """The softmax of each; 1 where the rule does not ask."""
+    logits: Tensor
+    """(1, positions, vocabulary)."""
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """A runtime that continues a row of its own, without a decision in between: what a greedy drafter does all day."""
+
+    def extend(self, pending: list[int], budget: int, until: Stop) -> Continuation:
+        """Appends `pending` to the only row, then greedily at most `budget - 1` tokens, and predicts after each of them.
+
+        It may end at the first position that `until` or an end token ends the draft at.
+        """
+        ...
+
+
 class BrokenLogitsError(RuntimeError):
     """A model gave NaN, +infinity, or no finite logit at all."""
+
+    @classmethod
+    def at(cls, model: str, step: int) -> BrokenLogitsError:
+        """Names the model and the step."""
+        return cls(f"the {model} model gave NaN, +infinity or no finite logit at step {step}")
 
 
 def require_finite(logits: Tensor, model: str, step: int) -> None:
     """Raises `BrokenLogitsError` naming model and step; -infinity is a legal mask and passes."""
     if not bool(torch.isfinite(logits.amax(-1)).all()):
-        raise BrokenLogitsError(f"the {model} model gave NaN, +infinity or no finite logit at step {step}")
+        raise BrokenLogitsError.at(model, step)

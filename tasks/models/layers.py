@@ -31,11 +31,16 @@ def normed(model: Any, hidden: Tensor) -> Tensor:
 
 def predict(model: Any, hidden: Tensor) -> Tensor:
     """The shared head of a T5-style model on a normed hidden state: (..., width) to (..., vocabulary)."""
+    logits: Tensor = model.lm_head(hidden if head_scale(model) == 1 else hidden * head_scale(model))
+    return logits
+
+
+def head_scale(model: Any) -> float:
+    """What a T5-style model multiplies its last hidden state by before the head."""
     config = model.config
     # UMT5 says by its tied embeddings what T5 and LongT5 say outright; mT5 does neither.
     scaled = getattr(config, "scale_decoder_outputs", config.model_type == "umt5" and config.tie_word_embeddings)
-    logits: Tensor = model.lm_head(hidden * config.d_model**-0.5 if scaled else hidden)
-    return logits
+    return float(config.d_model**-0.5) if scaled else 1.0
 
 
 def decoder_layers(model: Any) -> torch.nn.ModuleList:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Memory, Rows, Step, require_finite
-from tasks.errors import InputError
-from tasks.models.pair import predicted_tokens
+from tasks.decoding.runtimes.opened import OpenedModel
 
 
-class CachedDecoder(ABC):
+class CachedDecoder(OpenedModel, ABC):
     """A `Decoder` over one model and one cache.
 
     Cached rows end at the same column: rows of unequal length are padded on the left, where the mask hides them. New tokens
@@ -22,29 +21,10 @@ class CachedDecoder(ABC):
     """
 
     def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
-        """Takes a model in evaluation mode, what to call it, and the ids to predict over: those below `vocabulary`.
-
-        Raises:
-            InputError: the model does not say which token ends a text.
-        """
-        self.model = model
-        self.name = name
-        self.device: torch.device = next(model.parameters()).device
-        self.vocabulary: int = predicted_tokens(model) if vocabulary is None else vocabulary
-        self.end_token, self.end_tokens = _ends(model, name)
-        pad = model.config.pad_token_id
-        self.pad_token: int = self.end_token if pad is None else pad
-        self.lengths: list[int] = []
+        super().__init__(model, name, vocabulary)
         self._cache: Any = None
         self._width = 0
         self._steps = 0
-
-    @property
-    def specials(self) -> frozenset[int]:
-        """Ids that are never text: padding, start and end."""
-        start = getattr(self.model.config, "bos_token_id", None)
-        ids = {self.pad_token, *self.end_tokens, *([] if start is None else [start])}
-        return frozenset(token for token in ids if token < self.vocabulary)
 
     @abstractmethod
     def encode(self, sources: Rows) -> Memory:
@@ -139,12 +119,3 @@ def select_rows(layers: list[Any], index: Tensor) -> None:
     for layer in layers:
         layer.keys, layer.values = layer.keys[index], layer.values[index]
 
-
-def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
-    """The token that ends a text, and all of those that do, as generation configurations may list."""
-    listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
-    first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
-    ends = frozenset(generating or first)
-    if not ends:
-        raise InputError(f"the {name} model has no end token; set eos_token_id in its config.json")
-    return next(token for token in [*first, *generating] if token in ends), ends

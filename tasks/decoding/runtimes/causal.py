@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Memory, Rows
 from tasks.decoding.runtimes.cached import CachedDecoder
-from tasks.errors import InputError
+from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
 
 
 class CausalDecoder(CachedDecoder):
@@ -27,18 +27,8 @@ class CausalDecoder(CachedDecoder):
         self._prompts: list[int] = []
 
     def encode(self, sources: Rows) -> Memory:
-        """Keeps the prompts.
-
-        Raises:
-            InputError: a prompt is empty, and a model without an encoder has nothing to begin with.
-        """
-        if not all(sources):
-            place = [len(source) for source in sources].index(0) + 1
-            raise InputError(
-                f"source {place} is empty; the {self.name} model is decoder-only and needs a prompt of at least one token"
-            )
-        rows = len(sources)
-        return Memory(torch.empty(rows, 0, 0, device=self.device), torch.empty(rows, 0, dtype=torch.long), sources)
+        """Keeps the prompts."""
+        return prompt_memory(sources, self.name, self.device)
 
     def start(self, memory: Memory) -> Rows:
         from transformers import DynamicCache
@@ -58,7 +48,7 @@ class CausalDecoder(CachedDecoder):
         if self._takes_positions:
             options["position_ids"] = self._positions(counts, new)
         if self._takes_kept:
-            options["logits_to_keep"] = new - self._unread(counts)
+            options["logits_to_keep"] = new - unread_columns(self._prompts, self.lengths, counts)
         return self.model(input_ids=ids, attention_mask=self._mask(new), past_key_values=self._cache, use_cache=True, **options)
 
     def _positions(self, counts: list[int], new: int) -> Tensor:
@@ -66,13 +56,6 @@ class CausalDecoder(CachedDecoder):
         before = torch.tensor(self.lengths, device=self.device)[:, None]
         last = before + torch.tensor(counts, device=self.device)[:, None] - 1
         return torch.minimum(before + torch.arange(new, device=self.device), last.clamp_(min=0))
-
-    def _unread(self, counts: list[int]) -> int:
-        """New columns at the front after which every row's prompt goes on: what they predict is known already."""
-        inside = [
-            prompt - 1 - cached for prompt, cached, count in zip(self._prompts, self.lengths, counts, strict=True) if count
-        ]
-        return max(0, min(min(inside), max(counts) - 1))
 
     def _growing_layers(self) -> list[Any]:
         layers: list[Any] = self._cache.layers

@@ -18,15 +18,6 @@ class TransformersDecoder(CachedDecoder):
     the left leaves as it is. A model with absolute positions takes one row at a time (`choose.open_decoder` sees to it).
     """
 
-    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
-        super().__init__(model, name, vocabulary)
-        self.start_token = _start_token(model)
-
-    @property
-    def specials(self) -> frozenset[int]:
-        """Ids that are never text: padding, start and end."""
-        return super().specials | {self.start_token}
-
     @torch.inference_mode()
     def encode(self, sources: Rows) -> Memory:
         widest = max(map(len, sources))
@@ -42,7 +33,7 @@ class TransformersDecoder(CachedDecoder):
         self._width = 0
         self._steps = 0
         self.lengths = [0] * memory.hidden.shape[0]
-        return [[self.start_token] for _ in self.lengths]
+        return [list(self.start_tokens) for _ in self.lengths]
 
     def _run(self, ids: Tensor, counts: list[int]) -> Any:
         return self.model(
@@ -63,11 +54,3 @@ class TransformersDecoder(CachedDecoder):
         select_rows(self._cache.cross_attention_cache.layers, index)
         self._memory = Memory(self._memory.hidden[index], self._memory.mask[index])
 
-
-def _start_token(model: Any) -> int:
-    """The token that every output begins with, which configurations keep in one of two places."""
-    for config in (getattr(model, "generation_config", None), model.config):
-        start = getattr(config, "decoder_start_token_id", None)
-        if start is not None:
-            return int(start)
-    return int(model.config.bos_token_id)

@@ -1,0 +1,280 @@
+"""The weights of a transformer as fast runtimes read them: one plain structure for T5, Llama and GPT-2.
+
+Projections that read the same input are fused into one matrix; relative-position biases and rotary angles are tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Table = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x Wᵀ + b."""
+
+    weight: Tensor
+    """(outputs, inputs)."""
+    bias: Tensor | None = None
+    """(outputs,)."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Root mean square norm; with a bias, layer norm."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """Attention over an encoded source, whose keys and values are computed once."""
+
+    norm: Norm
+    query: Linear
+    key_value: Linear
+    out: Linear
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block: self-attention, attention over the source where there is one, feed-forward; a norm before each."""
+
+    norm: Norm
+    query_key_value: Linear
+    out: Linear
+    cross: CrossAttention | None
+    feed_norm: Norm
+    feed_in: Linear
+    """Where it is gated, the gate's rows come first."""
+    feed_out: Linear
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An encoder or a decoder."""
+
+    heads: int
+    key_value_heads: int
+    head_width: int
+    epsilon: float
+    activation: str
+    """relu, gelu, gelu_new or silu."""
+    gated: bool
+    causal: bool
+    score_scale: float
+    """What query-key products are multiplied by."""
+    embedding: Tensor
+    """(vocabulary, width)."""
+    layers: tuple[Layer, ...]
+    norm: Norm
+    head: Linear | None = None
+    head_scale: float = 1.0
+    """What the last hidden state is multiplied by before the head."""
+    learned_positions: Tensor | None = None
+    """(positions, width), added to the embedding."""
+    position_bias: Table | None = field(default=None, compare=False)
+    """reach to (heads, 2 reach + 1): what is added to a score, by the key's position less the query's, plus reach."""
+    rotary: Table | None = field(default=None, compare=False)
+    """positions to (2, positions, head width): cosines and sines that queries and keys are turned by."""
+
+    @property
+    def width(self) -> int:
+        """Of the hidden state."""
+        return int(self.embedding.shape[1])
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A model: a decoder, and an encoder where it has one."""
+
+    decoder: Stack
+    encoder: Stack | None = None
+
+
+def blueprint_of(model: Any) -> Blueprint | None:
+    """What fast runtimes need of a `transformers` model in evaluation mode; none where its architecture is not known here.
+
+    Fused matrices are copies; everything else shares the model's own weights.
+    """
+    read = _READERS.get(model.config.model_type)
+    return None if read is None else read(model)
+
+
+def _t5(model: Any) -> Blueprint | None:
+    config = model.config
+    activation = {"relu": "relu", "gelu_new": "gelu_new", "silu": "silu", "gelu": "gelu"}.get(config.dense_act_fn)
+    if activation is None:
+        return None
+    from tasks.models.layers import head_scale
+
+    head = Linear(model.lm_head.weight)
+    return Blueprint(
+        decoder=_t5_stack(model.decoder, activation, head, head_scale(model)),
+        encoder=_t5_stack(model.encoder, activation, None, 1.0),
+    )
+
+
+def _t5_stack(stack: Any, activation: str, head: Linear | None, scale: float) -> Stack:
+    attention = stack.block[0].layer[0].SelfAttention
+    return Stack(
+        heads=attention.n_heads,
+        key_value_heads=attention.n_heads,
+        head_width=attention.key_value_proj_dim,
+        epsilon=stack.final_layer_norm.variance_epsilon,
+        activation=activation,
+        gated=stack.config.is_gated_act,
+        causal=stack.config.is_decoder,
+        score_scale=attention.scaling,
+        embedding=stack.embed_tokens.weight,
+        layers=tuple(_t5_layer(block) for block in stack.block),
+        norm=Norm(stack.final_layer_norm.weight),
+        head=head,
+        head_scale=scale,
+        position_bias=lambda reach: _t5_bias(attention, reach),
+    )
+
+
+def _t5_layer(block: Any) -> Layer:
+    own, feed = block.layer[0], block.layer[-1]
+    cross = None
+    if len(block.layer) == 3:
+        other = block.layer[1]
+        attention = other.EncDecAttention
+        cross = CrossAttention(
+            Norm(other.layer_norm.weight),
+            Linear(attention.q.weight),
+            _fused(attention.k, attention.v),
+            Linear(attention.o.weight),
+        )
+    dense = feed.DenseReluDense
+    gated = hasattr(dense, "wi_0")
+    return Layer(
+        norm=Norm(own.layer_norm.weight),
+        query_key_value=_fused(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v),
+        out=Linear(own.SelfAttention.o.weight),
+        cross=cross,
+        feed_norm=Norm(feed.layer_norm.weight),
+        feed_in=_fused(dense.wi_0, dense.wi_1) if gated else Linear(dense.wi.weight),
+        feed_out=Linear(dense.wo.weight),
+    )
+
+
+@torch.inference_mode()
+def _t5_bias(attention: Any, reach: int) -> Tensor:
+    distances = torch.arange(-reach, reach + 1, device=attention.relative_attention_bias.weight.device)
+    buckets = attention._relative_position_bucket(
+        distances,
+        bidirectional=not attention.is_decoder,
+        num_buckets=attention.relative_attention_num_buckets,
+        max_distance=attention.relative_attention_max_distance,
+    )
+    bias: Tensor = attention.relative_attention_bias(buckets).T.contiguous()
+    return bias
+
+
+def _llama(model: Any) -> Blueprint | None:
+    config, inner = model.config, model.model
+    # Other kinds of scaling change the angles with the length of the text.
+    if inner.rotary_emb.rope_type not in ("default", "linear", "llama3") or config.hidden_act != "silu":
+        return None
+    attention = inner.layers[0].self_attn
+    decoder = Stack(
+        heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+        head_width=attention.head_dim,
+        epsilon=config.rms_norm_eps,
+        activation="silu",
+        gated=True,
+        causal=True,
+        score_scale=attention.scaling,
+        embedding=inner.embed_tokens.weight,
+        layers=tuple(_llama_layer(layer) for layer in inner.layers),
+        norm=Norm(inner.norm.weight),
+        head=_linear(model.lm_head),
+        rotary=lambda positions: _angles(inner.rotary_emb, positions),
+    )
+    return Blueprint(decoder)
+
+
+def _llama_layer(layer: Any) -> Layer:
+    attention, feed = layer.self_attn, layer.mlp
+    return Layer(
+        norm=Norm(layer.input_layernorm.weight),
+        query_key_value=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
+        out=_linear(attention.o_proj),
+        cross=None,
+        feed_norm=Norm(layer.post_attention_layernorm.weight),
+        feed_in=_fused(feed.gate_proj, feed.up_proj),
+        feed_out=_linear(feed.down_proj),
+    )
+
+
+@torch.inference_mode()
+def _angles(rotary: Any, positions: int) -> Tensor:
+    frequencies = rotary.inv_freq.float()
+    places = torch.arange(positions, device=frequencies.device)[None]
+    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), places)
+    return torch.cat([cosines, sines]).contiguous()
+
+
+def _gpt2(model: Any) -> Blueprint | None:
+    config, inner = model.config, model.transformer
+    activation = {"gelu_new": "gelu_new", "relu": "relu", "gelu": "gelu", "silu": "silu"}.get(config.activation_function)
+    odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention
+    if activation is None or odd:
+        return None
+    attention = inner.h[0].attn
+    decoder = Stack(
+        heads=attention.num_heads,
+        key_value_heads=attention.num_heads,
+        head_width=attention.head_dim,
+        epsilon=config.layer_norm_epsilon,
+        activation=activation,
+        gated=False,
+        causal=True,
+        score_scale=attention.scaling,
+        embedding=inner.wte.weight,
+        layers=tuple(_gpt2_layer(block) for block in inner.h),
+        norm=Norm(inner.ln_f.weight, inner.ln_f.bias),
+        head=_linear(model.lm_head),
+        learned_positions=inner.wpe.weight,
+    )
+    return Blueprint(decoder)
+
+
+def _gpt2_layer(block: Any) -> Layer:
+    return Layer(
+        norm=Norm(block.ln_1.weight, block.ln_1.bias),
+        query_key_value=_turned(block.attn.c_attn),
+        out=_turned(block.attn.c_proj),
+        cross=None,
+        feed_norm=Norm(block.ln_2.weight, block.ln_2.bias),
+        feed_in=_turned(block.mlp.c_fc),
+        feed_out=_turned(block.mlp.c_proj),
+    )
+
+
+def _linear(module: Any) -> Linear:
+    return Linear(module.weight, module.bias)
+
+
+def _turned(module: Any) -> Linear:
+    """GPT-2 keeps its matrices as (inputs, outputs)."""
+    return Linear(module.weight.T, module.bias)
+
+
+def _fused(*modules: Any) -> Linear:
+    biases = [module.bias for module in modules]
+    bias = None if biases[0] is None else torch.cat([one.detach() for one in biases])
+    return Linear(torch.cat([module.weight.detach() for module in modules]), bias)
+
+
+_READERS: dict[str, Callable[[Any], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}

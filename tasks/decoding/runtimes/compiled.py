@@ -1,0 +1,173 @@
+"""Compiles `native.cpp` for this processor, once, and gives its functions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+_SOURCE = Path(__file__).with_name("native.cpp")
+_FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
+# In order of preference: not every compiler knows every one.
+_TUNED = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-march=native"], ["-mcpu=native"], [])
+
+_Pointer = ctypes.c_void_p
+
+
+class Linear(ctypes.Structure):
+    """`native.cpp`: Linear."""
+
+    _fields_ = (
+        ("weight", _Pointer),
+        ("scale", _Pointer),
+        ("bias", _Pointer),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+    )
+
+
+class Norm(ctypes.Structure):
+    """`native.cpp`: Norm."""
+
+    _fields_ = (("weight", _Pointer), ("bias", _Pointer))
+
+
+class Layer(ctypes.Structure):
+    """`native.cpp`: Layer."""
+
+    _fields_ = (
+        ("norm", Norm),
+        ("query_key_value", Linear),
+        ("out", Linear),
+        ("cross_norm", Norm),
+        ("cross_query", Linear),
+        ("cross_key_value", Linear),
+        ("cross_out", Linear),
+        ("feed_norm", Norm),
+        ("feed_in", Linear),
+        ("feed_out", Linear),
+    )
+
+
+class Stack(ctypes.Structure):
+    """`native.cpp`: Stack."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "width", "heads", "key_value_heads", "head_width")),
+        *((name, ctypes.c_int32) for name in ("activation", "gated", "causal", "format", "threads")),
+        *((name, ctypes.c_float) for name in ("epsilon", "score_scale", "head_scale")),
+        ("layer", ctypes.POINTER(Layer)),
+        ("embedding", _Pointer),
+        ("learned_positions", _Pointer),
+        ("norm", Norm),
+        ("head", Linear),
+    )
+
+
+class Cache(ctypes.Structure):
+    """`native.cpp`: Cache."""
+
+    _fields_ = (
+        ("keys", _Pointer),
+        ("values", _Pointer),
+        ("layer_stride", ctypes.c_int64),
+        ("slots", ctypes.c_int64),
+        ("capacity", ctypes.c_int64),
+        ("cross_keys", _Pointer),
+        ("cross_values", _Pointer),
+        ("source_capacity", ctypes.c_int64),
+        ("source_lengths", _Pointer),
+        ("bias", _Pointer),
+        ("cosines", _Pointer),
+        ("sines", _Pointer),
+    )
+
+
+class Rows(ctypes.Structure):
+    """`native.cpp`: Rows."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("tokens", _Pointer),
+        ("begin", _Pointer),
+        ("cached", _Pointer),
+        ("slots", _Pointer),
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled functions; none where there is no C++ compiler."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), _version(compiler), _processor()])).hexdigest()[:32]
+    path = _folder() / f"native-{key}.so"
+    if not path.exists() and not _compile(compiler, path):
+        return None
+    return _declared(ctypes.CDLL(str(path)))
+
+
+def _compiler() -> str | None:
+    named = os.environ.get("CXX")
+    return next((found for one in ([named] if named else ["c++", "g++", "clang++"]) if (found := shutil.which(one))), None)
+
+
+def _version(compiler: str) -> bytes:
+    return subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603 (the user's compiler)
+
+
+def _processor() -> bytes:
+    """What tells processors apart that do not have the same instructions."""
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"{platform.machine()} {platform.processor()} {flags}".encode()
+
+
+def _folder() -> Path:
+    """The user's own cache folder, where nobody else may put a library; else one of this process."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="draftline-"))
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="draftline-"))
+
+
+def _compile(compiler: str, path: Path) -> bool:
+    """Compiles to a name of its own and renames, so that processes side by side do not meet."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        for tuned in _TUNED:
+            command = [compiler, *_FLAGS, *tuned, str(_SOURCE), "-o", str(made)]
+            if subprocess.run(command, capture_output=True, check=False).returncode == 0:  # noqa: S603 (the user's compiler)
+                made.replace(path)
+                return True
+    return False
+
+
+def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+    integer = ctypes.c_int64
+    stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
+    signatures = {
+        "draftline_panel": ([], integer),
+        "draftline_run": ([stack, cache, rows, _Pointer], None),
+        "draftline_read": ([stack, cache, _Pointer, integer, integer], None),
+        "draftline_predict": ([stack, _Pointer, integer, _Pointer, integer, integer, _Pointer], None),
+        "draftline_extend": (
+            [stack, cache, rows, integer, ctypes.c_double, ctypes.c_double, _Pointer, integer]
+            + [_Pointer, _Pointer, integer, integer, _Pointer, _Pointer],
+            integer,
+        ),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(functions, name)
+        function.argtypes, function.restype = arguments, result
+    return functions

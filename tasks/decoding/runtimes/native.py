@@ -1,0 +1,192 @@
+"""The compiled runtime of T5, Llama and GPT-2 on a CPU: one function call a run, caches that are never moved."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tasks.decoding.decoder import BrokenLogitsError, Continuation, Memory, Rows, Step, Stop
+from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.blueprint import Blueprint
+from tasks.decoding.runtimes.opened import OpenedModel
+from tasks.decoding.runtimes.packed import PackedStack
+from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
+from tasks.decoding.runtimes.slots import Slots
+
+Integers = ctypes.Array[ctypes.c_int32]
+
+
+class NativeDecoder(OpenedModel):
+    """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
+
+    A token's logits do not depend on what is computed beside it, to the bit: a draft that is verified in one run, a batch and
+    one token at a time all read the same numbers.
+    """
+
+    def __init__(
+        self, model: Any, blueprint: Blueprint, functions: ctypes.CDLL, name: str, vocabulary: int | None, number_format: str
+    ) -> None:
+        """Takes a model, its blueprint, what `compiled.library` gives, and the number format of its matrices."""
+        super().__init__(model, name, vocabulary)
+        self._functions = functions
+        panel = functions.draftline_panel()
+        self._decoder = PackedStack(blueprint.decoder, number_format, panel)
+        self._encoder = None if blueprint.encoder is None else PackedStack(blueprint.encoder, number_format, panel)
+        self._width = blueprint.decoder.width
+        self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
+        self._known = int(blueprint.decoder.embedding.shape[0])
+        self._texts = Slots(self._decoder)
+        self._encoding = None if self._encoder is None else Slots(self._encoder)
+        self._slots: list[int] = []
+        self._prompts: list[int] = []
+        self._steps = 0
+        self._ends = integers(sorted(self.end_tokens))
+
+    def encode(self, sources: Rows) -> Memory:
+        """Runs the encoder; without one, keeps the prompts."""
+        self._require_known(sources)
+        if self._encoder is None or self._encoding is None:
+            return prompt_memory(sources, self.name, self.device)
+        lengths = [len(source) for source in sources]
+        longest = max(lengths)
+        self._encoding.fit(len(sources), longest)
+        self._encoding.note_sources(lengths)
+        flat = self._run(self._encoder, self._encoding, sources, [0] * len(sources), range(len(sources)))
+        mask = torch.ones(len(sources), longest, dtype=torch.long)
+        if min(lengths) == longest:
+            return Memory(flat.view(len(sources), longest, -1), mask)
+        for row, length in enumerate(lengths):
+            mask[row, length:] = 0
+        return Memory(pad_sequence(flat.split(lengths), batch_first=True), mask)
+
+    def start(self, memory: Memory) -> Rows:
+        rows = memory.hidden.shape[0]
+        self.lengths = [0] * rows
+        self._slots = list(range(rows))
+        self._steps = 0
+        self._texts.fit(rows, 1)
+        if memory.prompts is not None:
+            self._prompts = [len(prompt) for prompt in memory.prompts]
+            return [list(prompt) for prompt in memory.prompts]
+        self._prompts = [1] * rows
+        hidden = memory.hidden.float().contiguous()
+        self._texts.fit_sources(memory.mask.sum(1).tolist())
+        self._decoder.native.threads = torch.get_num_threads()
+        self._functions.draftline_read(
+            self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, hidden.shape[1]
+        )
+        return [list(self.start_tokens) for _ in range(rows)]
+
+    def forward(self, tokens: Rows) -> Step:
+        self._require_known(tokens)
+        counts = [len(row) for row in tokens]
+        self._texts.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
+        hidden = self._run(self._decoder, self._texts, tokens, self.lengths, self._slots)
+        unread = unread_columns(self._prompts, self.lengths, counts)
+        self.lengths = list(map(operator.add, self.lengths, counts))
+        if unread:
+            hidden = torch.cat([part[unread:] for part in hidden.split(counts)])
+            counts = [max(0, count - unread) for count in counts]
+        logits, best = self._predict(hidden)
+        if len(counts) == 1:
+            return Step(logits[None], counts, hidden[None], best=[best])
+        ends = list(accumulate(counts))
+        return Step(
+            _by_row(logits, counts),
+            counts,
+            _by_row(hidden, counts),
+            best=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
+        )
+
+    def extend(self, pending: list[int], budget: int, until: Stop) -> Continuation:
+        self._require_known([pending])
+        cached = self.lengths[0]
+        self._texts.fit(1, cached + len(pending) + budget)
+        rows, keep = native_rows([pending], self.lengths, self._slots)
+        hidden = torch.empty(len(pending), self._width)
+        logits = torch.empty(budget, self._stride)
+        best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
+        self._decoder.native.threads = torch.get_num_threads()
+        count = self._functions.draftline_extend(
+            self._decoder.reference, self._texts.reference, rows, budget, until.confidence, until.trust, self._ends,
+            len(self._ends), hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best, confidence,
+        )  # fmt: skip
+        self.lengths = [cached + len(pending) + count - 1]
+        self._steps += count
+        chosen = best[:count]
+        self._require_sound(chosen)
+        return Continuation(chosen, confidence[:count], logits[None, :count, : self.vocabulary])
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        self.lengths = list(lengths)
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        self.lengths = [self.lengths[row] for row in rows]
+        self._prompts = [self._prompts[row] for row in rows]
+        slots = [self._slots[row] for row in rows]
+        if len(set(slots)) < len(slots):
+            self._texts.copy(slots)
+            slots = list(range(len(slots)))
+        self._slots = slots
+
+    def _run(self, stack: PackedStack, room: Slots, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
+        """Last hidden states of all new tokens, row after row: (new tokens, width)."""
+        rows, keep = native_rows(tokens, cached, slots)
+        hidden = torch.empty(sum(map(len, tokens)), self._width)
+        stack.native.threads = torch.get_num_threads()
+        self._functions.draftline_run(stack.reference, room.reference, rows, hidden.data_ptr())
+        return hidden
+
+    def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
+        """Logits (tokens, vocabulary), and the likeliest at each."""
+        tokens = hidden.shape[0]
+        logits = torch.empty(tokens, self._stride)
+        best = (ctypes.c_int32 * tokens)()
+        self._functions.draftline_predict(
+            self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self.vocabulary, best
+        )
+        self._steps += 1
+        chosen = best[:]
+        self._require_sound(chosen)
+        return logits[:, : self.vocabulary], chosen
+
+    def _require_sound(self, best: list[int]) -> None:
+        if -1 in best:
+            raise BrokenLogitsError.at(self.name, self._steps)
+
+    def _require_known(self, tokens: Rows) -> None:
+        """Compiled code reads where it is told to: an id that the model has no embedding for must not get there."""
+        for row in tokens:
+            if row and not 0 <= min(row) <= max(row) < self._known:
+                raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
+
+
+def integers(values: Iterable[int]) -> Integers:
+    """As C has them."""
+    some = list(values)
+    return (ctypes.c_int32 * len(some))(*some)
+
+
+def native_rows(tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, tuple[Integers, ...]]:
+    """A reference to a `Rows` of `native.cpp`, and the arrays that it points into, to be kept while it is used."""
+    if len(tokens) == 1:
+        parts = integers(tokens[0]), integers((0, len(tokens[0]))), integers(cached), integers(slots)
+    else:
+        begin = accumulate(map(len, tokens), initial=0)
+        parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
+    return ctypes.byref(compiled.Rows(len(tokens), *map(ctypes.addressof, parts))), parts
+
+
+def _by_row(flat: Tensor, counts: list[int]) -> Tensor:
+    """(tokens, size) as (rows, most tokens of a row, size), padded on the right."""
+    most = max(counts)
+    if min(counts) == most:
+        return flat.view(len(counts), most, -1) if flat.is_contiguous() else flat.unflatten(0, (len(counts), most))
+    return pad_sequence(flat.split(counts), batch_first=True)

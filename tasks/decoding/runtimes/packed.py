@@ -1,0 +1,99 @@
+"""A blueprint's weights in the layout that `native.cpp` reads, and in its number format."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from tasks.decoding.runtimes import blueprint, compiled
+
+FORMATS = ("float32", "bfloat16", "int8")
+_ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+
+
+class PackedStack:
+    """A `Stack` of `native.cpp`, and the tensors that it points into."""
+
+    def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
+        """Packs all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay float32."""
+        self.blueprint = stack
+        self._kept: list[object] = []
+        self._format = number_format
+        self._panel = panel
+        layers = (compiled.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
+        self._kept.append(layers)
+        self.native = compiled.Stack(
+            layers=len(stack.layers),
+            width=stack.width,
+            heads=stack.heads,
+            key_value_heads=stack.key_value_heads,
+            head_width=stack.head_width,
+            activation=_ACTIVATIONS.index(stack.activation),
+            gated=stack.gated,
+            causal=stack.causal,
+            format=FORMATS.index(number_format),
+            threads=1,
+            epsilon=stack.epsilon,
+            score_scale=stack.score_scale,
+            head_scale=stack.head_scale,
+            layer=layers,
+            embedding=self.pointer(stack.embedding),
+            learned_positions=self.pointer(stack.learned_positions),
+            norm=self._norm(stack.norm),
+            head=self._linear(stack.head),
+        )
+        self.reference = ctypes.byref(self.native)
+
+    def _layer(self, layer: blueprint.Layer) -> compiled.Layer:
+        cross = layer.cross
+        return compiled.Layer(
+            norm=self._norm(layer.norm),
+            query_key_value=self._linear(layer.query_key_value),
+            out=self._linear(layer.out),
+            cross_norm=compiled.Norm() if cross is None else self._norm(cross.norm),
+            cross_query=self._linear(cross and cross.query),
+            cross_key_value=self._linear(cross and cross.key_value),
+            cross_out=self._linear(cross and cross.out),
+            feed_norm=self._norm(layer.feed_norm),
+            feed_in=self._linear(layer.feed_in),
+            feed_out=self._linear(layer.feed_out),
+        )
+
+    def _norm(self, norm: blueprint.Norm) -> compiled.Norm:
+        return compiled.Norm(self.pointer(norm.weight), self.pointer(norm.bias))
+
+    def _linear(self, linear: blueprint.Linear | None) -> compiled.Linear:
+        if linear is None:
+            return compiled.Linear()
+        outputs, inputs = linear.weight.shape
+        weight, scale = _NUMBERS[self._format](linear.weight.detach().float())
+        padding = -outputs % self._panel
+        panels = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
+        bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padding))
+        scale = None if scale is None else pad(scale, (0, padding))
+        return compiled.Linear(self._keep(panels.contiguous()), self.pointer(scale), self.pointer(bias), inputs, outputs)
+
+    def pointer(self, tensor: Tensor | None) -> int | None:
+        """Where a float32 copy of it lies, or it itself, from now on."""
+        return None if tensor is None else self._keep(tensor.detach().float().contiguous())
+
+    def _keep(self, tensor: Tensor) -> int:
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+
+def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers of one scale an output: w ≈ scale · n, |n| at most 127."""
+    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+    return (weight / scale[:, None]).round().to(torch.int8), scale
+
+
+_NUMBERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
+    "float32": lambda weight: (weight, None),
+    "bfloat16": lambda weight: (weight.bfloat16(), None),
+    "int8": _int8,
+}
