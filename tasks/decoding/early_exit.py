@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
@@ -71,7 +72,7 @@ class EarlyExitDecoder(TransformersDecoder):
     leaves at the layer at which it would leave alone.
     """
 
-    def __init__(self, large: TransformersDecoder, settings: CalmSettings, limit: int) -> None:
+    def __init__(self, large: OpenedModel, settings: CalmSettings, limit: int) -> None:
         """Takes the large model, and the most tokens that a text may have: N of the threshold.
 
         Raises:

@@ -6,6 +6,7 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.opened import AUTO
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.models.layers import exit_layer_of, first_layers
@@ -23,5 +24,6 @@ def early_layer_drafter(large: Decoder, sampling: SamplingSettings, source: Toke
     model = getattr(large, "model", None)
     if model is None:
         raise InputError(f"the early_layer drafter needs the layers of a transformers model, which the {large.name} one is not")
-    early = open_decoder(first_layers(model, exit_layer_of(model)), f"early layers of the {large.name}", large.vocabulary)
+    first = first_layers(model, exit_layer_of(model))
+    early = open_decoder(first, f"early layers of the {large.name}", large.vocabulary, getattr(large, "runtime", AUTO))
     return ModelDrafter(early, sampling, source, shares_encoder=True)

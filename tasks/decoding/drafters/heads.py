@@ -12,7 +12,7 @@ from tasks.decoding.distributions import Block
 from tasks.decoding.drafters.base import StepwiseDrafter
 from tasks.decoding.drafting import Draft, DraftRule
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.models.extras import ParallelHeads, heads_of
@@ -29,9 +29,7 @@ class HeadsDrafter(StepwiseDrafter):
 
     runs_model = False
 
-    def __init__(
-        self, heads: ParallelHeads, target: TransformersDecoder, sampling: SamplingSettings, source: TokenSource
-    ) -> None:
+    def __init__(self, heads: ParallelHeads, target: OpenedModel, sampling: SamplingSettings, source: TokenSource) -> None:
         super().__init__(target.end_token, sampling, source)
         self.heads = heads
         self.target = target
@@ -88,7 +86,7 @@ def heads_drafter(large: Decoder, sampling: SamplingSettings, source: TokenSourc
     Raises:
         InputError: there are none.
     """
-    heads = heads_of(large.model) if isinstance(large, TransformersDecoder) else None
-    if heads is None or not isinstance(large, TransformersDecoder):
+    heads = heads_of(large.model) if isinstance(large, OpenedModel) else None
+    if heads is None or not isinstance(large, OpenedModel):
         raise InputError(f"the heads drafter needs heads, and the {large.name} model has none; train it with draft_heads")
     return HeadsDrafter(heads, large, sampling, source)

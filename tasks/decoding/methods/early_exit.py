@@ -10,7 +10,7 @@ from tasks.decoding.early_exit import EarlyExitDecoder
 from tasks.decoding.generation import Generation
 from tasks.decoding.methods.vanilla import alone
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.settings import CalmSettings, SamplingSettings
 from tasks.decoding.strategy import Entry, Pair, Strategy
 from tasks.errors import InputError
@@ -20,7 +20,7 @@ from tasks.errors import InputError
 class EarlyExit:
     """The large model alone, leaving its layers early; the threshold decays over the longest text allowed."""
 
-    large: TransformersDecoder
+    large: OpenedModel
     settings: CalmSettings
     sampling: SamplingSettings
     source: TokenSource
@@ -31,7 +31,7 @@ class EarlyExit:
 
 
 def _calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
-    if not isinstance(pair.large, TransformersDecoder):
+    if not isinstance(pair.large, OpenedModel):
         raise InputError(f"calm needs the layers of a T5 or mT5, which the {pair.large.name} model does not give")
     EarlyExitDecoder(pair.large, settings, limit=1)  # raises here, not at the first text
     return EarlyExit(pair.large, settings, sampling, source)

@@ -118,4 +118,3 @@ def select_rows(layers: list[Any], index: Tensor) -> None:
     """Keeps the rows `index` of each layer's keys and values."""
     for layer in layers:
         layer.keys, layer.values = layer.keys[index], layer.values[index]
-

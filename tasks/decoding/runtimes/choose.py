@@ -8,8 +8,13 @@ from typing import Any
 import torch
 
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.fsmt import FsmtDecoder
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.runtimes.opened import AUTO, Runtime
+from tasks.decoding.runtimes.packed import FORMATS
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.strategy import Pair
@@ -19,18 +24,55 @@ _PROBE = 16
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
-def open_decoder(model: Any, name: str, vocabulary: int | None = None) -> Decoder:
-    """The runtime for a model of `transformers`, chosen by its configuration.
+def open_decoder(model: Any, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO) -> Decoder:
+    """A runtime for a model of `transformers`.
 
     Args:
         model: In evaluation mode, with its head.
         name: What messages call it.
         vocabulary: Ids from this one on, which padding adds to a model, are never predicted; none: the model's own number.
+        runtime: Which; with `auto` the fastest that takes this model on its device, and the reference where none does.
 
     Raises:
-        InputError: the model has no end token, or keeps something else than keys and values, which cannot be wound back.
+        InputError: the model has no end token, or keeps something else than keys and values, which cannot be wound back; or
+            a runtime is asked for that does not take it.
     """
     _require_rewindable(model, name)
+    opened = _native(model, name, vocabulary, runtime) if runtime.name in ("auto", "native") else None
+    if opened is not None:
+        opened.runtime = runtime
+        return opened
+    if runtime.int8:
+        raise InputError(
+            f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32"
+        )
+    return _reference(model, name, vocabulary)
+
+
+def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
+    """None where it does not take this model and another runtime may."""
+    number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
+    blueprint, functions = blueprint_of(model), compiled.library()
+    lacking = (
+        "runs on a CPU"
+        if model.device.type != "cpu"
+        else f"takes float32, bfloat16 and int8, not {number_format}"
+        if number_format not in FORMATS
+        else f"does not know models of type {model.config.model_type} configured like the {name} one"
+        if blueprint is None
+        else "needs a C++ compiler, and found none that works (CXX names one)"
+        if functions is None
+        else None
+    )
+    if lacking is None and blueprint is not None and functions is not None:
+        return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format)
+    if runtime.name == "native":
+        raise InputError(f"the native runtime {lacking}; set machine.runtime to auto")
+    return None
+
+
+def _reference(model: Any, name: str, vocabulary: int | None) -> Decoder:
+    """The plain runtime, which takes any architecture."""
     takes = inspect.signature(model.forward).parameters
     if model.config.model_type == "fsmt":
         return PerRowDecoder(FsmtDecoder(model, name, vocabulary))
@@ -51,7 +93,9 @@ def _require_rewindable(model: Any, name: str) -> None:
         )
 
 
-def open_pair(small: Any, large: Any, vocabulary: int | None = None, calibration: Rows | None = None) -> Pair:
+def open_pair(
+    small: Any, large: Any, vocabulary: int | None = None, calibration: Rows | None = None, runtime: Runtime = AUTO
+) -> Pair:
     """Two models of `transformers` as a pair; what they share is found out here.
 
     Args:
@@ -59,13 +103,14 @@ def open_pair(small: Any, large: Any, vocabulary: int | None = None, calibration
         large: The verifier, of the same architecture and vocabulary (`models.pair` checks).
         vocabulary: The number of ids that both predict over; none: each model's own number.
         calibration: Target tokens of the calibration set, for drafters that are tables.
+        runtime: What both run in.
 
     Raises:
         InputError: a model that cannot be decoded with here.
     """
     return Pair(
-        open_decoder(small, "small", vocabulary),
-        open_decoder(large, "large", vocabulary),
+        open_decoder(small, "small", vocabulary, runtime),
+        open_decoder(large, "large", vocabulary, runtime),
         calibration=[] if calibration is None else calibration,
         shares_encoder=shares_encoder(small, large),
     )

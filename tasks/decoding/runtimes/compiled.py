@@ -15,7 +15,13 @@ from pathlib import Path
 _SOURCE = Path(__file__).with_name("native.cpp")
 _FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
 # In order of preference: not every compiler knows every one.
-_TUNED = (["-march=native", "-fopenmp"], ["-mcpu=native", "-fopenmp"], ["-march=native"], ["-mcpu=native"], [])
+_TUNED: tuple[list[str], ...] = (
+    ["-march=native", "-fopenmp"],
+    ["-mcpu=native", "-fopenmp"],
+    ["-march=native"],
+    ["-mcpu=native"],
+    [],
+)
 
 _Pointer = ctypes.c_void_p
 
@@ -154,7 +160,7 @@ def _compile(compiler: str, path: Path) -> bool:
 
 
 def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
-    integer = ctypes.c_int64
+    integer, real = ctypes.c_int64, ctypes.c_double
     stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
     signatures = {
         "draftline_panel": ([], integer),
@@ -162,8 +168,22 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_read": ([stack, cache, _Pointer, integer, integer], None),
         "draftline_predict": ([stack, _Pointer, integer, _Pointer, integer, integer, _Pointer], None),
         "draftline_extend": (
-            [stack, cache, rows, integer, ctypes.c_double, ctypes.c_double, _Pointer, integer]
-            + [_Pointer, _Pointer, integer, integer, _Pointer, _Pointer],
+            [
+                stack,
+                cache,
+                rows,
+                integer,
+                real,
+                real,
+                _Pointer,
+                integer,
+                _Pointer,
+                _Pointer,
+                integer,
+                integer,
+                _Pointer,
+                _Pointer,
+            ],
             integer,
         ),
     }

@@ -13,6 +13,10 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__AVX2__)
+#include <immintrin.h>  // compilers widen bytes badly
+#endif
+
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kVectors = 4, kBlock = 6;
 #else
@@ -103,7 +107,13 @@ inline Vec weights(const void* base, int64_t index) {
     } else {
         Bytes bytes;
         std::memcpy(&bytes, static_cast<const int8_t*>(base) + index, sizeof bytes);
+#if defined(__AVX512F__)
+        return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
+#elif defined(__AVX2__)
+        return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&bytes))));
+#else
         return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Vec);
+#endif
     }
 }
 

@@ -64,7 +64,7 @@ class NativeDecoder(OpenedModel):
             return Memory(flat.view(len(sources), longest, -1), mask)
         for row, length in enumerate(lengths):
             mask[row, length:] = 0
-        return Memory(pad_sequence(flat.split(lengths), batch_first=True), mask)
+        return Memory(pad_sequence(torch.split(flat, lengths), batch_first=True), mask)
 
     def start(self, memory: Memory) -> Rows:
         rows = memory.hidden.shape[0]
@@ -79,9 +79,7 @@ class NativeDecoder(OpenedModel):
         hidden = memory.hidden.float().contiguous()
         self._texts.fit_sources(memory.mask.sum(1).tolist())
         self._decoder.native.threads = torch.get_num_threads()
-        self._functions.draftline_read(
-            self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, hidden.shape[1]
-        )
+        self._functions.draftline_read(self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, hidden.shape[1])
         return [list(self.start_tokens) for _ in range(rows)]
 
     def forward(self, tokens: Rows) -> Step:
@@ -92,7 +90,7 @@ class NativeDecoder(OpenedModel):
         unread = unread_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
-            hidden = torch.cat([part[unread:] for part in hidden.split(counts)])
+            hidden = torch.cat([part[unread:] for part in torch.split(hidden, counts)])
             counts = [max(0, count - unread) for count in counts]
         logits, best = self._predict(hidden)
         if len(counts) == 1:
@@ -109,7 +107,7 @@ class NativeDecoder(OpenedModel):
         self._require_known([pending])
         cached = self.lengths[0]
         self._texts.fit(1, cached + len(pending) + budget)
-        rows, keep = native_rows([pending], self.lengths, self._slots)
+        rows, _kept = native_rows([pending], self.lengths, self._slots)
         hidden = torch.empty(len(pending), self._width)
         logits = torch.empty(budget, self._stride)
         best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
@@ -138,7 +136,7 @@ class NativeDecoder(OpenedModel):
 
     def _run(self, stack: PackedStack, room: Slots, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
         """Last hidden states of all new tokens, row after row: (new tokens, width)."""
-        rows, keep = native_rows(tokens, cached, slots)
+        rows, _kept = native_rows(tokens, cached, slots)
         hidden = torch.empty(sum(map(len, tokens)), self._width)
         stack.native.threads = torch.get_num_threads()
         self._functions.draftline_run(stack.reference, room.reference, rows, hidden.data_ptr())
@@ -188,5 +186,5 @@ def _by_row(flat: Tensor, counts: list[int]) -> Tensor:
     """(tokens, size) as (rows, most tokens of a row, size), padded on the right."""
     most = max(counts)
     if min(counts) == most:
-        return flat.view(len(counts), most, -1) if flat.is_contiguous() else flat.unflatten(0, (len(counts), most))
-    return pad_sequence(flat.split(counts), batch_first=True)
+        return flat.reshape(len(counts), most, -1)
+    return pad_sequence(torch.split(flat, counts), batch_first=True)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from tasks.errors import InputError
 from tasks.models.pair import predicted_tokens
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How a model is to be run."""
+
+    name: str = "auto"
+    """auto, reference, native or fused."""
+    int8: bool = False
+    """Whether matrices are kept in 8 bits."""
+
+
+AUTO, REFERENCE = Runtime(), Runtime("reference")
 
 
 class OpenedModel:
@@ -29,6 +43,7 @@ class OpenedModel:
         self.start_tokens: list[int] = [_start_token(model)] if model.config.is_encoder_decoder else []
         """What every output begins with; without an encoder, the source itself does that."""
         self.lengths: list[int] = []
+        self.runtime = REFERENCE
 
     @property
     def specials(self) -> frozenset[int]:

@@ -47,6 +47,7 @@ class PackedStack:
             head=self._linear(stack.head),
         )
         self.reference = ctypes.byref(self.native)
+        """What calls pass."""
 
     def _layer(self, layer: blueprint.Layer) -> compiled.Layer:
         cross = layer.cross
@@ -55,9 +56,9 @@ class PackedStack:
             query_key_value=self._linear(layer.query_key_value),
             out=self._linear(layer.out),
             cross_norm=compiled.Norm() if cross is None else self._norm(cross.norm),
-            cross_query=self._linear(cross and cross.query),
-            cross_key_value=self._linear(cross and cross.key_value),
-            cross_out=self._linear(cross and cross.out),
+            cross_query=self._linear(None if cross is None else cross.query),
+            cross_key_value=self._linear(None if cross is None else cross.key_value),
+            cross_out=self._linear(None if cross is None else cross.out),
             feed_norm=self._norm(layer.feed_norm),
             feed_in=self._linear(layer.feed_in),
             feed_out=self._linear(layer.feed_out),

@@ -53,4 +53,3 @@ class TransformersDecoder(CachedDecoder):
         super()._select(index)
         select_rows(self._cache.cross_attention_cache.layers, index)
         self._memory = Memory(self._memory.hidden[index], self._memory.mask[index])
-
