@@ -160,30 +160,16 @@ def _compile(compiler: str, path: Path) -> bool:
 
 
 def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
-    integer, real = ctypes.c_int64, ctypes.c_double
+    integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
     stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
+    model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
-        "draftline_run": ([stack, cache, rows, _Pointer], None),
-        "draftline_read": ([stack, cache, _Pointer, integer, integer], None),
-        "draftline_predict": ([stack, _Pointer, integer, _Pointer, integer, integer, _Pointer], None),
+        "draftline_run": ([*model, pointer], None),
+        "draftline_read": ([stack, cache, pointer, integer, integer], None),
+        "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
         "draftline_extend": (
-            [
-                stack,
-                cache,
-                rows,
-                integer,
-                real,
-                real,
-                _Pointer,
-                integer,
-                _Pointer,
-                _Pointer,
-                integer,
-                integer,
-                _Pointer,
-                _Pointer,
-            ],
+            [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
             integer,
         ),
     }

@@ -64,7 +64,7 @@ class NativeDecoder(OpenedModel):
             return Memory(flat.view(len(sources), longest, -1), mask)
         for row, length in enumerate(lengths):
             mask[row, length:] = 0
-        return Memory(pad_sequence(torch.split(flat, lengths), batch_first=True), mask)
+        return Memory(pad_sequence(list(torch.split(flat, lengths)), batch_first=True), mask)
 
     def start(self, memory: Memory) -> Rows:
         rows = memory.hidden.shape[0]
@@ -187,4 +187,4 @@ def _by_row(flat: Tensor, counts: list[int]) -> Tensor:
     most = max(counts)
     if min(counts) == most:
         return flat.reshape(len(counts), most, -1)
-    return pad_sequence(torch.split(flat, counts), batch_first=True)
+    return pad_sequence(list(torch.split(flat, counts)), batch_first=True)
