@@ -52,6 +52,14 @@ class Step:
         columns = (starts[:, None] + torch.arange(most)).clamp_(0, self.logits.shape[1] - 1).to(self.logits.device)
         return self.logits.gather(1, columns[..., None].expand(-1, -1, self.logits.shape[-1]))
 
+    def last_best(self, positions: Sequence[int]) -> Tensor | None:
+        """The likeliest tokens at those positions, where they are known: int64 (rows, max(positions)), 0 on the right."""
+        if self.best is None:
+            return None
+        most = max(positions)
+        rows = [row[len(row) - count :] for row, count in zip(self.best, positions, strict=True)]
+        return torch.tensor([row + [0] * (most - len(row)) for row in rows], device=self.logits.device)
+
 
 class Decoder(Protocol):
     """A model that continues rows of tokens.
@@ -121,7 +129,7 @@ class Continuation:
 
 
 @runtime_checkable
-class Continuing(Protocol):
+class Continuing(Decoder, Protocol):
     """A runtime that continues a row of its own, without a decision in between: what a greedy drafter does all day."""
 
     def extend(self, pending: list[int], budget: int, until: Stop) -> Continuation:

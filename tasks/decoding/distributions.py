@@ -17,10 +17,16 @@ class Block:
     Thresholds, maxima, entropies and -log p read `scores`; drawing, acceptance, residuals and Σ min(p, q) read `dist`.
     """
 
-    def __init__(self, logits: Tensor, sampling: SamplingSettings) -> None:
-        """Takes logits of shape (rows, positions, vocabulary)."""
+    def __init__(self, logits: Tensor, sampling: SamplingSettings, best: Tensor | None = None) -> None:
+        """Takes logits of shape (rows, positions, vocabulary), and the likeliest tokens where they are known."""
         self.logits = logits
         self.sampling = sampling
+        self._best = best
+
+    @cached_property
+    def best(self) -> Tensor:
+        """The likeliest token at each position, the first of several: int64 (rows, positions)."""
+        return self.logits.argmax(-1) if self._best is None else self._best
 
     @cached_property
     def scores(self) -> Tensor:
@@ -34,13 +40,14 @@ class Block:
 
     def head(self, positions: int) -> Block:
         """The first `positions` positions."""
-        return Block(self.logits[:, :positions], self.sampling)
+        if positions == self.logits.shape[1]:
+            return self
+        return Block(self.logits[:, :positions], self.sampling, None if self._best is None else self._best[:, :positions])
 
     def at(self, rows: Sequence[int], positions: Sequence[int]) -> Block:
         """One position of each of `rows`: (rows, 1, vocabulary)."""
-        if len(rows) == 1:
-            return Block(self.logits[rows[0] : rows[0] + 1, positions[0] : positions[0] + 1], self.sampling)
-        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling)
+        best = None if self._best is None else self._best[list(rows), list(positions)][:, None]
+        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling, best)
 
 
 def certain(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> Block:

@@ -40,6 +40,33 @@ class DraftRule:
         return min(window, room)
 
 
+class Window:
+    """One row's draft in the making."""
+
+    def __init__(self, budget: int, rule: DraftRule, ends: Set[int]) -> None:
+        """Takes the most tokens that it may have, when it stops before that, and the tokens that end a text."""
+        self.tokens: list[int] = []
+        self.seen = 0
+        """Predictions looked at: the last one is not drafted where the rule fell back."""
+        self.fallback = False
+        self.going = budget > 0
+        self._budget = budget
+        self._rule = rule
+        self._ends = ends
+        self._trust = 1.0
+
+    def see(self, token: int, confidence: float) -> None:
+        """Drafts a predicted token, or stops before it; `confidence` is the top score at its position."""
+        self.seen += 1
+        if confidence <= self._rule.fallback_threshold:
+            self.going, self.fallback = False, True
+            return
+        self.tokens.append(token)
+        self._trust *= confidence
+        ended = token in self._ends or len(self.tokens) == self._budget
+        self.going = not ended and self._trust >= self._rule.stop_below
+
+
 @dataclass
 class Draft:
     """Proposed tokens of every row, and what they were proposed from."""

@@ -24,7 +24,7 @@ def lenient(lenience: float) -> AcceptanceRule:
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
         if p.sampling.greedy:
             kept = probability(p.scores, tokens) >= lenience * p.scores.amax(-1)
-            return Verdict(kept.float(), p.dist)
+            return Verdict(kept.float(), p)
         return Verdict(acceptance(p.dist / lenience, q.dist, tokens), left_over(p.dist - lenience * q.dist, p.dist))
 
     return AcceptanceRule(judge)

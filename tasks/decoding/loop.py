@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.distributions import Block, probability
@@ -18,7 +17,7 @@ from tasks.decoding.drafting import Draft, Drafter, DraftRule, nothing
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.verdicts import AcceptanceRule
+from tasks.decoding.verdicts import AcceptanceRule, Law, large, law_dist
 
 
 @dataclass(frozen=True)
@@ -120,9 +119,9 @@ def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
     known = [row.tokens + (new if followed else new[:-1]) for row, new in zip(rows, drafted, strict=True)]
     step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
     positions = [len(new) + followed for new in drafted]
-    p = Block(step.last(positions), method.sampling)
-    kept, replacement = _kept(method, rows, draft, p)
-    following = _following(method, rows, draft, p, kept, replacement)
+    p = Block(step.last(positions), method.sampling, step.last_best(positions))
+    kept, otherwise = _kept(method, rows, draft, p)
+    following = _following(method, rows, draft, p, kept, otherwise)
     for index, (row, new, count) in enumerate(zip(rows, drafted, kept, strict=True)):
         row.counts.large_calls += 1
         row.counts.verified[positions[index]] += 1
@@ -140,11 +139,11 @@ def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
     method.drafter.observe([row.tokens for row in rows], step, places)
 
 
-def _kept(method: Method, rows: list[_Row], draft: Draft, p: Block) -> tuple[list[int], Tensor]:
+def _kept(method: Method, rows: list[_Row], draft: Draft, p: Block) -> tuple[list[int], Law]:
     """How many drafted tokens of each row stay: those before the first that is not accepted; and what may replace that."""
     longest = max(map(len, draft.tokens))
     if not longest:
-        return [0] * len(rows), p.logits
+        return [0] * len(rows), p
     tokens = draft.padded(p.logits.device)
     verdict = method.acceptance.judge(tokens, draft.q.head(longest), p.head(longest))
     kept = []
@@ -153,7 +152,7 @@ def _kept(method: Method, rows: list[_Row], draft: Draft, p: Block) -> tuple[lis
         while count < len(new) and _accepted(method.source, row, count, accept[count]):
             count += 1
         kept.append(count)
-    return kept, verdict.replacement
+    return kept, verdict.otherwise
 
 
 def _accepted(source: TokenSource, row: _Row, offset: int, probability: float) -> bool:
@@ -162,29 +161,41 @@ def _accepted(source: TokenSource, row: _Row, offset: int, probability: float) -
     return source.uniform(row.example, len(row.tokens) + offset, "accept") < probability
 
 
-def _following(
-    method: Method, rows: list[_Row], draft: Draft, p: Block, kept: list[int], replacement: Tensor
-) -> dict[int, int]:
+def _following(method: Method, rows: list[_Row], draft: Draft, p: Block, kept: list[int], otherwise: Law) -> dict[int, int]:
     """The token after each row's kept prefix: from the replacement where a token fell, else from the final distribution.
 
     Rows whose draft ended the text have none, and rows with a fully kept draft only where the rule gives one.
     """
+    final = method.acceptance.final
     fallen = [index for index, new in enumerate(draft.tokens) if kept[index] < len(new)]
     whole = [
         index
         for index, new in enumerate(draft.tokens)
-        if method.acceptance.final is not None and kept[index] == len(new) and not (new and new[-1] in method.target.end_tokens)
+        if final is not None and kept[index] == len(new) and not (new and new[-1] in method.target.end_tokens)
     ]
-    dists = [replacement[index, kept[index]] for index in fallen]
-    if method.acceptance.final is not None and whole:
-        q = _after_draft(method, rows, draft, whole)
-        dists += method.acceptance.final(q, p.at(whole, [kept[index] for index in whole]))[:, 0]
-    if not dists:
+    following = _chosen(method, rows, otherwise, fallen, kept)
+    if whole and final is large:
+        following |= _chosen(method, rows, p, whole, kept)
+    elif whole and final is not None:
+        law = final(_after_draft(method, rows, draft, whole), p.at(whole, [kept[index] for index in whole]))
+        following |= _chosen(method, rows, law, whole, kept, alone=True)
+    return following
+
+
+def _chosen(
+    method: Method, rows: list[_Row], law: Law, wanted: list[int], kept: list[int], *, alone: bool = False
+) -> dict[int, int]:
+    """A token for each wanted row from `law` after its kept prefix; `alone`: the law is of those rows and places alone."""
+    if not wanted:
         return {}
-    keys = [(rows[index].example, len(rows[index].tokens) + kept[index], "target") for index in (*fallen, *whole)]
-    dist = torch.stack(dists)
+    places = [(row, 0) for row in range(len(wanted))] if alone else [(index, kept[index]) for index in wanted]
+    if method.sampling.greedy and isinstance(law, Block):
+        best = law.best.tolist()
+        return {index: best[row][place] for index, (row, place) in zip(wanted, places, strict=True)}
+    dist = torch.stack([law_dist(law)[place] for place in places])
+    keys = [(rows[index].example, len(rows[index].tokens) + kept[index], "target") for index in wanted]
     chosen: list[int] = dist.argmax(-1).tolist() if method.sampling.greedy else method.source.draw(dist, keys)
-    return dict(zip((*fallen, *whole), chosen, strict=True))
+    return dict(zip(wanted, chosen, strict=True))
 
 
 def _after_draft(method: Method, rows: list[_Row], draft: Draft, whole: list[int]) -> Block:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.distributions import Block, entropy, probability, total_variation
-from tasks.decoding.verdicts import Target
 
 Deferral = Callable[[Block, Block, float], Tensor]
 """(q, p, α) to where the large model is asked: bool, (rows, positions), or of each token (rows, positions, vocabulary)."""
@@ -91,7 +90,7 @@ TOKEN_DEFERRALS: dict[str, Deferral] = {"token_v1": token_v1, "token_v2": token_
 """r(v): one decision for each token of a position."""
 
 
-def cascade(rule: str, alpha: float) -> Target:
+def cascade(rule: str, alpha: float) -> Callable[[Block, Block], Tensor]:
     """T(q, p) of a rule by name, one of `settings.CASCADE_RULES`; its rows sum to 1.
 
     A decision a position takes p or q whole: (1 - δ) q + δ p. A decision a token keeps q where it is good enough, and

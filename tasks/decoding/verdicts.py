@@ -18,26 +18,41 @@ from tasks.decoding.settings import BildSettings
 _SMALLEST = torch.finfo(torch.float32).tiny
 
 
+Law = Block | Tensor
+"""What a token is drawn from at each position: a model's own `dist`, which need not be written out to take the likeliest
+token from it, or a distribution (rows, positions, vocabulary)."""
+
+
+def law_dist(law: Law) -> Tensor:
+    """(rows, positions, vocabulary)."""
+    return law.dist if isinstance(law, Block) else law
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What an acceptance rule decides on a block of n drafted tokens."""
 
     accept: Tensor
     """(rows, n): probability that each token is kept, given that all before it were."""
-    replacement: Tensor
-    """(rows, n, vocabulary): drawn from where the first token is not kept; rows need not be normalised."""
+    otherwise: Law
+    """What the token comes from that replaces the first one not kept."""
+
+    @property
+    def replacement(self) -> Tensor:
+        """`otherwise`, written out: (rows, n, vocabulary); rows need not be normalised."""
+        return law_dist(self.otherwise)
 
 
 Judge = Callable[[Tensor, Block, Block], Verdict]
 """(drafted tokens (rows, n), q at those positions, p at those positions) to a verdict; n is at least 1."""
 
-Target = Callable[[Block, Block], Tensor]
-"""(q, p) at the same positions to the distribution that a token follows: (rows, positions, vocabulary)."""
+Target = Callable[[Block, Block], Law]
+"""(q, p) at the same positions to what a token follows there."""
 
 
-def large(q: Block, p: Block) -> Tensor:
+def large(q: Block, p: Block) -> Block:
     """The large model's own distribution."""
-    return p.dist
+    return p
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,10 @@ def toward(target: Target, *, final_reads_q: bool = True) -> AcceptanceRule:
     """
 
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
-        wanted = target(q, p)
+        law = target(q, p)
+        if law is p and p.sampling.greedy:  # one-hot both: what follows is `min(1, 1 / 1)` or 0, without the vocabulary
+            return Verdict((p.best == tokens).float(), p)
+        wanted = law_dist(law)
         return Verdict(acceptance(wanted, q.dist, tokens), left_over(wanted - q.dist, wanted))
 
     return AcceptanceRule(judge, target, final_reads_q)
@@ -85,15 +103,14 @@ def distance_rollback(settings: BildSettings) -> AcceptanceRule:
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
         kept = -probability(p.scores, tokens).log() <= settings.rollback_threshold
         if settings.keep_agreed:
-            kept |= p.scores.argmax(-1) == tokens
-        return Verdict(kept.float(), p.dist)
+            kept |= p.best == tokens
+        return Verdict(kept.float(), p)
 
     return AcceptanceRule(judge)
 
 
 def _keep(tokens: Tensor, q: Block, p: Block) -> Verdict:
-    # The replacement is never read, so its softmax over the whole draft is saved.
-    return Verdict(torch.ones_like(tokens, dtype=torch.float32), p.logits)
+    return Verdict(torch.ones_like(tokens, dtype=torch.float32), p)
 
 
 keep_all = AcceptanceRule(_keep)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.decoder import Continuing, Decoder, Memory, Rows, Step, Stop
 from tasks.decoding.distributions import Block
-from tasks.decoding.drafting import Draft, DraftRule, nothing
+from tasks.decoding.drafting import Draft, DraftRule, Window, nothing
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 
@@ -56,29 +57,23 @@ class StepwiseDrafter(ABC):
         """What follows each row and its draft: (rows, 1, vocabulary); meaningless where a row is not going."""
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
-        drafted: Rows = [[] for _ in tokens]
-        going = [budget > 0 for budget in budgets]
-        fallback = [False] * len(tokens)
-        trust = [1.0] * len(tokens)
-        steps = [0] * len(tokens)
+        windows = [Window(budget, rule, self.end_tokens) for budget in budgets]
+        drafted = [window.tokens for window in windows]
         positions: list[Tensor] = []
-        while any(going):
-            logits = self.next_logits(tokens, drafted, going)
+        while any(window.going for window in windows):
+            logits = self.next_logits(tokens, drafted, [window.going for window in windows])
             block = Block(logits, self.sampling)
-            confidence = self._confidence(block, rule)
             chosen = self._choose(block, tokens, drafted, examples)
             positions.append(logits)
-            for row, token in enumerate(chosen):
-                if not going[row]:
-                    continue
-                steps[row] += self.runs_model
-                if confidence[row] <= rule.fallback_threshold:
-                    going[row], fallback[row] = False, True
-                    continue
-                drafted[row].append(token)
-                trust[row] *= confidence[row]
-                going[row] = token not in self.end_tokens and len(drafted[row]) < budgets[row] and trust[row] >= rule.stop_below
-        return Draft(drafted, self._block(positions, max(map(len, drafted)), len(tokens)), fallback, steps)
+            for window, token, confidence in zip(windows, chosen, self._confidence(block, rule), strict=True):
+                if window.going:
+                    window.see(token, confidence)
+        return Draft(
+            drafted,
+            self._block(positions, max(map(len, drafted)), len(tokens)),
+            [window.fallback for window in windows],
+            [window.seen if self.runs_model else 0 for window in windows],
+        )
 
     def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
         wanted = set(rows)
@@ -93,7 +88,7 @@ class StepwiseDrafter(ABC):
 
     def _choose(self, block: Block, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
-            best: list[int] = block.logits.argmax(-1).squeeze(-1).tolist()
+            best: list[int] = block.best.squeeze(-1).tolist()
             return best
         # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
         # would have ended the text (BiLD), says something about that first draw: used again, it would put off the end.
@@ -122,9 +117,30 @@ class ModelDrafter(StepwiseDrafter):
         self.end_tokens = decoder.end_tokens
         self.decoder = decoder
         self.shares_encoder = shares_encoder
+        self._continues = isinstance(decoder, Continuing)
 
     def start(self, memory: Memory, sources: Rows) -> None:
         self.decoder.start(memory if self.shares_encoder else self.decoder.encode(sources))
+
+    def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
+        """Leaves a greedy draft of one row to a runtime that can make it without a decision in between."""
+        if self._continues and self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0:
+            return self._continue(tokens[0], budgets[0], rule)
+        return super().draft(tokens, examples, budgets, rule)
+
+    def _continue(self, row: list[int], budget: int, rule: DraftRule) -> Draft:
+        decoder = cast(Continuing, self.decoder)
+        until = Stop(rule.fallback_threshold, rule.stop_below)
+        predicted = decoder.extend(row[decoder.lengths[0] :], budget, until)
+        window = Window(budget, rule, self.end_tokens)
+        for token, confidence in zip(predicted.tokens, predicted.confidence, strict=True):
+            if not window.going:  # the runtime went on beyond the stop
+                break
+            window.see(token, confidence)
+        count = len(window.tokens)
+        decoder.rewind([min(decoder.lengths[0], len(row) + count - (not window.fallback))])
+        best = torch.tensor([window.tokens], device=predicted.logits.device)
+        return Draft([window.tokens], Block(predicted.logits[:, :count], self.sampling, best), [window.fallback], [window.seen])
 
     def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
         self.decoder.rewind([min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)])

@@ -82,7 +82,7 @@ def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
     """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
 
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
-        return Verdict((~deferral(q, p, alpha)).float(), p.dist)
+        return Verdict((~deferral(q, p, alpha)).float(), p)
 
     return AcceptanceRule(judge, final=None)
 

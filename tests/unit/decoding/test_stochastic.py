@@ -78,7 +78,7 @@ def test_one_model_alone_follows_itself(method: str, model: Predict) -> None:
 
 def _drawn_from_p(tokens: Tensor, q: Block, p: Block) -> Verdict:
     """Wrong: a rejected token is replaced from p."""
-    return dataclasses.replace(speculative.judge(tokens, q, p), replacement=p.dist)
+    return dataclasses.replace(speculative.judge(tokens, q, p), otherwise=p.dist)
 
 
 def _accepted_by_scores(tokens: Tensor, q: Block, p: Block) -> Verdict:
