@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -125,19 +125,24 @@ class Continuation:
     confidence: list[float]
     """The softmax of each; 1 where the rule does not ask."""
     logits: Tensor
-    """(1, positions, vocabulary)."""
+    """(1, positions, vocabulary); of the last position alone where they are not kept."""
 
 
-@runtime_checkable
 class Continuing(Decoder, Protocol):
     """A runtime that continues a row of its own, without a decision in between: what a greedy drafter does all day."""
 
-    def extend(self, pending: list[int], budget: int, until: Stop) -> Continuation:
+    def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
         """Appends `pending` to the only row, then greedily at most `budget - 1` tokens, and predicts after each of them.
 
-        It may end at the first position that `until` or an end token ends the draft at.
+        It may end at the first position that `until` or an end token ends the draft at, or go on beyond it. Logits that
+        nobody reads need not be kept: those of a whole text are large.
         """
         ...
+
+
+def can_continue(decoder: Decoder) -> TypeGuard[Continuing]:
+    """Whether a runtime is `Continuing`."""
+    return hasattr(decoder, "extend")
 
 
 class BrokenLogitsError(RuntimeError):

@@ -40,6 +40,9 @@ class DraftRule:
         return min(window, room)
 
 
+_ANY = SamplingSettings()
+
+
 class Window:
     """One row's draft in the making."""
 
@@ -91,6 +94,8 @@ class Draft:
 
     def until(self, ends: Set[int]) -> Draft:
         """Cut, in each row, after the first token that ends the text for the verifier, whatever ends it for the drafter."""
+        if not any(token in ends for row in self.tokens for token in row):
+            return self
         places = [next((place for place, token in enumerate(row) if token in ends), len(row)) for row in self.tokens]
         return Draft(
             [row[: place + 1] for row, place in zip(self.tokens, places, strict=True)],
@@ -138,4 +143,4 @@ class Drafter(Protocol):
 
 def nothing(rows: int) -> Block:
     """Predictions at no position."""
-    return Block(torch.empty(rows, 0, 0), SamplingSettings())
+    return Block(torch.empty(rows, 0, 0), _ANY)

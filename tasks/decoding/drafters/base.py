@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Continuing, Decoder, Memory, Rows, Step, Stop
+from tasks.decoding.decoder import Continuing, Decoder, Memory, Rows, Step, Stop, can_continue
 from tasks.decoding.distributions import Block
 from tasks.decoding.drafting import Draft, DraftRule, Window, nothing
 from tasks.decoding.randomness import TokenSource
@@ -117,19 +116,17 @@ class ModelDrafter(StepwiseDrafter):
         self.end_tokens = decoder.end_tokens
         self.decoder = decoder
         self.shares_encoder = shares_encoder
-        self._continues = isinstance(decoder, Continuing)
 
     def start(self, memory: Memory, sources: Rows) -> None:
         self.decoder.start(memory if self.shares_encoder else self.decoder.encode(sources))
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         """Leaves a greedy draft of one row to a runtime that can make it without a decision in between."""
-        if self._continues and self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0:
-            return self._continue(tokens[0], budgets[0], rule)
+        if self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0 and can_continue(self.decoder):
+            return self._continue(self.decoder, tokens[0], budgets[0], rule)
         return super().draft(tokens, examples, budgets, rule)
 
-    def _continue(self, row: list[int], budget: int, rule: DraftRule) -> Draft:
-        decoder = cast(Continuing, self.decoder)
+    def _continue(self, decoder: Continuing, row: list[int], budget: int, rule: DraftRule) -> Draft:
         until = Stop(rule.fallback_threshold, rule.stop_below)
         predicted = decoder.extend(row[decoder.lengths[0] :], budget, until)
         window = Window(budget, rule, self.end_tokens)

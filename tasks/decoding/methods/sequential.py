@@ -40,7 +40,7 @@ class SequenceCascade:
     """The small model answers everything; what it is not sure of, the large model answers anew (equation 1)."""
 
     small: SmallAlone
-    large: Method
+    large: Strategy
     settings: SequenceCascadeSettings
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import Continuing, Decoder, Rows, Stop, can_continue
 from tasks.decoding.drafters.base import NoDrafter
 from tasks.decoding.drafting import DraftRule
-from tasks.decoding.generation import SMALL, Counts, Generation
+from tasks.decoding.generation import LARGE, SMALL, Counts, Generation
 from tasks.decoding.loop import Method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
@@ -17,19 +17,36 @@ from tasks.decoding.strategy import Entry, Pair, Strategy
 from tasks.decoding.verdicts import keep_all
 
 
-def alone(model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False) -> Method:
+@dataclass(frozen=True)
+class InOneGo:
+    """One model's greedy text, made without a decision in between where its runtime can: what the loop gives, sooner."""
+
+    model: Continuing
+    loop: Method
+
+    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        if len(sources) > 1:
+            return self.loop.run(sources, examples, limit)
+        (start,) = self.model.start(self.model.encode(sources))
+        tokens = self.model.extend(start, limit, Stop(), with_logits=False).tokens
+        counts = Counts(tokens=len(tokens), large_calls=len(tokens), verified=Counter({1: len(tokens)}))
+        return [Generation(tokens, LARGE * len(tokens), counts)]
+
+
+def alone(model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False) -> Strategy:
     """One model: the loop with nothing drafted."""
-    return Method(model, keep_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
+    loop = Method(model, keep_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
+    return InOneGo(model, loop) if sampling.greedy and not scored and can_continue(model) else loop
 
 
 @dataclass(frozen=True)
 class SmallAlone:
     """The small model as the loop's target, its runs counted as the small model's."""
 
-    method: Method
+    alone: Strategy
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        return [_as_small(one) for one in self.method.run(sources, examples, limit)]
+        return [_as_small(one) for one in self.alone.run(sources, examples, limit)]
 
 
 def _as_small(generation: Generation) -> Generation:

@@ -103,19 +103,20 @@ class NativeDecoder(OpenedModel):
             best=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
         )
 
-    def extend(self, pending: list[int], budget: int, until: Stop) -> Continuation:
+    def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
         self._require_known([pending])
         cached = self.lengths[0]
-        self._texts.fit(1, cached + len(pending) + budget)
+        self._texts.fit(1, cached + len(pending) + budget - 1)
         rows, _kept = native_rows([pending], self.lengths, self._slots)
         hidden = torch.empty(len(pending), self._width)
-        logits = torch.empty(budget, self._stride)
+        logits = torch.empty(budget if with_logits else 1, self._stride)
         best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
         self._decoder.native.threads = torch.get_num_threads()
         count = self._functions.draftline_extend(
-            self._decoder.reference, self._texts.reference, rows, budget, until.confidence, until.trust, self._ends,
-            len(self._ends), hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best, confidence,
-        )  # fmt: skip
+            *(self._decoder.reference, self._texts.reference, rows, budget),
+            *(until.confidence, until.trust, self._ends, len(self._ends)),
+            *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self.vocabulary, best, confidence),
+        )
         self.lengths = [cached + len(pending) + count - 1]
         self._steps += count
         chosen = best[:count]
