@@ -12,6 +12,7 @@ from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import CalibrateSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError, stage
@@ -56,7 +57,8 @@ def main() -> None:
     with working_lock(device.type):
         model = load_model(paths.model("large"), device, dtype)
         check_lengths(model, "large", task.text)
-        large = open_decoder(model, "large", vocabulary_of(tokenizer, model))
+        runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
+        large = open_decoder(model, "large", vocabulary_of(tokenizer, model), runtime)
         for split, target in (("validation", paths.held_out_calibration), ("train", paths.calibration_set)):
             examples = read_jsonl(paths.split(split))
             labelled = label(examples, large, tokenizer, task.text, task.calibrate)

@@ -25,12 +25,22 @@ class MachineSettings:
     device: str = knob(
         "Where models run: a GPU if there is one (auto), or by name.", default="auto", choices=("auto", "cpu", "cuda")
     )
-    dtype: str = knob("Number format of decoding.", default="float32", choices=("float32", "bfloat16"))
+    runtime: str = knob(
+        "What decodes: compiled code on a CPU (native), fused PyTorch with CUDA graphs on a GPU (fused), transformers "
+        "(reference), or the fastest of them that takes the model (auto).",
+        default="auto",
+        choices=("auto", "reference", "native", "fused"),
+    )
+    dtype: str = knob(
+        "Number format of decoding; int8 keeps matrices in 8 bits (native runtime).",
+        default="float32",
+        choices=("float32", "bfloat16", "int8"),
+    )
     threads: int = knob("CPU threads of one stage; 0: as many as torch finds.", default=0, unit="threads", ge=0)
 
 
 def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
-    """Sets the thread count and gives the device and dtype to decode with.
+    """Sets the thread count and gives the device and dtype to load models with.
 
     Raises:
         InputError: a GPU is asked for and there is none.
@@ -43,7 +53,7 @@ def set_up(machine: MachineSettings) -> tuple[torch.device, torch.dtype]:
     if machine.device == "cuda" and not found:
         raise InputError("machine.device is cuda in params.yaml, but torch finds no GPU here; set it to auto or cpu")
     device = torch.device("cuda" if found and machine.device != "cpu" else "cpu")
-    return device, getattr(torch, machine.dtype)
+    return device, torch.bfloat16 if machine.dtype == "bfloat16" else torch.float32
 
 
 def _lock_file(device: str) -> Path:

@@ -17,6 +17,7 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.opened import Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
 from tasks.evaluation.timing import synchronised_clock
@@ -83,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chunk", type=int, default=512, help="tokens of a chunk, or of a line (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=4, help="chunks scored side by side (default: %(default)s)")
     parser.add_argument("--timed", type=int, default=0, help="chunks to time at batch 1 (default: %(default)s)")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="number format of the models")
+    parser.add_argument(
+        "--dtype", default="float32", choices=("float32", "bfloat16", "int8"), help="number format of the models"
+    )
     return parser
 
 
@@ -123,7 +126,7 @@ def main() -> None:
         sources, texts = stream(tokenizer, arguments.text, options.chunk)
     else:
         sources, texts = pairs(tokenizer, arguments.sources, arguments.text, options.chunk)
-    pair = open_pair(small, large, vocabulary_of(tokenizer, small, large))
+    pair = open_pair(small, large, vocabulary_of(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
     with working_lock(device.type):
         found = perplexity(pair, sources, texts, options, label="perplexity")
     result: dict[str, Any] = {

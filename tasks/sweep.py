@@ -16,6 +16,7 @@ from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import TABLES, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage
@@ -122,7 +123,8 @@ def main() -> None:
         check_lengths(model, name, task.text)
     grid = [Point(entry.method, settings) for entry in task.sweep.grid for settings in points(entry)]
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
-    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration)
+    runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
+    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration, runtime)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, pair, request)
     bench = Bench(pair, tokenizer, task.metric, request, task.sweep, device.type)

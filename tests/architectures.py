@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.opened import AUTO, REFERENCE, Runtime
 from tasks.decoding.strategies import Pair
 from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 
@@ -34,13 +35,13 @@ def gpt2(layers: int, vocabulary: int = VOCABULARY) -> Any:
     return GPT2LMHeadModel(GPT2Config(**tokens, **shape, tie_word_embeddings=False))
 
 
-def llama(layers: int, vocabulary: int = VOCABULARY) -> Any:
+def llama(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokens = _TOKENS | {"vocab_size": vocabulary}
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8}
     shape = {"hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": layers}
-    return LlamaForCausalLM(LlamaConfig(**tokens, **heads, **shape))
+    return LlamaForCausalLM(LlamaConfig(**tokens | heads | shape | options))
 
 
 def gemma2(layers: int) -> Any:
@@ -79,11 +80,13 @@ def fsmt(layers: int) -> Any:
     return FSMTForConditionalGeneration(FSMTConfig(**tokens, **vocabularies, **_FOLDED, **_FREE, **depth, d_model=WIDTH))
 
 
-def mt5(layers: int) -> Any:
-    from transformers import MT5Config, MT5ForConditionalGeneration
+def mt5(layers: int, family: str = "mt5") -> Any:
+    from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
 
     tokens = _TOKENS | {"decoder_start_token_id": START}
     shape = {"d_model": WIDTH, "d_ff": INNER, "d_kv": 8, "num_heads": HEADS, "num_layers": 1, "num_decoder_layers": layers}
+    if family == "t5":
+        return T5ForConditionalGeneration(T5Config(**tokens, **shape, tie_word_embeddings=False))
     return MT5ForConditionalGeneration(MT5Config(**tokens, **shape, tie_word_embeddings=False))
 
 
@@ -97,6 +100,8 @@ class Family:
     """Standard deviation of the layers' weights: the louder, the less a small and a large model agree."""
     words: float
     """Size of the embeddings, beside which the layers are heard."""
+    uneven: float = 0.0
+    """Standard deviation that biases and the weights of norms are given."""
 
 
 FAMILIES = {
@@ -111,6 +116,30 @@ FAMILIES = {
 CAUSAL = ("gpt2", "llama", "gemma2", "bloom")
 NAMES = ("t5", *FAMILIES)
 
+_LINEAR = {"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 1000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2}
+VARIANTS = {
+    "t5 uneven": Family(functools.partial(mt5, family="t5"), 0.1, 2.0, 0.1),
+    "gpt2 uneven": Family(gpt2, 0.1, 2.0, 0.1),
+    "llama biased": Family(functools.partial(llama, attention_bias=True, mlp_bias=True, **_GROUPED), 0.1, 1.0, 0.1),
+    "llama linear": Family(functools.partial(llama, rope_parameters=_LINEAR, **_GROUPED), 0.1, 1.0),
+    "llama llama3": Family(functools.partial(llama, rope_parameters=_LLAMA3, **_GROUPED), 0.1, 1.0),
+}
+"""Ways of those architectures that fast runtimes read for themselves."""
+FAST = ("t5", "mt5", "gpt2", "llama", *VARIANTS)
+"""Models that fast runtimes take."""
+RUN = (*((name, AUTO) for name in NAMES), *((name, REFERENCE) for name in NAMES if name in FAST))
+"""Each architecture in the runtime that it is given, and in the reference where that is another."""
+RUN_NAMES = [name if runtime == AUTO else f"{name} by {runtime.name}" for name, runtime in RUN]
+
 
 def lively(family: Family, layers: int, seed: int = 0) -> Any:
     """A random model that behaves like a trained one, as `toys.toy_t5` does: two successors of each token are likely."""
@@ -120,6 +149,8 @@ def lively(family: Family, layers: int, seed: int = 0) -> Any:
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and VOCABULARY not in weight.shape and "positions" not in name:
                 torch.nn.init.normal_(weight, std=family.loudness)
+            elif weight.dim() == 1 and family.uneven:
+                weight += family.uneven * torch.randn(weight.shape)
         torch.manual_seed(1)
         words = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, WIDTH))
         head = torch.zeros(VOCABULARY, WIDTH)
@@ -140,13 +171,14 @@ def models(name: str) -> tuple[Any, Any]:
     """A small and a large model of that architecture, in evaluation mode."""
     if name == "t5":
         return toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
-    return lively(FAMILIES[name], 1), lively(FAMILIES[name], 3)
+    family = (FAMILIES | VARIANTS)[name]
+    return lively(family, 1), lively(family, 3)
 
 
 @functools.cache
-def pair_of(name: str) -> Pair:
+def pair_of(name: str, runtime: Runtime = AUTO) -> Pair:
     """The two as decoders with a cache."""
-    return open_pair(*models(name))
+    return open_pair(*models(name), runtime=runtime)
 
 
 def whole_rows(model: Any) -> Predict:

@@ -25,7 +25,7 @@ class Memory:
     """The sources themselves, where there is no encoder: rows begin with them."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: one is made every run, and freezing makes that several times as dear
 class Step:
     """What one forward run of a decoder predicts."""
 
@@ -52,13 +52,11 @@ class Step:
         columns = (starts[:, None] + torch.arange(most)).clamp_(0, self.logits.shape[1] - 1).to(self.logits.device)
         return self.logits.gather(1, columns[..., None].expand(-1, -1, self.logits.shape[-1]))
 
-    def last_best(self, positions: Sequence[int]) -> Tensor | None:
-        """The likeliest tokens at those positions, where they are known: int64 (rows, max(positions)), 0 on the right."""
+    def last_best(self, positions: Sequence[int]) -> Rows | None:
+        """The likeliest tokens at those positions, where they are known."""
         if self.best is None:
             return None
-        most = max(positions)
-        rows = [row[len(row) - count :] for row, count in zip(self.best, positions, strict=True)]
-        return torch.tensor([row + [0] * (most - len(row)) for row in rows], device=self.logits.device)
+        return [row[len(row) - count :] for row, count in zip(self.best, positions, strict=True)]
 
 
 class Decoder(Protocol):
@@ -116,7 +114,7 @@ class Stop:
     """After the token with which the product of the softmaxes falls under this; 0: never."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Continuation:
     """What a model predicts when it goes on by its own likeliest tokens."""
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from tasks.decoding.decoder import Rows
 from tasks.decoding.settings import SamplingSettings
 
 
@@ -17,16 +18,25 @@ class Block:
     Thresholds, maxima, entropies and -log p read `scores`; drawing, acceptance, residuals and Σ min(p, q) read `dist`.
     """
 
-    def __init__(self, logits: Tensor, sampling: SamplingSettings, best: Tensor | None = None) -> None:
-        """Takes logits of shape (rows, positions, vocabulary), and the likeliest tokens where they are known."""
+    def __init__(self, logits: Tensor, sampling: SamplingSettings, likeliest: Rows | None = None) -> None:
+        """Takes logits of shape (rows, positions, vocabulary), and the likeliest tokens where they are known already."""
         self.logits = logits
         self.sampling = sampling
-        self._best = best
+        self._likeliest = likeliest
+
+    @property
+    def likeliest(self) -> Rows:
+        """The likeliest token at each position of each row, the first of several; nothing, or anything, at padding."""
+        if self._likeliest is None:
+            self._likeliest = self.logits.argmax(-1).tolist()
+        return self._likeliest
 
     @cached_property
     def best(self) -> Tensor:
-        """The likeliest token at each position, the first of several: int64 (rows, positions)."""
-        return self.logits.argmax(-1) if self._best is None else self._best
+        """The same: int64 (rows, positions), 0 where nothing is known."""
+        most = self.logits.shape[1]
+        rows = [row + [0] * (most - len(row)) for row in self.likeliest]
+        return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
 
     @cached_property
     def scores(self) -> Tensor:
@@ -42,12 +52,14 @@ class Block:
         """The first `positions` positions."""
         if positions == self.logits.shape[1]:
             return self
-        return Block(self.logits[:, :positions], self.sampling, None if self._best is None else self._best[:, :positions])
+        known = None if self._likeliest is None else [row[:positions] for row in self._likeliest]
+        return Block(self.logits[:, :positions], self.sampling, known)
 
     def at(self, rows: Sequence[int], positions: Sequence[int]) -> Block:
         """One position of each of `rows`: (rows, 1, vocabulary)."""
-        best = None if self._best is None else self._best[list(rows), list(positions)][:, None]
-        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling, best)
+        places = list(zip(rows, positions, strict=True))
+        known = None if self._likeliest is None else [[self._likeliest[row][place]] for row, place in places]
+        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 
 def certain(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> Block:

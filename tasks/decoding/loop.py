@@ -65,6 +65,7 @@ class _Row:
         return len(self.tokens) - self.prompt
 
 
+@torch.inference_mode()
 def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
     """The loop itself; `Method.run` says what it takes and gives."""
     memory = method.target.encode(sources)
@@ -190,8 +191,7 @@ def _chosen(
         return {}
     places = [(row, 0) for row in range(len(wanted))] if alone else [(index, kept[index]) for index in wanted]
     if method.sampling.greedy and isinstance(law, Block):
-        best = law.best.tolist()
-        return {index: best[row][place] for index, (row, place) in zip(wanted, places, strict=True)}
+        return {index: law.likeliest[row][place] for index, (row, place) in zip(wanted, places, strict=True)}
     dist = torch.stack([law_dist(law)[place] for place in places])
     keys = [(rows[index].example, len(rows[index].tokens) + kept[index], "target") for index in wanted]
     chosen: list[int] = dist.argmax(-1).tolist() if method.sampling.greedy else method.source.draw(dist, keys)

@@ -28,12 +28,12 @@ def law_dist(law: Law) -> Tensor:
     return law.dist if isinstance(law, Block) else law
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Verdict:
     """What an acceptance rule decides on a block of n drafted tokens."""
 
     accept: Tensor
-    """(rows, n): probability that each token is kept, given that all before it were."""
+    """(rows, n): probability that each token is kept, given that all before it were; or bool, where it is certain."""
     otherwise: Law
     """What the token comes from that replaces the first one not kept."""
 
@@ -75,7 +75,7 @@ def toward(target: Target, *, final_reads_q: bool = True) -> AcceptanceRule:
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
         law = target(q, p)
         if law is p and p.sampling.greedy:  # one-hot both: what follows is `min(1, 1 / 1)` or 0, without the vocabulary
-            return Verdict((p.best == tokens).float(), p)
+            return Verdict(p.best == tokens, p)
         wanted = law_dist(law)
         return Verdict(acceptance(wanted, q.dist, tokens), left_over(wanted - q.dist, wanted))
 
@@ -104,7 +104,7 @@ def distance_rollback(settings: BildSettings) -> AcceptanceRule:
         kept = -probability(p.scores, tokens).log() <= settings.rollback_threshold
         if settings.keep_agreed:
             kept |= p.best == tokens
-        return Verdict(kept.float(), p)
+        return Verdict(kept, p)
 
     return AcceptanceRule(judge)
 

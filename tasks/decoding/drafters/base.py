@@ -87,8 +87,7 @@ class StepwiseDrafter(ABC):
 
     def _choose(self, block: Block, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
-            best: list[int] = block.best.squeeze(-1).tolist()
-            return best
+            return [row[0] for row in block.likeliest]
         # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
         # would have ended the text (BiLD), says something about that first draw: used again, it would put off the end.
         keys = [
@@ -136,8 +135,12 @@ class ModelDrafter(StepwiseDrafter):
             window.see(token, confidence)
         count = len(window.tokens)
         decoder.rewind([min(decoder.lengths[0], len(row) + count - (not window.fallback))])
-        best = torch.tensor([window.tokens], device=predicted.logits.device)
-        return Draft([window.tokens], Block(predicted.logits[:, :count], self.sampling, best), [window.fallback], [window.seen])
+        return Draft(
+            [window.tokens],
+            Block(predicted.logits[:, :count], self.sampling, [window.tokens]),
+            [window.fallback],
+            [window.seen],
+        )
 
     def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
         self.decoder.rewind([min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)])

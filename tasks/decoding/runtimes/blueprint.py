@@ -182,10 +182,11 @@ def _t5_bias(attention: Any, reach: int) -> Tensor:
 
 def _llama(model: Any) -> Blueprint | None:
     config, inner = model.config, model.model
-    # Other kinds of scaling change the angles with the length of the text.
-    if inner.rotary_emb.rope_type not in ("default", "linear", "llama3") or config.hidden_act != "silu":
+    attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
+    # Other kinds of scaling change the angles with the length of the text; others yet turn a part of each head.
+    turned = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
+    if not turned or config.hidden_act != "silu":
         return None
-    attention = inner.layers[0].self_attn
     decoder = Stack(
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
@@ -199,7 +200,7 @@ def _llama(model: Any) -> Blueprint | None:
         layers=tuple(_llama_layer(layer) for layer in inner.layers),
         norm=Norm(inner.norm.weight),
         head=_linear(model.lm_head),
-        rotary=lambda positions: _angles(inner.rotary_emb, positions),
+        rotary=lambda positions: _angles(rotary, positions),
     )
     return Blueprint(decoder)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _SOURCE = Path(__file__).with_name("native.cpp")
@@ -109,24 +112,33 @@ class Rows(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; none where there is no C++ compiler."""
+    """The compiled functions; none where no C++ compiler makes them."""
     compiler = _compiler()
     if compiler is None:
         return None
-    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), _version(compiler), _processor()])).hexdigest()[:32]
-    path = _folder() / f"native-{key}.so"
-    if not path.exists() and not _compile(compiler, path):
-        return None
-    return _declared(ctypes.CDLL(str(path)))
+    flags = repr((_FLAGS, _TUNED)).encode()
+    key = hashlib.sha256(b"\0".join([_SOURCE.read_bytes(), flags, _version(compiler), _processor()])).hexdigest()[:32]
+    for folder in _folders():
+        path = folder / f"native-{key}.so"
+        functions = _opened(path)
+        if functions is None and _compile(compiler, path):
+            functions = _opened(path)
+        if functions is not None:
+            return functions
+    return None
 
 
-def _compiler() -> str | None:
-    named = os.environ.get("CXX")
-    return next((found for one in ([named] if named else ["c++", "g++", "clang++"]) if (found := shutil.which(one))), None)
+def _compiler() -> list[str] | None:
+    """A command, with what CXX may have behind it."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    return next((one for one in ([named] if named else [["c++"], ["g++"], ["clang++"]]) if shutil.which(one[0])), None)
 
 
-def _version(compiler: str) -> bytes:
-    return subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603 (the user's compiler)
+def _version(compiler: list[str]) -> bytes:
+    try:
+        return repr(compiler).encode() + subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+    except OSError:
+        return b""
 
 
 def _processor() -> bytes:
@@ -137,26 +149,49 @@ def _processor() -> bytes:
     return f"{platform.machine()} {platform.processor()} {flags}".encode()
 
 
-def _folder() -> Path:
-    """The user's own cache folder, where nobody else may put a library; else one of this process."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
+def _folders() -> Iterator[Path]:
+    """The user's own cache folder, where nobody else may put a library; then one of this process."""
     try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = folder.stat()
+        if found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            yield folder
+    except (OSError, RuntimeError):  # no place to write to, or no home at all
+        pass
+    own = Path(tempfile.mkdtemp(prefix="draftline-"))
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    yield own
+
+
+def _opened(path: Path) -> ctypes.CDLL | None:
+    """None where there is no library, or half of one: the loader does not check, and reads past the end of a cut file."""
+    try:
+        sound = _digest_file(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
+        return _declared(ctypes.CDLL(str(path))) if sound else None
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="draftline-"))
-    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="draftline-"))
+        return None
 
 
-def _compile(compiler: str, path: Path) -> bool:
+def _compile(compiler: list[str], path: Path) -> bool:
     """Compiles to a name of its own and renames, so that processes side by side do not meet."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        for tuned in _TUNED:
-            command = [compiler, *_FLAGS, *tuned, str(_SOURCE), "-o", str(made)]
-            if subprocess.run(command, capture_output=True, check=False).returncode == 0:  # noqa: S603 (the user's compiler)
-                made.replace(path)
-                return True
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            for tuned in _TUNED:
+                command = [*compiler, *_FLAGS, *tuned, str(_SOURCE), "-o", str(made)]
+                if subprocess.run(command, capture_output=True, check=False).returncode == 0:  # noqa: S603 (the user's compiler)
+                    _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+                    made.replace(path)
+                    _digest_file(made).replace(_digest_file(path))
+                    return True
+    except OSError:  # a folder that cannot be written to, a full disk
+        pass
     return False
+
+
+def _digest_file(path: Path) -> Path:
+    return path.with_suffix(".sha256")
 
 
 def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:

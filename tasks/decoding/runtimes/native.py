@@ -18,9 +18,14 @@ from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
-from tasks.decoding.runtimes.slots import Slots
+from tasks.decoding.runtimes.slots import Slots, floats
+from tasks.models.pair import predicted_tokens
 
 Integers = ctypes.Array[ctypes.c_int32]
+
+
+_SHORT = 32
+"""Tokens of a run that is not a prompt."""
 
 
 class NativeDecoder(OpenedModel):
@@ -33,18 +38,26 @@ class NativeDecoder(OpenedModel):
     def __init__(
         self, model: Any, blueprint: Blueprint, functions: ctypes.CDLL, name: str, vocabulary: int | None, number_format: str
     ) -> None:
-        """Takes a model, its blueprint, what `compiled.library` gives, and the number format of its matrices."""
+        """Takes a model, its blueprint, what `compiled.library` gives, and the number format of its matrices.
+
+        Raises:
+            ValueError: `vocabulary` is more than the model predicts over.
+        """
         super().__init__(model, name, vocabulary)
+        if not 0 < self.vocabulary <= predicted_tokens(model):
+            raise ValueError(f"the {name} model predicts over {predicted_tokens(model)} tokens, not {self.vocabulary}")
         self._functions = functions
         panel = functions.draftline_panel()
         self._decoder = PackedStack(blueprint.decoder, number_format, panel)
         self._encoder = None if blueprint.encoder is None else PackedStack(blueprint.encoder, number_format, panel)
         self._width = blueprint.decoder.width
+        self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._texts = Slots(self._decoder)
         self._encoding = None if self._encoder is None else Slots(self._encoder)
         self._slots: list[int] = []
+        self._one = OneRow()
         self._prompts: list[int] = []
         self._steps = 0
         self._ends = integers(sorted(self.end_tokens))
@@ -61,13 +74,17 @@ class NativeDecoder(OpenedModel):
         flat = self._run(self._encoder, self._encoding, sources, [0] * len(sources), range(len(sources)))
         mask = torch.ones(len(sources), longest, dtype=torch.long)
         if min(lengths) == longest:
-            return Memory(flat.view(len(sources), longest, -1), mask)
+            return Memory(flat.view(len(sources), longest, self._width), mask)
         for row, length in enumerate(lengths):
             mask[row, length:] = 0
         return Memory(pad_sequence(list(torch.split(flat, lengths)), batch_first=True), mask)
 
     def start(self, memory: Memory) -> Rows:
-        rows = memory.hidden.shape[0]
+        rows, longest, width = memory.hidden.shape
+        if self._encoder is None and memory.prompts is None:
+            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
+        if self._encoder is not None and width != self._width:
+            raise ValueError(f"the {self.name} model reads sources of width {self._width}, not {width}")
         self.lengths = [0] * rows
         self._slots = list(range(rows))
         self._steps = 0
@@ -79,7 +96,7 @@ class NativeDecoder(OpenedModel):
         hidden = memory.hidden.float().contiguous()
         self._texts.fit_sources(memory.mask.sum(1).tolist())
         self._decoder.native.threads = torch.get_num_threads()
-        self._functions.draftline_read(self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, hidden.shape[1])
+        self._functions.draftline_read(self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, longest)
         return [list(self.start_tokens) for _ in range(rows)]
 
     def forward(self, tokens: Rows) -> Step:
@@ -93,6 +110,7 @@ class NativeDecoder(OpenedModel):
             hidden = torch.cat([part[unread:] for part in torch.split(hidden, counts)])
             counts = [max(0, count - unread) for count in counts]
         logits, best = self._predict(hidden)
+        hidden = hidden.to(self._dtype)
         if len(counts) == 1:
             return Step(logits[None], counts, hidden[None], best=[best])
         ends = list(accumulate(counts))
@@ -105,11 +123,13 @@ class NativeDecoder(OpenedModel):
 
     def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
         self._require_known([pending])
-        cached = self.lengths[0]
+        [cached] = self.lengths
+        if not pending or budget < 1:
+            raise ValueError("a row goes on after at least one token, by at least one prediction")
         self._texts.fit(1, cached + len(pending) + budget - 1)
-        rows, _kept = native_rows([pending], self.lengths, self._slots)
-        hidden = torch.empty(len(pending), self._width)
-        logits = torch.empty(budget if with_logits else 1, self._stride)
+        rows, _kept = self._rows([pending], self.lengths, self._slots)
+        hidden = floats(len(pending), self._width)
+        logits = floats(budget if with_logits else 1, self._stride)
         best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
         self._decoder.native.threads = torch.get_num_threads()
         count = self._functions.draftline_extend(
@@ -137,16 +157,22 @@ class NativeDecoder(OpenedModel):
 
     def _run(self, stack: PackedStack, room: Slots, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
         """Last hidden states of all new tokens, row after row: (new tokens, width)."""
-        rows, _kept = native_rows(tokens, cached, slots)
-        hidden = torch.empty(sum(map(len, tokens)), self._width)
+        rows, _kept = self._rows(tokens, cached, slots)
+        hidden = floats(sum(map(len, tokens)), self._width)
         stack.native.threads = torch.get_num_threads()
         self._functions.draftline_run(stack.reference, room.reference, rows, hidden.data_ptr())
         return hidden
 
+    def _rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, object]:
+        """A reference to a `Rows` of `native.cpp`, and what must be kept while it is used."""
+        if len(tokens) == 1 and self._one.write(tokens[0], cached[0], slots[0]):
+            return self._one.reference, self._one
+        return several_rows(tokens, cached, slots)
+
     def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
         """Logits (tokens, vocabulary), and the likeliest at each."""
         tokens = hidden.shape[0]
-        logits = torch.empty(tokens, self._stride)
+        logits = floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()
         self._functions.draftline_predict(
             self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self.vocabulary, best
@@ -173,14 +199,30 @@ def integers(values: Iterable[int]) -> Integers:
     return (ctypes.c_int32 * len(some))(*some)
 
 
-def native_rows(tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, tuple[Integers, ...]]:
+def several_rows(tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, tuple[Integers, ...]]:
     """A reference to a `Rows` of `native.cpp`, and the arrays that it points into, to be kept while it is used."""
-    if len(tokens) == 1:
-        parts = integers(tokens[0]), integers((0, len(tokens[0]))), integers(cached), integers(slots)
-    else:
-        begin = accumulate(map(len, tokens), initial=0)
-        parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
+    begin = accumulate(map(len, tokens), initial=0)
+    parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
     return ctypes.byref(compiled.Rows(len(tokens), *map(ctypes.addressof, parts))), parts
+
+
+class OneRow:
+    """A `Rows` of `native.cpp` of one row, written over again each run."""
+
+    def __init__(self) -> None:
+        self._tokens = integers([0] * _SHORT)
+        self._begin, self._cached, self._slot = integers([0, 0]), integers([0]), integers([0])
+        parts = (self._tokens, self._begin, self._cached, self._slot)
+        self.reference = ctypes.byref(compiled.Rows(1, *map(ctypes.addressof, parts)))
+
+    def write(self, tokens: list[int], cached: int, slot: int) -> bool:
+        """Whether the tokens fit."""
+        count = len(tokens)
+        if count > _SHORT:
+            return False
+        self._tokens[:count] = tokens  # type: ignore[assignment]  # as ctypes takes them
+        self._begin[1], self._cached[0], self._slot[0] = count, cached, slot
+        return True
 
 
 def _by_row(flat: Tensor, counts: list[int]) -> Tensor:

@@ -20,6 +20,11 @@ class Runtime:
     int8: bool = False
     """Whether matrices are kept in 8 bits."""
 
+    @classmethod
+    def of(cls, name: str, dtype: str) -> Runtime:
+        """As `machine.runtime` and `machine.dtype` say."""
+        return cls(name, dtype == "int8")
+
 
 AUTO, REFERENCE = Runtime(), Runtime("reference")
 

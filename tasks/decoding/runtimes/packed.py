@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ class PackedStack:
 
     def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
         """Packs all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay float32."""
-        self.blueprint = stack
+        # Without the matrices: those that were fused would be held twice.
+        self.blueprint = replace(stack, layers=(), head=None)
         self._kept: list[object] = []
         self._format = number_format
         self._panel = panel

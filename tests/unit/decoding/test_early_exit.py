@@ -14,6 +14,8 @@ from torch import Tensor
 from tasks.decoding.batches import decode_all
 from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.generation import total
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.opened import REFERENCE
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
@@ -212,13 +214,15 @@ def test_one_token_a_run(pair: Pair) -> None:
 def test_models_that_it_cannot_take_are_refused(toys: Toys) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, UMT5Config, UMT5ForConditionalGeneration
 
-    from tasks.decoding.runtimes.choose import open_decoder
-
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16, eos_token_id=END)).eval()
     umt5 = UMT5ForConditionalGeneration(UMT5Config(**vars_of_umt5())).eval()
     refused = [
         (prefix_pair(says([2]), says([2])).large, "calm needs the layers of a T5 or mT5, which the large model does not give"),
-        (open_decoder(gpt2, "large"), "calm needs the layers of a T5 or mT5, which the large model does not give"),
+        (open_decoder(gpt2, "large"), "calm takes T5 and mT5, but the model is of type gpt2"),
+        (
+            open_decoder(gpt2, "large", runtime=REFERENCE),
+            "calm needs the layers of a T5 or mT5, which the large model does not give",
+        ),
         (open_decoder(umt5, "large"), "calm takes T5 and mT5, but the model is of type umt5"),
     ]
     for large, words in refused:

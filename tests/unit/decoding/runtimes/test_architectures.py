@@ -12,7 +12,7 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import total
 from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,
@@ -24,22 +24,22 @@ from tasks.decoding.settings import (
 )
 from tasks.decoding.strategies import Request, decode
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, NAMES, generated, models, pair_of, whole_rows
+from tests.architectures import CAUSAL, NAMES, RUN, RUN_NAMES, generated, models, pair_of, whole_rows
 from tests.toys import END, START, VOCABULARY, prefix_pair, toy_sources, toy_t5
 from tests.unit.decoding.test_bild import algorithm_1, runs_of
 
 LIMIT = 14
 SOURCES = toy_sources(16)
-every = pytest.mark.parametrize("name", NAMES)
+every = pytest.mark.parametrize(("name", "runtime"), RUN, ids=RUN_NAMES)
 
 
-def texts(name: str, method: str, settings: Any, sources: Rows = SOURCES) -> Rows:
-    return [one.tokens for one in decode(method, settings, pair_of(name), sources, Request(LIMIT))]
+def texts(name: str, runtime: Runtime, method: str, settings: Any, sources: Rows = SOURCES) -> Rows:
+    return [one.tokens for one in decode(method, settings, pair_of(name, runtime), sources, Request(LIMIT))]
 
 
 @every
-def test_greedy_output_is_what_transformers_generates(name: str) -> None:
-    outputs = texts(name, "vanilla_large", VanillaSettings())
+def test_greedy_output_is_what_transformers_generates(name: str, runtime: Runtime) -> None:
+    outputs = texts(name, runtime, "vanilla_large", VanillaSettings())
     assert outputs == [generated(models(name)[1], source, LIMIT) for source in SOURCES]
     assert len({tuple(output) for output in outputs}) > 4
 
@@ -54,26 +54,28 @@ def test_assisted_generation_of_transformers_gives_the_same(name: str) -> None:
 
 
 @every
-def test_beam_search_is_what_transformers_generates(name: str) -> None:
+def test_beam_search_is_what_transformers_generates(name: str, runtime: Runtime) -> None:
     """Alone, and drafted for."""
     options = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": False}
     expected = [generated(models(name)[1], source, LIMIT, **options) for source in SOURCES[:6]]
-    assert texts(name, "beam_large", BeamSettings(beams=3), SOURCES[:6]) == expected
-    assert texts(name, "speculative_beam", SpeculativeBeamSettings(beams=3, draft_beams=4), SOURCES[:6]) == expected
+    assert texts(name, runtime, "beam_large", BeamSettings(beams=3), SOURCES[:6]) == expected
+    assert texts(name, runtime, "speculative_beam", SpeculativeBeamSettings(beams=3, draft_beams=4), SOURCES[:6]) == expected
 
 
 @every
 @pytest.mark.parametrize("drafter", ["early_layer", "copy", "random"])
-def test_other_drafters_change_no_token(name: str, drafter: str) -> None:
-    outputs = texts(name, "speculative", SpeculativeSettings(drafter=drafter))
-    assert outputs == texts(name, "vanilla_large", VanillaSettings())
+def test_other_drafters_change_no_token(name: str, runtime: Runtime, drafter: str) -> None:
+    outputs = texts(name, runtime, "speculative", SpeculativeSettings(drafter=drafter))
+    assert outputs == texts(name, runtime, "vanilla_large", VanillaSettings())
 
 
 @every
 @pytest.mark.parametrize("draft_length", [1, 4])
-def test_speculative_output_is_vanilla(name: str, draft_length: int) -> None:
-    generations = decode("speculative", SpeculativeSettings(draft_length=draft_length), pair_of(name), SOURCES, Request(LIMIT))
-    assert [one.tokens for one in generations] == texts(name, "vanilla_large", VanillaSettings())
+def test_speculative_output_is_vanilla(name: str, runtime: Runtime, draft_length: int) -> None:
+    generations = decode(
+        "speculative", SpeculativeSettings(draft_length=draft_length), pair_of(name, runtime), SOURCES, Request(LIMIT)
+    )
+    assert [one.tokens for one in generations] == texts(name, runtime, "vanilla_large", VanillaSettings())
     counts = total(generations)
     assert counts.accepted > 5
     assert counts.rollbacks > 5
@@ -84,23 +86,25 @@ def test_speculative_output_is_vanilla(name: str, draft_length: int) -> None:
 @pytest.mark.parametrize(
     "sampling", [SamplingSettings(), SamplingSettings(temperature=0.8, top_p=0.95)], ids=["greedy", "drawn"]
 )
-def test_side_by_side_is_one_at_a_time(name: str, sampling: SamplingSettings) -> None:
+def test_side_by_side_is_one_at_a_time(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
     settings, request = (
         BildSettings(fallback_threshold=0.4, rollback_threshold=1.5, max_draft=4),
         Request(LIMIT, sampling, seed=3),
     )
-    together = decode("bild", settings, pair_of(name), SOURCES, request)
-    alone = [decode("bild", settings, pair_of(name), [source], request, [place])[0] for place, source in enumerate(SOURCES)]
+    together = decode("bild", settings, pair_of(name, runtime), SOURCES, request)
+    alone = [
+        decode("bild", settings, pair_of(name, runtime), [source], request, [place])[0] for place, source in enumerate(SOURCES)
+    ]
     assert together == alone
 
 
 @every
-def test_bild_is_algorithm_1_without_a_cache(name: str) -> None:
+def test_bild_is_algorithm_1_without_a_cache(name: str, runtime: Runtime) -> None:
     small, large = (whole_rows(model) for model in models(name))
     rollbacks = 0
     for fallback, rollback, max_draft in ((0.3, 1.0, 10), (0.5, 0.3, 3), (0.2, 3.0, 2)):
         settings = BildSettings(fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft)
-        generations = decode("bild", settings, pair_of(name), SOURCES[:8], Request(LIMIT))
+        generations = decode("bild", settings, pair_of(name, runtime), SOURCES[:8], Request(LIMIT))
         assert runs_of(generations) == [algorithm_1(small, large, tuple(one), settings, LIMIT) for one in SOURCES[:8]]
         assert decode("bild", settings, prefix_pair(small, large), SOURCES[:8], Request(LIMIT)) == generations
         rollbacks += total(generations).rollbacks
@@ -110,11 +114,11 @@ def test_bild_is_algorithm_1_without_a_cache(name: str) -> None:
 class Walk:
     """A decoder to which random things are done, and what its rows must hold."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, name: str, runtime: Runtime, seed: int) -> None:
         self.chance = random.Random(seed)
         self.prompted = name in CAUSAL
         self.predict = whole_rows(models(name)[1])
-        self.decoder = open_decoder(models(name)[1], "toy")
+        self.decoder = open_decoder(models(name)[1], "toy", runtime=runtime)
         self.sources = toy_sources(4, seed)
         self.starts = self.decoder.start(self.decoder.encode(self.sources))
         self.held: Rows = [[] for _ in self.starts]
@@ -156,9 +160,9 @@ class Walk:
 
 
 @every
-def test_a_wound_back_cache_equals_no_cache(name: str) -> None:
+def test_a_wound_back_cache_equals_no_cache(name: str, runtime: Runtime) -> None:
     for seed in range(4):
-        walk = Walk(name, seed)
+        walk = Walk(name, runtime, seed)
         walk.forward()
         for _ in range(20):
             walk.chance.choice([walk.forward, walk.forward, walk.rewind, walk.reorder])()
@@ -166,9 +170,9 @@ def test_a_wound_back_cache_equals_no_cache(name: str) -> None:
 
 
 @every
-def test_hidden_states_are_what_the_head_reads(name: str) -> None:
+def test_hidden_states_are_what_the_head_reads(name: str, runtime: Runtime) -> None:
     model = models(name)[1]
-    decoder = open_decoder(model, "toy")
+    decoder = open_decoder(model, "toy", runtime=runtime)
     starts = decoder.start(decoder.encode(SOURCES[:3]))
     step = decoder.forward([[*row, *extra] for row, extra in zip(starts, ([5, 6], [7], [8, 9, 3]), strict=True)])
     head = model.model.decoder.output_projection if name == "fsmt" else model.get_output_embeddings()
@@ -183,8 +187,8 @@ def test_hidden_states_are_what_the_head_reads(name: str) -> None:
 
 
 @every
-def test_ids_past_the_vocabulary_are_never_predicted(name: str) -> None:
-    decoder = open_decoder(models(name)[1], "toy", vocabulary=20)
+def test_ids_past_the_vocabulary_are_never_predicted(name: str, runtime: Runtime) -> None:
+    decoder = open_decoder(models(name)[1], "toy", 20, runtime)
     [start] = decoder.start(decoder.encode(SOURCES[:1]))
     assert decoder.forward([start]).logits.shape[-1] == decoder.vocabulary == 20
     assert max(decoder.specials) < 20

@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import Memory, Rows
-from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.opened import AUTO, REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, FAMILIES, models, pair_of, whole_rows
+from tests.architectures import CAUSAL, FAMILIES, RUN, models, pair_of, whole_rows
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, toy_sources
 
 SOURCES = toy_sources(8, seed=1)
+every = pytest.mark.parametrize(("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in CAUSAL])
+either = pytest.mark.parametrize("runtime", [AUTO, REFERENCE], ids=["auto", "reference"])
 
 
 class PromptDecoder(PrefixDecoder):
@@ -38,11 +40,11 @@ def over_rows(predict: Predict) -> Predict:
     return over_row
 
 
-@pytest.mark.parametrize("name", CAUSAL)
-def test_an_empty_prompt_is_refused(name: str) -> None:
+@every
+def test_an_empty_prompt_is_refused(name: str, runtime: Runtime) -> None:
     for method in ("vanilla_large", "speculative"):
         with pytest.raises(InputError, match="source 2 is empty; the large model is decoder-only and needs a prompt") as caught:
-            decode(method, SETTINGS[method][0], pair_of(name), [[5, END], [], [6]], Request(4))
+            decode(method, SETTINGS[method][0], pair_of(name, runtime), [[5, END], [], [6]], Request(4))
         assert "\n" not in str(caught.value)
 
 
@@ -51,15 +53,16 @@ def test_a_prompt_of_one_token_is_enough() -> None:
     assert len(one.tokens) == 4 or one.tokens[-1] == END
 
 
-def test_what_an_encoder_gave_is_no_prompt() -> None:
+@either
+def test_what_an_encoder_gave_is_no_prompt(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="the toy model is decoder-only"):
-        open_decoder(models("gpt2")[0], "toy").start(Memory(torch.zeros(1, 3, 8), torch.ones(1, 3)))
+        open_decoder(models("gpt2")[0], "toy", runtime=runtime).start(Memory(torch.zeros(1, 3, 8), torch.ones(1, 3)))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
-def test_prompts_are_run_once_and_predict_once(name: str) -> None:
+@pytest.mark.parametrize(("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in ("gpt2", "llama", "gemma2")])
+def test_prompts_are_run_once_and_predict_once(name: str, runtime: Runtime) -> None:
     """The first run takes the prompt; of its predictions those inside the shortest prompt are left out."""
-    decoder = CausalDecoder(models(name)[1], "toy")
+    decoder = open_decoder(models(name)[1], "toy", runtime=runtime)
     prompts = [[5, 6, 7, 8, END], [9, 4, END], [3, 2, 9, 8, 7, 6, END]]
     starts = decoder.start(decoder.encode(prompts))
     assert starts == prompts
@@ -80,12 +83,14 @@ def test_prompts_are_run_once_and_predict_once(name: str) -> None:
     ("method", "sampling"),
     with_samplings(sorted(METHODS.keys() - LAYERED), SamplingSettings(), SamplingSettings(temperature=0.9)),
 )
-@pytest.mark.parametrize("name", CAUSAL)
-def test_every_method_gives_the_same_with_and_without_a_cache(name: str, method: str, sampling: SamplingSettings) -> None:
+@every
+def test_every_method_gives_the_same_with_and_without_a_cache(
+    name: str, runtime: Runtime, method: str, sampling: SamplingSettings
+) -> None:
     small, large = (PromptDecoder(over_rows(whole_rows(model))) for model in models(name))
-    free = Pair(small, large)
+    pairs = pair_of(name, runtime), Pair(small, large)
     for settings in SETTINGS[method]:
-        cached, uncached = (decode(method, settings, pair, SOURCES, Request(10, sampling, 5)) for pair in (pair_of(name), free))
+        cached, uncached = (decode(method, settings, pair, SOURCES, Request(10, sampling, 5)) for pair in pairs)
         assert cached == uncached
 
 
@@ -104,15 +109,17 @@ def widened(name: str, layers: int, vocabulary: int) -> Any:
     return wide
 
 
+@either
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_padded_vocabularies_of_unequal_size_are_cut(name: str) -> None:
+def test_padded_vocabularies_of_unequal_size_are_cut(name: str, runtime: Runtime) -> None:
     """What is past the common vocabulary counts for nothing: neither chosen, nor a share of any probability."""
-    padded = open_pair(widened(name, 1, 32), widened(name, 3, 40), VOCABULARY)
+    padded = open_pair(widened(name, 1, 32), widened(name, 3, 40), VOCABULARY, runtime=runtime)
+    plain_pair = pair_of(name, runtime)
     assert padded.small.vocabulary == padded.large.vocabulary == VOCABULARY
     for method in METHODS.keys() - LAYERED:
         for temperature in (0.0,) if method in GREEDY_ONLY else (0.0, 1.0):
             request = Request(12, SamplingSettings(temperature=temperature))
-            outputs, plain = (decode(method, SETTINGS[method][0], pair, SOURCES, request) for pair in (padded, pair_of(name)))
+            outputs, plain = (decode(method, SETTINGS[method][0], pair, SOURCES, request) for pair in (padded, plain_pair))
             assert outputs == plain
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
+from tasks.decoding.decoder import Decoder, Memory, Rows
 from tasks.decoding.runtimes.choose import open_pair, shares_encoder
+from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Request, decode
-from tests.architectures import models
+from tests.architectures import RUN, models
 from tests.toys import toy_sources, toy_t5
 
 SOURCES = toy_sources(6)
+every = pytest.mark.parametrize(
+    ("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in ("t5", "bart", "fsmt")]
+)
 DRAFTED: dict[str, Any] = {
     "speculative": SpeculativeSettings(draft_length=3),
     "bild": BildSettings(fallback_threshold=0.3),
@@ -40,39 +45,43 @@ def pair_with_one_encoder(name: str) -> tuple[Any, Any]:
 
 
 @contextmanager
-def encoder_runs(*encoded: Any) -> Iterator[list[int]]:
-    """Counts the runs of the models' encoders, row by row."""
+def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterator[list[int]]:
+    """Counts the runs of the decoders' encoders, row by row."""
     runs: list[int] = []
-    handles = [
-        model.get_encoder().register_forward_hook(lambda module, inputs, output: runs.append(len(output[0])))
-        for model in encoded
-    ]
-    yield runs
-    for handle in handles:
-        handle.remove()
+
+    def counted(encode: Callable[[Rows], Memory]) -> Callable[[Rows], Memory]:
+        def run(sources: Rows) -> Memory:
+            runs.append(len(sources))
+            return encode(sources)
+
+        return run
+
+    with monkeypatch.context() as patched:
+        for decoder in decoders:
+            patched.setattr(decoder, "encode", counted(decoder.encode))
+        yield runs
 
 
+@every
 @pytest.mark.parametrize("method", DRAFTED)
-@pytest.mark.parametrize("name", ["t5", "bart", "fsmt"])
-def test_a_shared_encoder_runs_once(name: str, method: str) -> None:
+def test_a_shared_encoder_runs_once(name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert method in METHODS
-    small, large = pair_with_one_encoder(name)
-    pair = open_pair(small, large)
+    pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
     assert pair.shares_encoder
-    with encoder_runs(small, large) as runs:
+    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
         outputs = decode(method, DRAFTED[method], pair, SOURCES, Request(10))
     assert runs == [len(SOURCES)]
-    small, large = models(name)
-    assert not open_pair(small, large).shares_encoder
-    with encoder_runs(small, large) as runs:
-        decode(method, DRAFTED[method], open_pair(small, large), SOURCES, Request(10))
+    pair = open_pair(*models(name), runtime=runtime)
+    assert not pair.shares_encoder
+    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
+        decode(method, DRAFTED[method], pair, SOURCES, Request(10))
     assert runs == [len(SOURCES)] * 2
     assert len({tuple(one.tokens) for one in outputs}) > 1
 
 
-@pytest.mark.parametrize("name", ["t5", "bart", "fsmt"])
-def test_sharing_changes_no_token(name: str) -> None:
-    pair = open_pair(*pair_with_one_encoder(name))
+@every
+def test_sharing_changes_no_token(name: str, runtime: Runtime) -> None:
+    pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
     apart = copy.copy(pair)
     object.__setattr__(apart, "shares_encoder", False)
     for method, settings in DRAFTED.items():
@@ -80,10 +89,10 @@ def test_sharing_changes_no_token(name: str) -> None:
         assert shared == encoded_twice
 
 
-def test_one_model_in_both_places_shares_its_encoder() -> None:
+def test_one_model_in_both_places_shares_its_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     large = models("t5")[1]
     pair = open_pair(large, large)
-    with encoder_runs(large) as runs:
+    with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
         drafted = decode("speculative", DRAFTED["speculative"], pair, SOURCES, Request(10))
     assert runs == [len(SOURCES)]
     vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES, Request(10))

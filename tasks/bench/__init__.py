@@ -1,0 +1,1 @@
+"""How fast decoding is here, beside what everybody has: see `__main__`."""

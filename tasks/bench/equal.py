@@ -1,0 +1,54 @@
+"""Whether two ways of decoding a model give the same tokens, and if not, how close the call was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tasks.decoding.decoder import Rows
+
+SAME = 1e-4
+"""Top-2 logit margin under which float32 may differ between two orders of summing."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first token at which two texts differ."""
+
+    example: int
+    place: int
+    margin: float
+    """Between the likeliest and the second likeliest logit there, by the model of `transformers` itself."""
+
+
+def differences(model: Any, sources: Rows, ours: Rows, theirs: Rows) -> list[Difference]:
+    """The texts that are not the same, each with its first difference; end tokens are not compared."""
+    ends = model.generation_config.eos_token_id
+    found = []
+    for example, (source, *texts) in enumerate(zip(sources, ours, theirs, strict=True)):
+        our, their = (text[:-1] if text and text[-1] == ends else text for text in texts)
+        if our != their:
+            place = next(
+                (place for place, (a, b) in enumerate(zip(our, their, strict=False)) if a != b), min(len(our), len(their))
+            )
+            found.append(Difference(example, place, _margin(model, source, our[:place])))
+    return found
+
+
+def worst(found: Sequence[Difference]) -> float:
+    """The widest margin; 0 where nothing differs."""
+    return max((one.margin for one in found), default=0.0)
+
+
+@torch.inference_mode()
+def _margin(model: Any, source: list[int], written: list[int]) -> float:
+    if model.config.is_encoder_decoder:
+        start = [model.config.decoder_start_token_id]
+        run = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([start + written]), use_cache=False)
+    else:
+        run = model(input_ids=torch.tensor([source + written]), use_cache=False)
+    first, second = run.logits[0, -1].float().topk(2).values.tolist()
+    return float(first - second)

@@ -1,0 +1,152 @@
+"""One case from beginning to end: equal tokens first, then the fastest setting of everybody, then the rounds that count."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.bench import memory
+from tasks.bench.cases import Opened
+from tasks.bench.contenders import RATIOS, Settings, batches, label, singles, thread_counts
+from tasks.bench.ctranslate import Translating
+from tasks.bench.equal import SAME, Difference, differences, worst
+from tasks.bench.timing import fastest, interleaved, median_ratio
+from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
+
+_TRIALS = 2
+_COMPARED = 16
+
+
+class UnequalError(RuntimeError):
+    """Decoding here does not give the tokens that it has to give."""
+
+
+@dataclass
+class Measured:
+    """What came out of a case."""
+
+    name: str
+    settings: dict[str, str] = field(default_factory=dict)
+    """The fastest setting of each contender."""
+    tried: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Milliseconds per token of every setting, in a short trial."""
+    ms_per_token: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
+    ratios_at_threads: dict[str, float] = field(default_factory=dict)
+    """The same where everybody uses the number of threads asked for."""
+    mismatches: dict[str, Any] = field(default_factory=dict)
+    memory_mib: dict[str, Any] = field(default_factory=dict)
+    accepted: float | None = None
+    """Share of the drafted tokens that speculative decoding keeps."""
+    bild: dict[str, Any] = field(default_factory=dict)
+
+
+def require_equal(opened: Opened, translators: Mapping[str, Translating]) -> tuple[dict[str, Any], float | None]:
+    """Compares the tokens of everybody on some sources; gives the counts, and the share of drafted tokens accepted.
+
+    Raises:
+        UnequalError: ours differ by more than float32 may, see `equal.SAME`. CTranslate2's may: it is not ours to mend.
+    """
+    case = opened.case
+    sources = case.window(0, min(_COMPARED, len(case.sources)))
+    ours = [opened.vanilla([source], case.limit)[0] for source in sources]
+    theirs = [opened.generated([source], case.limit)[0] for source in sources]
+    found = {
+        "vanilla and generate": differences(opened.large, sources, ours, theirs),
+        "batched and vanilla": differences(opened.large, sources, opened.vanilla(sources, case.limit), ours),
+    }
+    accepted = None
+    if case.small is not None:
+        drafted = opened.here("speculative", SpeculativeSettings(), sources, case.limit)
+        accepted = sum(one.counts.accepted for one in drafted) / max(1, sum(one.counts.drafted for one in drafted))
+        found["speculative and vanilla"] = differences(opened.large, sources, [one.tokens for one in drafted], ours)
+    for name, different in found.items():
+        if worst(different) >= SAME:
+            raise UnequalError(f"{case.name}: the tokens of {name} differ at a top-2 logit margin of {worst(different):.2g}")
+    for process in list(translators.values())[:1]:
+        texts = process.run(case.converted, sources, case.limit, 1)[1]
+        found["vanilla and ctranslate2"] = differences(opened.large, sources, ours, texts)
+    return {name: _counted(different, len(sources)) for name, different in found.items()}, accepted
+
+
+def _counted(different: list[Difference], texts: int) -> dict[str, Any]:
+    return {"texts": texts, "differ": len(different), "worst_margin": worst(different)}
+
+
+def measure(
+    opened: Opened, translators: Mapping[str, Translating], threads: int, rounds: int, say: Callable[[str], None]
+) -> Measured:
+    """Runs everything on a case.
+
+    Raises:
+        UnequalError: see `require_equal`.
+    """
+    case = opened.case
+    translators = translators if case.converted.exists() else {}
+    result = Measured(case.name)
+    result.mismatches, result.accepted = require_equal(opened, translators)
+    for name, counted in result.mismatches.items():
+        say(f"  tokens: {name}: {counted['differ']} of {counted['texts']} texts differ {_margin(counted)}".rstrip())
+    chance = random.Random(0)  # noqa: S311 (an order, not a secret)
+    counts = thread_counts(threads)
+    for contenders, number, examples, limit in (
+        (singles(opened, translators, counts), rounds, case.examples, case.limit),
+        (batches(opened, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
+    ):
+        texts = [case.window(turn, examples) for turn in range(number + 1)]
+        large = [sum(map(len, opened.vanilla(some, limit))) for some in texts]
+        small = [sum(len(one.tokens) for one in opened.here("vanilla_small", VanillaSettings(), some, limit)) for some in texts]
+        tokens = {name: small if name.startswith("drafter") else large for name in contenders}
+        _time(contenders, tokens, number, threads, chance, result)
+    result.memory_mib = memory.peaks(case, _measured_for_memory(opened, translators))
+    return result
+
+
+def _margin(counted: Mapping[str, Any]) -> str:
+    return f"(top-2 margins up to {counted['worst_margin']:.2g})" if counted["differ"] else ""
+
+
+def _time(
+    contenders: dict[str, Settings],
+    tokens: dict[str, list[int]],
+    rounds: int,
+    threads: int,
+    chance: random.Random,
+    result: Measured,
+) -> None:
+    """First a short trial of all settings, then the rounds of the fastest one of each, and of the fastest at `threads`."""
+    flat = {(name, one): timed for name, settings in contenders.items() for one, timed in settings.items()}
+    keys = {f"{name}: {one}": (name, one) for name, one in flat}
+    trial = interleaved({key: flat[pair] for key, pair in keys.items()}, _TRIALS, chance)
+    timed, alike = {}, {}
+    for name, settings in contenders.items():
+        taken = {one: trial[f"{name}: {one}"] for one in settings}
+        result.tried[name] = {one: _ms_per_token(seconds, tokens[name]) for one, seconds in taken.items()}
+        result.settings[name] = fastest(taken)
+        at_threads = fastest({one: seconds for one, seconds in taken.items() if one.endswith(label("", threads))})
+        timed[f"{name}: {result.settings[name]}"] = settings[result.settings[name]]
+        timed[f"{name}: {at_threads}"] = settings[at_threads]
+        alike[name] = f"{name}: {at_threads}"
+    seconds = interleaved(timed, rounds, chance)
+    free = {name: f"{name}: {one}" for name, one in result.settings.items()}
+    for name in contenders:
+        result.ms_per_token[name] = _ms_per_token(seconds[free[name]], tokens[name])
+    for ratio, (ours, theirs) in RATIOS.items():
+        if ours in contenders and theirs in contenders:
+            result.ratios[ratio] = round(median_ratio(seconds[free[ours]], seconds[free[theirs]]), 3)
+            result.ratios_at_threads[ratio] = round(median_ratio(seconds[alike[ours]], seconds[alike[theirs]]), 3)
+
+
+def _ms_per_token(seconds: list[float], tokens: list[int]) -> float:
+    """The median over the rounds; the first turn was not timed."""
+    return round(1000 * statistics.median(one / count for one, count in zip(seconds, tokens[1:], strict=False)), 4)
+
+
+def _measured_for_memory(opened: Opened, translators: Mapping[str, Translating]) -> list[str]:
+    names = ["vanilla", "generate", "batched", "batched by generate"]
+    names += ["ctranslate2", "batched by ctranslate2"] if translators else []
+    names += ["speculative", "assisted"] if opened.case.small is not None else []
+    return names + (["bild"] if opened.case.bild is not None else [])

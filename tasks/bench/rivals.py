@@ -1,0 +1,73 @@
+"""What `transformers` does by itself: `generate`, with each of its caches, in batches, and assisted by a small model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Rows
+
+
+@torch.inference_mode()
+def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
+    """`transformers.generate`, greedy, on the sources as one batch.
+
+    Args:
+        model: Of `transformers`.
+        sources: Token ids of each source.
+        limit: Most new tokens.
+        static: Whether its cache is preallocated instead of growing.
+        options: More of its arguments.
+
+    Returns:
+        Its output (rows, tokens), padding and whatever it begins with included; `written` takes those off.
+    """
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    encoded = model.config.is_encoder_decoder
+    if static:
+        options["cache_implementation"] = "static"
+    elif "assistant_model" not in options:
+        options["past_key_values"] = EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
+    widest = max(map(len, sources))
+    pad = model.config.pad_token_id or 0
+
+    def padded(rows: Rows, filler: int) -> Tensor:
+        # A prompt is padded on the left, a source that is encoded on the right.
+        gaps = [[filler] * (widest - len(row)) for row in rows]
+        filled = [row + gap if encoded else gap + row for row, gap in zip(rows, gaps, strict=True)]
+        return torch.tensor(filled, device=model.device)
+
+    output: Tensor = model.generate(
+        input_ids=padded(sources, pad),
+        attention_mask=padded([[1] * len(source) for source in sources], 0),
+        max_new_tokens=limit,
+        do_sample=False,
+        **options,
+    )
+    return output
+
+
+def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
+    """`generate`, drafted for by a small model: by default by rules of its own, else that many tokens at a time."""
+    settings = assistant.generation_config
+    settings.num_assistant_tokens = 20 if draft_length is None else draft_length
+    settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
+    settings.num_assistant_tokens_schedule = "constant"
+    return generate(model, [source], limit, assistant_model=assistant)
+
+
+def written(model: Any, output: Tensor, sources: Rows) -> Rows:
+    """The new tokens of each row of what `generate` gave, the first end token included and nothing after it."""
+    skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
+    ends = model.generation_config.eos_token_id
+    ends = {ends} if isinstance(ends, int) else set(ends or ())
+    return [until_end(row[skipped:], ends) for row in output.tolist()]
+
+
+def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
+    """Cut after the first end token."""
+    place = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: place + 1]

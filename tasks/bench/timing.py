@@ -1,0 +1,49 @@
+"""Times contenders side by side: a ratio is the median over rounds in which each of them ran once."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tasks.evaluation.timing import on_threads
+
+Run = Callable[[int], object]
+"""Does the work of a turn; turns go round the inputs."""
+Timed = Callable[[int], float]
+"""Does the work of a turn and gives the seconds that it took."""
+
+
+def clocked(run: Run, clock: Callable[[], float] = time.perf_counter, threads: int = 0) -> Timed:
+    """`run`, timed by `clock` (`evaluation.timing.synchronised_clock` on a GPU) on that many CPU threads; 0: as set."""
+
+    def timed(turn: int) -> float:
+        with on_threads(threads):
+            begun = clock()
+            run(turn)
+            return clock() - begun
+
+    return timed
+
+
+def interleaved(contenders: Mapping[str, Timed], rounds: int, chance: random.Random) -> dict[str, list[float]]:
+    """Seconds of each contender in each round, the order drawn anew each round, after one untimed round.
+
+    In a round all do the same turn, one right after the other: a machine that slows down slows them all.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name in chance.sample(list(contenders), len(contenders)):
+            seconds[name].append(contenders[name](turn))
+    return {name: taken[1:] for name, taken in seconds.items()}
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Median over the rounds of their time over ours: above 1, ours is faster."""
+    return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+
+
+def fastest(seconds: Mapping[str, Sequence[float]]) -> str:
+    """The name with the smallest median."""
+    return min(seconds, key=lambda name: statistics.median(seconds[name]))

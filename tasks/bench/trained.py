@@ -1,0 +1,95 @@
+"""The embedded pair as a case, if it has been trained: BiLD at the sweep's own choice, and the quality that it keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from tasks.bench import ctranslate
+from tasks.bench.cases import Case, Opened
+from tasks.config import Params
+from tasks.corpora.example import read_jsonl
+from tasks.decoding.batches import decode_all
+from tasks.decoding.settings import BildSettings, VanillaSettings
+from tasks.decoding.strategies import Request
+from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
+from tasks.evaluation.quality import difference_interval, score
+from tasks.evaluation.rows import read_rows
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import vocabulary_of
+from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.paths import TaskPaths
+
+_SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 128, 4, 32, 5
+
+
+def trained_case(name: str, params: Params, folder: Path) -> Case | None:
+    """None where the models, or the text, are not there."""
+    paths, text = TaskPaths(name), params.task(name).text
+    needed = [paths.model("large"), paths.model("aligned"), paths.split(CHOSEN_ON)]
+    if not all(path.exists() for path in needed):
+        return None
+    large, small = (load_model(paths.model(one)) for one in ("large", "aligned"))
+    tokenizer = load_tokenizer(paths.model("large"))
+    sources = encode(tokenizer, [one.source for one in read_jsonl(paths.split(CHOSEN_ON))], text.max_source_tokens)
+    converted = folder / name
+    if ctranslate.version() and large.config.model_type == "t5":
+        ctranslate.convert(large, converted)
+    settings, origin = bild_settings(paths.rows("aligned"))
+    return Case(
+        name=name,
+        large=paths.model("large"),
+        small=paths.model("aligned"),
+        converted=converted,
+        sources=sources[:_SOURCES],
+        limit=text.max_target_tokens,
+        examples=_EXAMPLES,
+        batch=_BATCH,
+        batch_limit=text.max_target_tokens,
+        batch_rounds=_BATCH_ROUNDS,
+        vocabulary=vocabulary_of(tokenizer, large, small),
+        bild=dataclasses.asdict(settings),
+        bild_from=origin,
+    )
+
+
+def bild_settings(rows: Path) -> tuple[BildSettings, str]:
+    """The fastest BiLD of the sweep that loses nothing; else the best one of it; without a sweep, the defaults. And which."""
+    measured = read_rows(rows) if rows.exists() else []
+    choice = choose_rows(measured).get(("bild", "no_loss"))
+    if choice is not None:
+        return _settings(measured[choice]), "the sweep's no-loss choice"
+    points = [(point_of(row), row) for row in measured if row["split"] == CHOSEN_ON and row["method"] == "bild"]
+    best = max(((point.quality, place) for place, (point, _row) in enumerate(points) if point is not None), default=None)
+    if best is not None:
+        return _settings(points[best[1]][1]), "the sweep's best quality, none being without loss"
+    return BildSettings(), "the defaults, without a sweep"
+
+
+def _settings(row: dict[str, Any]) -> BildSettings:
+    values: dict[str, Any] = row["settings"]
+    return BildSettings(**{name: float("inf") if value == "inf" else value for name, value in values.items()})
+
+
+def quality(opened: Opened, name: str, params: Params) -> dict[str, Any]:
+    """Of vanilla and of BiLD on the whole validation split, and whether BiLD loses any (`TOLERANCES`)."""
+    task, paths = params.task(name), TaskPaths(name)
+    examples, tokenizer = read_jsonl(paths.split(CHOSEN_ON)), load_tokenizer(paths.model("large"))
+    sources = encode(tokenizer, [one.source for one in examples], task.text.max_source_tokens)
+    references = [one.references for one in examples]
+    resampling = (task.metric, task.sweep.bootstrap_samples, task.sweep.seed)
+    texts = {}
+    for method, settings in (("vanilla_large", VanillaSettings()), ("bild", BildSettings(**(opened.case.bild or {})))):
+        request = Request(opened.case.limit)
+        done = decode_all(method, settings, opened.pair, sources, request, task.sweep.quality_batch)
+        texts[method] = tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
+    vanilla, bild = (score(texts[one], references, *resampling) for one in ("vanilla_large", "bild"))
+    return {
+        "metric": task.metric,
+        "examples": len(examples),
+        "vanilla": round(vanilla.value, 3),
+        "bild": round(bild.value, 3),
+        "difference_interval": list(difference_interval(texts["bild"], texts["vanilla_large"], references, *resampling)),
+        "no_loss": bild.value >= vanilla.value - TOLERANCES["no_loss"] - 1e-9,
+    }

@@ -1,0 +1,235 @@
+"""An encoder or a decoder in few PyTorch operations, none of which asks the device for a number: made to be recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.decoding.runtimes.blueprint import CrossAttention, Layer, Linear, Norm, Stack
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+}
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Where the layers of a decoder put keys and values, and what they read of their text and of its source."""
+
+    own: Tensor
+    """(layers, slots, capacity, 2 key-value heads · head width): keys, then values."""
+    places: Tensor
+    """(rows · new tokens,), int64: where each new token's lie, among slots · capacity."""
+    reach: int
+    """Positions read of each text."""
+    cross: Tensor
+    """(layers, rows, source positions, 2 heads · head width)."""
+    source_mask: Tensor
+    """(rows, 1, 1, source positions), added to scores."""
+
+
+class FusedStack:
+    """The weights of a `Stack`, in one number format, with its tables as long as texts have become."""
+
+    def __init__(self, stack: Stack, dtype: torch.dtype, vocabulary: int) -> None:
+        """Takes the ids that a head predicts over: those below `vocabulary`."""
+        learned = stack.learned_positions
+        self.shape = replace(
+            stack,
+            layers=(),
+            embedding=stack.embedding.detach().to(dtype),
+            learned_positions=None if learned is None else learned.detach().to(dtype),
+            norm=_norm_in(stack.norm, dtype),
+            head=None if stack.head is None else _linear_in(stack.head, dtype, vocabulary),
+        )
+        self._dtype = dtype
+        self._device = stack.embedding.device
+        self.layers = [_cast(layer, dtype) for layer in stack.layers]
+        self._activation = ACTIVATIONS[stack.activation]
+        self._groups = stack.heads // stack.key_value_heads
+        crosses = [layer.cross.key_value.weight for layer in stack.layers if layer.cross is not None]
+        self._source = Linear(torch.cat(crosses).detach().to(dtype)) if crosses else None
+        self.longest = 0
+        self._bias = torch.empty(0)
+        self._angles = torch.empty(0)
+        self.columns = torch.empty(0, dtype=torch.long)
+
+    def fit(self, longest: int) -> bool:
+        """Makes tables for texts of that length; true where they are new."""
+        if longest <= self.longest:
+            return False
+        self.longest = longest
+        shape = self.shape
+        self.columns = torch.arange(longest, device=self._device)
+        bias = torch.zeros(1, 2 * longest + 1, device=self._device)
+        if shape.position_bias is not None:
+            bias = shape.position_bias(longest).detach().clone()
+        if shape.causal:
+            bias[:, longest + 1 :] = -torch.inf
+        self._bias = bias.to(self._dtype)
+        if shape.rotary is not None:
+            angles = shape.rotary(longest).detach().clone()
+            # So that turning is x cos + roll(x) sin.
+            angles[1, :, : shape.head_width // 2].neg_()
+            self._angles = angles.to(self._dtype)
+        return True
+
+    def mask(self, positions: Tensor, reach: int) -> Tensor:
+        """What is added to scores between `positions` (rows, new) and the first `reach`: (rows, heads or 1, new, reach)."""
+        distances = self.columns[:reach] - positions[..., None] + self.longest
+        return self._bias[:, distances].transpose(0, 1)
+
+    def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: Caches | None = None) -> Tensor:
+        """Last hidden states of `ids` (rows, new) at `positions`, normed: (rows, new, width).
+
+        Without caches, as in an encoder, the new tokens read each other.
+        """
+        shape = self.shape
+        rows, new = ids.shape
+        hidden = functional.embedding(ids, shape.embedding).flatten(0, 1)
+        if shape.learned_positions is not None:
+            known = shape.learned_positions.shape[0]
+            # Padding may lie beyond the last position.
+            hidden = hidden + functional.embedding(positions.clamp(max=known - 1), shape.learned_positions).flatten(0, 1)
+        angles = self._angles[:, positions.flatten(), None] if shape.rotary is not None else None
+        mask = self._grouped(mask)
+        for index, layer in enumerate(self.layers):
+            projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
+            query, keys, values = self._kept(projected, angles, rows, index, caches)
+            read = self._attend(query.view(rows, new, shape.heads, -1), keys, values, mask)
+            hidden = _added(hidden, read, layer.out)
+            if layer.cross is not None and caches is not None:
+                query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
+                keys, values = _halves(caches.cross[index], shape.heads)
+                read = self._attend(query.view(rows, new, shape.heads, -1), keys, values, caches.source_mask)
+                hidden = _added(hidden, read, layer.cross.out)
+            inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
+            hidden = _added(hidden, self._activated(inner), layer.feed_out)
+        return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
+
+    def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (rows, new, vocabulary), and the likeliest token of each, int64 (rows, new): -1 where they are broken."""
+        if self.shape.head is None:
+            raise ValueError("an encoder predicts nothing")
+        scaled = hidden if self.shape.head_scale == 1 else hidden * self.shape.head_scale
+        logits = _linear(scaled, self.shape.head)
+        top, best = logits.max(-1)
+        return logits, best.masked_fill_(~torch.isfinite(top), -1)
+
+    def read(self, hidden: Tensor) -> Tensor:
+        """Keys and values of an encoded source (rows, positions, width) in every layer: (layers, rows, positions, size)."""
+        if self._source is None:
+            raise ValueError("a decoder-only model reads no source")
+        rows, positions, _ = hidden.shape
+        return _linear(hidden, self._source).view(rows, positions, len(self.layers), -1).permute(2, 0, 1, 3)
+
+    def _kept(
+        self, projected: Tensor, angles: Tensor | None, rows: int, index: int, caches: Caches | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (tokens, size), and all keys and values of each row (rows, positions, heads, width)."""
+        shape = self.shape
+        queries = shape.heads * shape.head_width
+        if angles is not None:
+            both, values = projected.tensor_split([queries + shape.key_value_heads * shape.head_width], -1)
+            projected = torch.cat([_turned(both, angles, shape.head_width), values], -1)
+        query, fresh = projected.tensor_split([queries], -1)
+        if caches is None:
+            keys, values = _halves(fresh.view(rows, -1, fresh.shape[-1]), shape.key_value_heads)
+        else:
+            caches.own[index].flatten(0, 1).index_copy_(0, caches.places, fresh)
+            keys, values = _halves(caches.own[index, :rows, : caches.reach], shape.key_value_heads)
+        return query, keys, values
+
+    def _grouped(self, mask: Tensor) -> Tensor:
+        """For queries that share a key's head, laid one group after the other."""
+        if self._groups == 1:
+            return mask
+        if mask.shape[1] == 1:
+            return mask if mask.shape[2] == 1 else mask.repeat(1, 1, self._groups, 1)
+        return mask.reshape(mask.shape[0], -1, self._groups * mask.shape[2], mask.shape[3])
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """Attention of queries (rows, new, heads, width): (rows · new, heads · width)."""
+        rows, new, heads, width = query.shape
+        shared = keys.shape[2]
+        grouped = query.transpose(1, 2) if shared == heads else query.view(rows, new, shared, -1, width).permute(0, 2, 3, 1, 4)
+        read = functional.scaled_dot_product_attention(
+            grouped.reshape(rows, shared, -1, width),
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            attn_mask=mask,
+            scale=self.shape.score_scale,
+        )
+        return read.view(rows, shared, -1, new, width).permute(0, 3, 1, 2, 4).reshape(rows * new, -1)
+
+    def _activated(self, inner: Tensor) -> Tensor:
+        if not self.shape.gated:
+            return self._activation(inner)
+        gate, rest = inner.chunk(2, -1)
+        return self._activation(gate) * rest
+
+
+def _normed(hidden: Tensor, norm: Norm, epsilon: float) -> Tensor:
+    """With the statistics in float32."""
+    size = (hidden.shape[-1],)
+    if norm.bias is None:
+        return functional.rms_norm(hidden, size, norm.weight, epsilon)
+    return functional.layer_norm(hidden, size, norm.weight, norm.bias, epsilon)
+
+
+def _linear(states: Tensor, linear: Linear) -> Tensor:
+    return functional.linear(states, linear.weight, linear.bias)
+
+
+def _added(hidden: Tensor, states: Tensor, linear: Linear) -> Tensor:
+    """`hidden`, changed in place, plus the projection of `states`: (tokens, width)."""
+    hidden.addmm_(states, linear.weight.t())
+    return hidden if linear.bias is None else hidden.add_(linear.bias)
+
+
+def _turned(states: Tensor, angles: Tensor, width: int) -> Tensor:
+    """Heads turned by the angles (2, tokens, 1, width) of their positions: (tokens, size)."""
+    heads = states.view(len(states), -1, width)
+    return torch.addcmul(heads * angles[0], heads.roll(width // 2, -1), angles[1]).flatten(1)
+
+
+def _halves(both: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values (rows, positions, heads, width) that lie side by side."""
+    keys, values = both.chunk(2, -1)
+    return keys.view(*keys.shape[:-1], heads, -1), values.view(*values.shape[:-1], heads, -1)
+
+
+def _cast(layer: Layer, dtype: torch.dtype) -> Layer:
+    cross = layer.cross
+    return Layer(
+        norm=_norm_in(layer.norm, dtype),
+        query_key_value=_linear_in(layer.query_key_value, dtype),
+        out=_linear_in(layer.out, dtype),
+        # Keys and values of the source come from all layers' matrices at once.
+        cross=None
+        if cross is None
+        else CrossAttention(
+            _norm_in(cross.norm, dtype), _linear_in(cross.query, dtype), Linear(torch.empty(0)), _linear_in(cross.out, dtype)
+        ),
+        feed_norm=_norm_in(layer.feed_norm, dtype),
+        feed_in=_linear_in(layer.feed_in, dtype),
+        feed_out=_linear_in(layer.feed_out, dtype),
+    )
+
+
+def _norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
+    return Norm(norm.weight.detach().to(dtype), None if norm.bias is None else norm.bias.detach().to(dtype))
+
+
+def _linear_in(linear: Linear, dtype: torch.dtype, outputs: int | None = None) -> Linear:
+    """In that number format: the first `outputs` of it."""
+    bias = None if linear.bias is None else linear.bias.detach()[:outputs].to(dtype)
+    return Linear(linear.weight.detach()[:outputs].to(dtype), bias)

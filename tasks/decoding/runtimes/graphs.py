@@ -1,0 +1,82 @@
+"""Recorded work: on a GPU, functions of tensors that stay where they are become CUDA graphs, started by one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+Work = TypeVar("Work")
+_WARM_UPS = 2
+"""Runs before a recording, in which libraries choose their kernels and take their workspace."""
+
+
+class Recorder(Protocol):
+    """Makes work that is done again and again cheap to start."""
+
+    def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
+        """What does the same as `work`, and puts its results in the same place each time: a later run overwrites them.
+
+        Args:
+            work: Reads nothing but tensors that stay where they are, asks the device for nothing, and may run a few times
+                more than it is asked to.
+            changing: What it changes by running, which is put back; what a run overwrites with the same needs no mention.
+        """
+        ...
+
+
+class CudaRecorder:
+    """Records CUDA graphs, which share one pool of memory: copy a result before any of them runs again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool: Any = None
+
+    def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
+        """As PyTorch documents it: a warm-up on another stream, then a capture."""
+        with torch.cuda.device(self._device):
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            kept = [tensor.clone() for tensor in changing]
+            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            aside.wait_stream(current)
+            with torch.cuda.stream(aside):
+                for _ in range(_WARM_UPS):
+                    work()
+                    restore(changing, kept)
+            current.wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                results = work()
+
+        def replay() -> Work:
+            graph.replay()
+            return results
+
+        return replay
+
+
+def restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
+    """Puts back what they held."""
+    for tensor, before in zip(tensors, kept, strict=True):
+        tensor.copy_(before)
+
+
+def fetch(tensor: Tensor) -> Callable[[], list[Any]]:
+    """Starts to copy a tensor to the host; what is given waits for it. Later changes of the tensor are not seen."""
+    if tensor.device.type != "cuda":
+        values: list[Any] = tensor.tolist()
+        return lambda: values
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record(torch.cuda.current_stream(tensor.device))
+
+    def wait() -> list[Any]:
+        arrived.synchronize()
+        here: list[Any] = host.tolist()
+        return here
+
+    return wait
