@@ -43,6 +43,7 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
     from transformers.utils import logging
 
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     if ctranslate.version() is None:
         say("CTranslate2 is not installed: nothing is compared with it (pip install 'ctranslate2>=4.8,<5')")
     results = []

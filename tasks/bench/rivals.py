@@ -24,14 +24,9 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
     Returns:
         Its output (rows, tokens), padding and whatever it begins with included; `written` takes those off.
     """
-    from transformers import DynamicCache, EncoderDecoderCache
-
     encoded = model.config.is_encoder_decoder
-    if static:
-        options["cache_implementation"] = "static"
-    elif "assistant_model" not in options:
-        options["past_key_values"] = EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
     widest = max(map(len, sources))
+    options.update(_static_cache(model, widest, limit) if static else {"past_key_values": _dynamic_cache(encoded)})
     pad = model.config.pad_token_id or 0
 
     def padded(rows: Rows, filler: int) -> Tensor:
@@ -48,6 +43,25 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
         **options,
     )
     return output
+
+
+def _dynamic_cache(encoded: bool) -> Any:
+    """One that grows. The one that `generate` makes by itself has no room for a decoder deeper than its encoder."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
+
+
+def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
+    """What asks for a preallocated cache: by name, but where `generate` would make one of too few layers."""
+    from transformers import EncoderDecoderCache, StaticCache
+
+    config = model.config
+    if not config.is_encoder_decoder or config.num_hidden_layers >= model.get_decoder().config.num_hidden_layers:
+        return {"cache_implementation": "static"}
+    inner = model.get_decoder().config
+    own, cross = (StaticCache(config=inner, max_cache_len=length) for length in (limit + 1, source))
+    return {"past_key_values": EncoderDecoderCache(own, cross)}
 
 
 def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from tasks.models.layers import first_layers
 
 _START, _END = 0, 1
 _EMBEDDED = 0.1
-_LATER = 0.4
+_LATER = 0.1
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ def bild_settings(rows: Path) -> tuple[BildSettings, str]:
 
 
 def _settings(row: dict[str, Any]) -> BildSettings:
-    values: dict[str, Any] = row["settings"]
-    return BildSettings(**{name: float("inf") if value == "inf" else value for name, value in values.items()})
+    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row["settings"].items()}
+    return BildSettings(**values)
 
 
 def quality(opened: Opened, name: str, params: Params) -> dict[str, Any]:

@@ -143,6 +143,41 @@ def can_continue(decoder: Decoder) -> TypeGuard[Continuing]:
     return hasattr(decoder, "extend")
 
 
+@dataclass(frozen=True)
+class Keep:
+    """A greedy rule for what stays of a draft that a runtime can apply by itself."""
+
+    distance: float
+    """A token is kept while its -log softmax is at most this; below 0: never for that reason."""
+    agreed: bool
+    """A token is kept where it is the likeliest."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """A draft of one row, run and judged."""
+
+    step: Step
+    """Of the draft and of the token before it."""
+    kept: int
+    """Drafted tokens before the first that does not stay."""
+    following: int
+    """The likeliest token after those."""
+
+
+class Checking(Decoder, Protocol):
+    """A runtime that judges a greedy draft where it has the logits, and gives numbers instead of distributions."""
+
+    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+        """Appends `pending` and `drafted` to the only row; at least one of `pending`."""
+        ...
+
+
+def can_check(decoder: Decoder) -> TypeGuard[Checking]:
+    """Whether a runtime is `Checking`."""
+    return hasattr(decoder, "check")
+
+
 class BrokenLogitsError(RuntimeError):
     """A model gave NaN, +infinity, or no finite logit at all."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import Checking, Decoder, Keep, Rows, Step, can_check
 from tasks.decoding.distributions import Block, probability
 from tasks.decoding.drafting import Draft, Drafter, DraftRule, nothing
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
@@ -65,6 +66,16 @@ class _Row:
         return len(self.tokens) - self.prompt
 
 
+class _Judgement(NamedTuple):
+    """What became of a draft."""
+
+    p: Block
+    step: Step
+    kept: list[int]
+    following: dict[int, int]
+    """The token after the kept prefix of a row, where there is one."""
+
+
 @torch.inference_mode()
 def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
     """The loop itself; `Method.run` says what it takes and gives."""
@@ -116,13 +127,8 @@ def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
     """3. One run of the target over what it has not seen; 4. keep a prefix; 5. add one token."""
     target, drafted = method.target, draft.tokens
     followed = method.acceptance.final is not None
-    # Where no token follows a draft, the prediction after its last one is not needed either.
-    known = [row.tokens + (new if followed else new[:-1]) for row, new in zip(rows, drafted, strict=True)]
-    step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
     positions = [len(new) + followed for new in drafted]
-    p = Block(step.last(positions), method.sampling, step.last_best(positions))
-    kept, otherwise = _kept(method, rows, draft, p)
-    following = _following(method, rows, draft, p, kept, otherwise)
+    p, step, kept, following = (_checked if _is_plain(method, rows) else _judged)(method, rows, draft, positions)
     for index, (row, new, count) in enumerate(zip(rows, drafted, kept, strict=True)):
         row.counts.large_calls += 1
         row.counts.verified[positions[index]] += 1
@@ -138,6 +144,34 @@ def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
     target.rewind([min(cached, len(row.tokens) - 1) for cached, row in zip(target.lengths, rows, strict=True)])
     places = [length - most + count for length, most, count in zip(step.lengths, positions, kept, strict=True)]
     method.drafter.observe([row.tokens for row in rows], step, places)
+
+
+def _is_plain(method: Method, rows: list[_Row]) -> bool:
+    """Whether the target's runtime can judge the draft by itself: one row, greedy, by a rule that is two numbers."""
+    plain = len(rows) == 1 and method.sampling.greedy and method.acceptance.greedy is not None and not method.scored
+    return plain and can_check(method.target)
+
+
+def _checked(method: Method, rows: list[_Row], draft: Draft, positions: list[int]) -> _Judgement:
+    """3 and 4 in one, by the runtime."""
+    target, keep = cast(Checking, method.target), cast(Keep, method.acceptance.greedy)
+    [tokens], [new] = (row.tokens for row in rows), draft.tokens
+    checked = target.check(tokens[target.lengths[0] :], new, keep)
+    ended = checked.kept == len(new) > 0 and new[-1] in target.end_tokens
+    p = Block(checked.step.logits, method.sampling, checked.step.best)
+    return _Judgement(p, checked.step, [checked.kept], {} if ended else {0: checked.following})
+
+
+def _judged(method: Method, rows: list[_Row], draft: Draft, positions: list[int]) -> _Judgement:
+    """3. One run of the target over what it has not seen; 4. the rule looks at its distributions."""
+    target = method.target
+    # Where no token follows a draft, the prediction after its last one is not needed either.
+    followed = method.acceptance.final is not None
+    known = [row.tokens + (new if followed else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
+    step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
+    p = Block(step.last(positions), method.sampling, step.last_best(positions))
+    kept, otherwise = _kept(method, rows, draft, p)
+    return _Judgement(p, step, kept, _following(method, rows, draft, p, kept, otherwise))
 
 
 def _kept(method: Method, rows: list[_Row], draft: Draft, p: Block) -> tuple[list[int], Law]:

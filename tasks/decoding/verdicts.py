@@ -6,12 +6,15 @@ token after a fully kept draft comes from. The loop does the rest, the same for 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tasks.decoding.decoder import Keep
 from tasks.decoding.distributions import Block, probability
 from tasks.decoding.settings import BildSettings
 
@@ -64,6 +67,8 @@ class AcceptanceRule:
     """Gives the token after a fully kept draft; where it is none, no token follows and the next draft begins."""
     final_reads_q: bool = False
     """Whether `final` needs the drafter's prediction after its last token: one more run of the drafter."""
+    greedy: Keep | None = None
+    """The same rule in numbers, for greedy decoding, where it has that form; a checked draft is followed by p's likeliest."""
 
 
 def toward(target: Target, *, final_reads_q: bool = True) -> AcceptanceRule:
@@ -93,7 +98,7 @@ def left_over(difference: Tensor, otherwise: Tensor) -> Tensor:
     return torch.where(residual.sum(-1, keepdim=True) > 0, residual, otherwise)
 
 
-speculative = toward(large, final_reads_q=False)
+speculative = dataclasses.replace(toward(large, final_reads_q=False), greedy=Keep(distance=-1.0, agreed=True))
 """Speculative sampling: the emitted token follows p; with one-hot distributions it is the large model's argmax."""
 
 
@@ -106,12 +111,12 @@ def distance_rollback(settings: BildSettings) -> AcceptanceRule:
             kept |= p.best == tokens
         return Verdict(kept, p)
 
-    return AcceptanceRule(judge)
+    return AcceptanceRule(judge, greedy=Keep(settings.rollback_threshold, settings.keep_agreed))
 
 
 def _keep(tokens: Tensor, q: Block, p: Block) -> Verdict:
     return Verdict(torch.ones_like(tokens, dtype=torch.float32), p)
 
 
-keep_all = AcceptanceRule(_keep)
+keep_all = AcceptanceRule(_keep, greedy=Keep(math.inf, agreed=False))
 """Nothing is checked; the token after the draft comes from the large model (SpecCascade, token cascades)."""

@@ -12,6 +12,10 @@ from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.fsmt import FsmtDecoder
+from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD
+from tasks.decoding.runtimes.fused_stack import FORMATS as FUSED_FORMATS
+from tasks.decoding.runtimes.graphs import CudaRecorder
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.opened import AUTO, Runtime
 from tasks.decoding.runtimes.packed import FORMATS
@@ -38,7 +42,11 @@ def open_decoder(model: Any, name: str, vocabulary: int | None = None, runtime: 
             a runtime is asked for that does not take it.
     """
     _require_rewindable(model, name)
-    opened = _native(model, name, vocabulary, runtime) if runtime.name in ("auto", "native") else None
+    opened: NativeDecoder | FusedDecoder | None = None
+    if runtime.name in ("auto", "native"):
+        opened = _native(model, name, vocabulary, runtime)
+    if opened is None and not runtime.int8 and runtime.name in ("auto", "fused"):
+        opened = _fused(model, name, vocabulary, runtime)
     if opened is not None:
         opened.runtime = runtime
         return opened
@@ -68,6 +76,25 @@ def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> 
         return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format)
     if runtime.name == "native":
         raise InputError(f"the native runtime {lacking}; set machine.runtime to auto")
+    return None
+
+
+def _fused(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
+    """On a GPU, and where it is asked for; none where it does not take this model and another runtime may."""
+    asked, on_gpu = runtime.name == "fused", model.device.type == "cuda"
+    if not asked and not on_gpu:
+        return None
+    number_format, blueprint = str(model.dtype).removeprefix("torch."), blueprint_of(model)
+    if blueprint is not None and number_format in FUSED_FORMATS:
+        recorder = CudaRecorder(model.device) if on_gpu else None
+        return FusedDecoder(model, blueprint, name, vocabulary, recorder=recorder, pace=ONE_AHEAD if on_gpu else EACH_STEP)
+    if asked:
+        lacking = (
+            f"does not know models of type {model.config.model_type} configured like the {name} one"
+            if blueprint is None
+            else f"takes {' and '.join(FUSED_FORMATS)}, not {number_format}"
+        )
+        raise InputError(f"the fused runtime {lacking}; set machine.runtime to auto")
     return None
 
 

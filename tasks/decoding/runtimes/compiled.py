@@ -207,6 +207,7 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
             [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
             integer,
         ),
+        "draftline_check": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)

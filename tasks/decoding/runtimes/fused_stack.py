@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tasks.decoding.runtimes.blueprint import CrossAttention, Layer, Linear, Norm, Stack
 
+FORMATS = ("float32", "bfloat16")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,

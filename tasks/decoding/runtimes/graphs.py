@@ -40,7 +40,7 @@ class CudaRecorder:
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             kept = [tensor.clone() for tensor in changing]
-            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
             aside.wait_stream(current)
             with torch.cuda.stream(aside):
                 for _ in range(_WARM_UPS):
@@ -71,7 +71,7 @@ def fetch(tensor: Tensor) -> Callable[[], list[Any]]:
         return lambda: values
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
-    arrived = torch.cuda.Event()
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
     arrived.record(torch.cuda.current_stream(tensor.device))
 
     def wait() -> list[Any]:

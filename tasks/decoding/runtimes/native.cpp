@@ -598,4 +598,23 @@ int64_t draftline_extend(const Stack* stack, const Cache* cache, const Rows* row
     }
     return budget;
 }
+
+// Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
+// softmax is at most `threshold`, or, where `agreed`, while it is the likeliest. Gives how many are; `best` (drafted + 1) holds
+// what follows each of them, the token that replaces the first one not kept included; -1: broken.
+int64_t draftline_check(const Stack* stack, const Cache* cache, const Rows* rows, int64_t drafted, double threshold, int32_t agreed,
+                        float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
+    draftline_run(stack, cache, rows, hidden);
+    const int64_t before = rows->begin[1] - drafted - 1;
+    const int32_t* draft = rows->tokens + before + 1;
+    draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
+    for (int64_t place = 0; place < drafted; place++) {
+        const float* here = logits + place * stride;
+        if (best[place] < 0 || (agreed && best[place] == draft[place])) continue;
+        const float top = here[best[place]];
+        const double certain = confidence(here, vocabulary, top) * std::exp(here[draft[place]] - top);
+        if (!(-std::log(certain) <= threshold)) return place;
+    }
+    return drafted;
+}
 }

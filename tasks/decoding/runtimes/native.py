@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import BrokenLogitsError, Continuation, Memory, Rows, Step, Stop
+from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.opened import OpenedModel
@@ -142,6 +142,27 @@ class NativeDecoder(OpenedModel):
         chosen = best[:count]
         self._require_sound(chosen)
         return Continuation(chosen, confidence[:count], logits[None, :count, : self.vocabulary])
+
+    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+        tokens = pending + drafted
+        self._require_known([tokens])
+        [cached] = self.lengths
+        count, positions = len(tokens), len(drafted) + 1
+        self._texts.fit(1, cached + count)
+        rows, _kept = self._rows([tokens], self.lengths, self._slots)
+        hidden, logits = floats(count, self._width), floats(positions, self._stride)
+        best = (ctypes.c_int32 * positions)()
+        self._decoder.native.threads = torch.get_num_threads()
+        kept = self._functions.draftline_check(
+            *(self._decoder.reference, self._texts.reference, rows, len(drafted), keep.distance, keep.agreed),
+            *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
+        )
+        self.lengths = [cached + count]
+        self._steps += 1
+        chosen = best[:]
+        self._require_sound(chosen)
+        known = hidden[None, -positions:].to(self._dtype)
+        return Checked(Step(logits[None, :, : self.vocabulary], [positions], known, best=[chosen]), kept, chosen[kept])
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)

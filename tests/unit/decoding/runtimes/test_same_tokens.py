@@ -1,0 +1,46 @@
+"""The native runtime gives the reference's tokens, whatever the method."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.decoding.batches import decode_all
+from tasks.decoding.generation import Generation
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.settings import SpeculativeSettings
+from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tests.architectures import FAST, pair_of
+from tests.methods import LAYERED, SETTINGS
+from tests.toys import toy_sources
+
+SOURCES = toy_sources(8, seed=2)
+REQUEST = Request(12)
+
+
+def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
+    """Tokens, who proposed each, and all counts."""
+    return [(one.tokens, one.proposers, one.counts) for one in generations]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
+@pytest.mark.parametrize("name", FAST)
+def test_every_method_decides_as_on_the_reference(name: str, method: str) -> None:
+    """Both models native, side by side; and the small one alone, one text at a time."""
+    native, reference = pair_of(name), pair_of(name, REFERENCE)
+    assert isinstance(native.small, NativeDecoder)
+    assert not isinstance(reference.small, NativeDecoder)
+    mixed = Pair(native.small, reference.large)
+    for settings in SETTINGS[method]:
+        expected = what_was_decided(decode(method, settings, reference, SOURCES, REQUEST))
+        assert what_was_decided(decode(method, settings, native, SOURCES, REQUEST)) == expected
+        assert what_was_decided(decode_all(method, settings, mixed, SOURCES, REQUEST, 1)) == expected
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_a_native_large_model_checks_a_reference_drafter(name: str) -> None:
+    native, reference = pair_of(name), pair_of(name, REFERENCE)
+    settings = SpeculativeSettings(draft_length=4)
+    expected = decode("speculative", settings, reference, SOURCES, REQUEST)
+    mixed = decode("speculative", settings, Pair(reference.small, native.large), SOURCES, REQUEST)
+    assert what_was_decided(mixed) == what_was_decided(expected)
