@@ -12,10 +12,10 @@ READY := $(VENV)/.ready
 PORT ?= 5000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test ui bench lint lock clean
+.PHONY: help setup repro test ui bench bench-gpu lint lock clean
 
 help: ## List the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(READY) ## Make the virtual environment from the lock file
 
@@ -31,8 +31,11 @@ repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 test: $(READY) lint ## Check style and types, run every test
 	python -m pytest tests/unit tests/integration tests/e2e
 
-bench: $(READY) ## Time decoding beside transformers.generate (after make repro)
+bench: $(READY) ## Time decoding beside transformers.generate and CTranslate2 (after make repro: the trained pair too)
 	python -m tasks.bench --task translation
+
+bench-gpu: ## Check and time decoding on a CUDA GPU, with torch and transformers alone
+	python3 -m tasks.bench_gpu
 
 lint: $(READY) ## Check style, security rules and types
 	ruff check .

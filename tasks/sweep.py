@@ -81,9 +81,9 @@ def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit
     return encode(tokenizer, [example.references[0] for example in examples], limit)
 
 
-def record(paths: TaskPaths, drafter: str, sweep: SweepSettings, rows: list[Row], inputs: list[str]) -> None:
+def record(paths: TaskPaths, drafter: str, runtime: str, sweep: SweepSettings, rows: list[Row], inputs: list[str]) -> None:
     """One parent run for the sweep and one child run a point."""
-    tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter}
+    tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter, "runtime": runtime}
     with tracking.Recorder(paths.task, f"sweep {drafter}", tags={**tags, **tracking.lineage(inputs=inputs)}) as parent:
         parent.log_params({"points": len(rows), "latency_examples": sweep.latency_examples, "seed": sweep.seed})
         for row in rows:
@@ -146,9 +146,10 @@ def main() -> None:
         done = run_points([*_BASELINES, *shuffled(grid, task.sweep.seed)], split[CHOSEN_ON], bench, rows, labels)
         chosen = chosen_points(done, grid)
         done += run_points([*_BASELINES, *chosen], split[REPORTED_ON], bench, rows, labels)
-    record(paths, drafter, task.sweep, done, [str(file) for file in files])
+    described = str(getattr(pair.large, "described", type(pair.large).__name__))
+    record(paths, drafter, described, task.sweep, done, [str(file) for file in files])
     failed = [row for row in done if "error" in row]
-    print(f"{arguments.task}/{drafter}: {len(done)} points measured, {len(failed)} failed")
+    print(f"{arguments.task}/{drafter}: {len(done)} points measured, {len(failed)} failed ({described})")
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0]['error']}")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
 from tasks.decoding.runtimes.choose import open_pair
@@ -136,9 +137,13 @@ VARIANTS = {
 """Ways of those architectures that fast runtimes read for themselves."""
 FAST = ("t5", "mt5", "gpt2", "llama", *VARIANTS)
 """Models that fast runtimes take."""
-RUN = (*((name, AUTO) for name in NAMES), *((name, REFERENCE) for name in NAMES if name in FAST))
-"""Each architecture in the runtime that it is given, and in the reference where that is another."""
-RUN_NAMES = [name if runtime == AUTO else f"{name} by {runtime.name}" for name, runtime in RUN]
+
+
+def over_runtimes(*names: str) -> pytest.MarkDecorator:
+    """Parametrises `name` and `runtime`: each architecture in what it is given, and in the reference where that is another."""
+    cases = [(name, AUTO) for name in names] + [(name, REFERENCE) for name in names if name in FAST]
+    ids = [name if runtime == AUTO else f"{name} by {runtime.name}" for name, runtime in cases]
+    return pytest.mark.parametrize(("name", "runtime"), cases, ids=ids)
 
 
 def lively(family: Family, layers: int, seed: int = 0) -> Any:

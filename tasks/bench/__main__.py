@@ -31,7 +31,7 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
 from tasks.machine import timing_lock
 
-_ROUNDS = 11
+_ROUNDS = 9
 
 
 def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int) -> list[Measured]:

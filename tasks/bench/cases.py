@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,14 @@ class Case:
     """Sources of a batch."""
     batch_limit: int
     batch_rounds: int
+    memory: bool = True
+    """Whether the memory of each contender is measured."""
     vocabulary: int | None = None
     """Ids that are predicted; none: all."""
     bild: dict[str, Any] | None = None
     """The settings of BiLD; none: the small model was not trained, and its speed would say nothing."""
     bild_from: str = ""
     """Where they come from."""
-    quality: dict[str, Any] = field(default_factory=dict)
 
     def window(self, turn: int, count: int) -> Rows:
         """The sources of a turn."""
@@ -128,4 +129,5 @@ def random_case(shape: Shape, folder: Path) -> Case:
         batch=shape.batch,
         batch_limit=shape.batch_tokens,
         batch_rounds=shape.batch_rounds,
+        memory=shape.memory,
     )

@@ -14,7 +14,8 @@ from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 Settings = dict[str, Timed]
 """A contender: its settings by label; a label ends with the number of threads."""
 
-CACHES = {"dynamic cache": False, "static cache": True}
+STATIC = "static cache"
+CACHES = {"dynamic cache": False, STATIC: True}
 """Of `generate`, and whether it is preallocated."""
 DRAFT_LENGTHS = (3, 5, 8)
 RATIOS = {

@@ -41,9 +41,6 @@ def convert(model: Any, folder: Path) -> None:
     from ctranslate2.converters.transformers import T5Loader
 
     spec = T5Loader().get_model_spec(model)
-    if not model.config.scale_decoder_outputs:
-        # Its converter takes every T5 with tied embeddings for one that scales, as T5 v1.1 does not.
-        spec.decoder.scale_outputs = 1.0
     names = [str(token) for token in range(model.config.vocab_size)]
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)

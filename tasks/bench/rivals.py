@@ -18,7 +18,7 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
         model: Of `transformers`.
         sources: Token ids of each source.
         limit: Most new tokens.
-        static: Whether its cache is preallocated instead of growing.
+        static: Whether its cache is preallocated instead of growing (on a GPU, `generate` then compiles the model as well).
         options: More of its arguments.
 
     Returns:

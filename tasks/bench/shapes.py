@@ -13,8 +13,11 @@ from tasks.decoding.decoder import Rows
 from tasks.models.layers import first_layers
 
 _START, _END = 0, 1
-_EMBEDDED = 0.1
-_LATER = 0.1
+# What makes a random decoder write varied text: embeddings too small for a token to predict itself for ever, a source that says
+# little, since it says the same at every token, and feed-forward layers that make much of the token before.
+_EMBEDDED, _CROSS, _FEED = 0.1, 0.2, 3.0
+# What makes its first layers write much the same.
+_LATER = 0.03
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Shape:
     batch: int = 16
     batch_tokens: int = 20
     batch_rounds: int = 5
+    memory: bool = False
+    """Whether the memory of each contender is measured, which takes a process for each."""
 
     @property
     def name(self) -> str:
@@ -43,16 +48,16 @@ class Shape:
 
 SHAPES = (
     Shape(2, 64, 2, examples=4, batch=32, batch_tokens=40),
-    Shape(4, 256, 4, small_layers=1, batch=32),
-    Shape(6, 512, 8, batch_rounds=3),
+    Shape(4, 256, 4, small_layers=1, batch=32, memory=True),
+    Shape(6, 512, 8, tokens=32, batch_rounds=3),
 )
 
 
 def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
     """A large model, and a small one that agrees with it on many tokens.
 
-    Small embeddings keep a token from predicting itself for ever; the end token's are zero, so that it is never the likeliest.
-    What later layers add is scaled down where there is a small model that lacks them.
+    The end token's embedding, which is its row of the head as well, is zero: its logit is 0, and it is never the likeliest.
+    What layers beyond the small model's add is scaled down.
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -72,12 +77,14 @@ def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
         large = T5ForConditionalGeneration(config).eval()
         large.shared.weight.mul_(_EMBEDDED)
         large.shared.weight[_END] = 0
-        if not shape.small_layers:
-            return large, None
-        for block in large.decoder.block[shape.small_layers :]:
+        for place, block in enumerate(large.decoder.block):
             own, cross, feed = block.layer
-            for out in (own.SelfAttention.o, cross.EncDecAttention.o, feed.DenseReluDense.wo):
-                out.weight.mul_(_LATER)
+            later = _LATER if 0 < shape.small_layers <= place else 1.0
+            own.SelfAttention.o.weight.mul_(later)
+            cross.EncDecAttention.o.weight.mul_(later * _CROSS)
+            feed.DenseReluDense.wo.weight.mul_(later * _FEED)
+    if not shape.small_layers:
+        return large, None
     small = first_layers(large, shape.small_layers)
     small.config = copy.deepcopy(config)
     small.config.num_decoder_layers = shape.small_layers

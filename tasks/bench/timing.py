@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from tasks.evaluation.timing import on_threads
 
+Name = TypeVar("Name", bound=Hashable)
 Run = Callable[[int], object]
 """Does the work of a turn; turns go round the inputs."""
 Timed = Callable[[int], float]
@@ -27,12 +29,12 @@ def clocked(run: Run, clock: Callable[[], float] = time.perf_counter, threads: i
     return timed
 
 
-def interleaved(contenders: Mapping[str, Timed], rounds: int, chance: random.Random) -> dict[str, list[float]]:
+def interleaved(contenders: Mapping[Name, Timed], rounds: int, chance: random.Random) -> dict[Name, list[float]]:
     """Seconds of each contender in each round, the order drawn anew each round, after one untimed round.
 
     In a round all do the same turn, one right after the other: a machine that slows down slows them all.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name in chance.sample(list(contenders), len(contenders)):
             seconds[name].append(contenders[name](turn))

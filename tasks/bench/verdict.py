@@ -13,6 +13,8 @@ from tasks.bench.contenders import RATIOS
 from tasks.bench.measured import Measured
 from tasks.tracking.lineage import lineage
 
+_SHOWN = 2
+
 
 @dataclass(frozen=True)
 class Target:
@@ -84,11 +86,12 @@ def hardware() -> dict[str, Any]:
 
 def case_lines(one: Measured) -> Iterator[str]:
     """A table of who took how long, at which setting, with how much memory, and of the ratios."""
-    yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (others tried: ms/token)"
+    yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
     for name, ms in one.ms_per_token.items():
         used = one.memory_mib.get(name)
         whole, above = (f"{used['whole']:.0f}", f"{used['above_model']:.1f}") if used else ("", "")
-        others = "; ".join(f"{label} {taken:.3g}" for label, taken in one.tried[name].items() if label != one.settings[name])
+        tried = sorted(one.tried[name].items(), key=lambda item: item[1])
+        others = "; ".join([f"{label} {taken:.3g}" for label, taken in tried if label != one.settings[name]][:_SHOWN])
         yield f"  {name:24}{ms:>10.3f}  {whole:>7} {above:>12}  {one.settings[name]} ({others})"
     for name, ratio in one.ratios.items():
         ours, theirs = RATIOS[name]

@@ -105,7 +105,14 @@ def blueprint_of(model: Any) -> Blueprint | None:
     Fused matrices are copies; everything else shares the model's own weights.
     """
     read = _READERS.get(model.config.model_type)
-    return None if read is None else read(model)
+    try:
+        return None if read is None else read(model)
+    except _UnknownError:
+        return None
+
+
+class _UnknownError(Exception):
+    """A module that computes something else than its place in the architecture says."""
 
 
 def _t5(model: Any) -> Blueprint | None:
@@ -115,7 +122,7 @@ def _t5(model: Any) -> Blueprint | None:
         return None
     from tasks.models.layers import head_scale
 
-    head = Linear(model.lm_head.weight)
+    head = _linear(model.lm_head)
     return Blueprint(
         decoder=_t5_stack(model.decoder, activation, head, head_scale(model)),
         encoder=_t5_stack(model.encoder, activation, None, 1.0),
@@ -128,7 +135,7 @@ def _t5_stack(stack: Any, activation: str, head: Linear | None, scale: float) ->
         heads=attention.n_heads,
         key_value_heads=attention.n_heads,
         head_width=attention.key_value_proj_dim,
-        epsilon=stack.final_layer_norm.variance_epsilon,
+        epsilon=_epsilon(stack.final_layer_norm),
         activation=activation,
         gated=stack.config.is_gated_act,
         causal=stack.config.is_decoder,
@@ -150,20 +157,20 @@ def _t5_layer(block: Any) -> Layer:
         attention = other.EncDecAttention
         cross = CrossAttention(
             Norm(other.layer_norm.weight),
-            Linear(attention.q.weight),
+            _linear(attention.q),
             _fused(attention.k, attention.v),
-            Linear(attention.o.weight),
+            _linear(attention.o),
         )
     dense = feed.DenseReluDense
     gated = hasattr(dense, "wi_0")
     return Layer(
         norm=Norm(own.layer_norm.weight),
         query_key_value=_fused(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v),
-        out=Linear(own.SelfAttention.o.weight),
+        out=_linear(own.SelfAttention.o),
         cross=cross,
         feed_norm=Norm(feed.layer_norm.weight),
-        feed_in=_fused(dense.wi_0, dense.wi_1) if gated else Linear(dense.wi.weight),
-        feed_out=Linear(dense.wo.weight),
+        feed_in=_fused(dense.wi_0, dense.wi_1) if gated else _linear(dense.wi),
+        feed_out=_linear(dense.wo),
     )
 
 
@@ -191,7 +198,7 @@ def _llama(model: Any) -> Blueprint | None:
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
         head_width=attention.head_dim,
-        epsilon=config.rms_norm_eps,
+        epsilon=_epsilon(inner.norm),
         activation="silu",
         gated=True,
         causal=True,
@@ -264,18 +271,33 @@ def _gpt2_layer(block: Any) -> Layer:
 
 
 def _linear(module: Any) -> Linear:
+    # Adapters and quantisers put modules in its place whose `weight` is not all that they compute with.
+    if type(module) is not torch.nn.Linear:
+        raise _UnknownError
     return Linear(module.weight, module.bias)
+
+
+def _epsilon(norm: Any) -> float:
+    """Of the root mean square norms of T5 and Llama; another library may have put its own in their place."""
+    epsilon: float | None = getattr(norm, "variance_epsilon", None)
+    if epsilon is None:
+        raise _UnknownError
+    return epsilon
 
 
 def _turned(module: Any) -> Linear:
     """GPT-2 keeps its matrices as (inputs, outputs)."""
+    from transformers.pytorch_utils import Conv1D
+
+    if type(module) is not Conv1D:
+        raise _UnknownError
     return Linear(module.weight.T, module.bias)
 
 
 def _fused(*modules: Any) -> Linear:
-    biases = [module.bias for module in modules]
-    bias = None if biases[0] is None else torch.cat([one.detach() for one in biases])
-    return Linear(torch.cat([module.weight.detach() for module in modules]), bias)
+    parts = [_linear(module) for module in modules]
+    biases = [part.bias.detach() for part in parts if part.bias is not None]
+    return Linear(torch.cat([part.weight.detach() for part in parts]), torch.cat(biases) if biases else None)
 
 
 _READERS: dict[str, Callable[[Any], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}

@@ -65,6 +65,7 @@ class FusedDecoder(OpenedModel):
     ) -> None:
         """Takes a model, its blueprint, what records runs (none: nothing is recorded) and how `extend` looks at tokens."""
         super().__init__(model, name, vocabulary)
+        self.described = self.described.replace("reference", "fused")
         dtype = model.dtype
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
         self._encoder = None if blueprint.encoder is None else FusedStack(blueprint.encoder, dtype, self.vocabulary)
@@ -72,7 +73,8 @@ class FusedDecoder(OpenedModel):
         self._recorder = recorder
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._encodings: dict[tuple[int, int], Plan] = {}
-        self._chain = Chain(self, Pace() if pace is None else pace)
+        self.pace = Pace() if pace is None else pace
+        self._chain = Chain(self)
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._width = 0
         self._slots: list[int] = []
@@ -96,6 +98,8 @@ class FusedDecoder(OpenedModel):
 
     @torch.inference_mode()
     def start(self, memory: Memory) -> Rows:
+        if memory.prompts is None and self._encoder is None:
+            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
         rows = memory.hidden.shape[0]
         self.lengths = [0] * rows
         self._width = self._whole(rows)
@@ -194,6 +198,11 @@ class FusedDecoder(OpenedModel):
     def forget(self, kind: str) -> None:
         """Drops what was recorded under keys that begin so."""
         self._plans = {key: plan for key, plan in self._plans.items() if key[0] != kind}
+
+    def wrap_layers(self, wrap: Callable[[Any], Any] | None) -> None:
+        """Runs the decoder's layers by what `wrap` makes of their function, such as `torch.compile`; none: as they are."""
+        self._stack.wrap_block(wrap)
+        self._forget_plans()
 
     def require_sound(self, best: Rows) -> None:
         """Raises `BrokenLogitsError` where a -1 says that logits were broken."""

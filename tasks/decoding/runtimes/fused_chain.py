@@ -36,9 +36,8 @@ EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = Pace(), Pace(ahead=1), Pace(burst=_UNIT)
 class Chain:
     """The state of a continuation of one row, all of it on the device."""
 
-    def __init__(self, decoder: FusedDecoder, pace: Pace) -> None:
+    def __init__(self, decoder: FusedDecoder) -> None:
         self._decoder = decoder
-        self._pace = pace
         self._inputs = torch.zeros(1, 2, dtype=torch.long, device=decoder.device)
         """Cached length and next token."""
         self._place = torch.zeros(1, dtype=torch.long, device=decoder.device)
@@ -49,7 +48,8 @@ class Chain:
 
     def follow(self, pending: list[int], cached: int, budget: int, until: Stop, with_logits: bool) -> Continuation:
         """`Decoder.extend`, for a row with `cached` tokens whose cache has room for all of it."""
-        self._fit(budget, with_logits)
+        pace = self._decoder.pace
+        self._fit(budget, pace.burst * (pace.ahead + 1), with_logits)
         asks = until.confidence > 0 or until.trust > 0
         before = cached + len(pending) - 1
         self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
@@ -62,10 +62,10 @@ class Chain:
                 self._note(self._decoder.run([pending], len(pending) - 1), asks)
             else:
                 self._step(before + place, asks)
-            if place + 1 - looked == self._pace.burst or place + 1 == budget:
+            if place + 1 - looked == pace.burst or place + 1 == budget:
                 waiting.append(fetch(self._found[:, looked : place + 1]))
                 looked = place + 1
-                if len(waiting) > self._pace.ahead and seen.ends_in(*waiting.popleft()()):
+                if len(waiting) > pace.ahead and seen.ends_in(*waiting.popleft()()):
                     break
         while waiting and not seen.ended:
             seen.ends_in(*waiting.popleft()())
@@ -91,10 +91,9 @@ class Chain:
         self._inputs[:, 1].copy_(best.clamp_min(0))
         self._place.add_(1)
 
-    def _fit(self, budget: int, with_logits: bool) -> None:
+    def _fit(self, budget: int, unseen: int, with_logits: bool) -> None:
         """Room for what is looked at: all logits, or those that may have been written since the last look."""
-        looked = self._pace.burst * (self._pace.ahead + 1)
-        found, kept = rounded(budget, _UNIT), rounded(budget if with_logits else min(budget, looked), _UNIT)
+        found, kept = rounded(budget, _UNIT), rounded(budget if with_logits else min(budget, unseen), _UNIT)
         if found > self._found.shape[1] or kept > len(self._logits):
             self._found = self._found.new_zeros(2, max(found, self._found.shape[1]))
             self._logits = self._logits.new_zeros(max(kept, len(self._logits)), self._logits.shape[1])

@@ -96,7 +96,7 @@ class Room:
         self._cross[:, :rows, :given] = self._stack.read(hidden)
         self._source_mask[:rows].fill_(torch.finfo(hidden.dtype).min)
         self._source_mask[:rows, :given].masked_fill_(mask.bool(), 0)
-        self._sources[:rows] = range(rows)
+        self._sources = [*range(rows), *[-1] * (len(self._sources) - rows)]
         return grown
 
     def caches(self, positions: Tensor, reach: int, source_reach: int) -> Caches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,10 @@ class Caches:
     source_mask: Tensor
     """(rows, 1, 1, source positions), added to scores."""
 
+    def of(self, layer: int) -> Caches:
+        """What one layer has of it: without the first dimension of both tensors that have `layers`."""
+        return replace(self, own=self.own[layer], cross=self.cross[layer])
+
 
 class FusedStack:
     """The weights of a `Stack`, in one number format, with its tables as long as texts have become."""
@@ -56,8 +61,9 @@ class FusedStack:
         self.layers = [_cast(layer, dtype) for layer in stack.layers]
         self._activation = ACTIVATIONS[stack.activation]
         self._groups = stack.heads // stack.key_value_heads
-        crosses = [layer.cross.key_value.weight for layer in stack.layers if layer.cross is not None]
-        self._source = Linear(torch.cat(crosses).detach().to(dtype)) if crosses else None
+        crosses = [layer.cross.key_value for layer in stack.layers if layer.cross is not None]
+        self._source = _linear_in(_joined(crosses), dtype) if crosses else None
+        self._run_block: Callable[..., Tensor] = self._block
         self.longest = 0
         self._bias = torch.empty(0)
         self._angles = torch.empty(0)
@@ -83,6 +89,10 @@ class FusedStack:
             self._angles = angles.to(self._dtype)
         return True
 
+    def wrap_block(self, wrap: Callable[[Any], Any] | None) -> None:
+        """Puts what `wrap` makes of the function of one layer in its place; none: the function itself."""
+        self._run_block = self._block if wrap is None else wrap(self._block)
+
     def mask(self, positions: Tensor, reach: int) -> Tensor:
         """What is added to scores between `positions` (rows, new) and the first `reach`: (rows, heads or 1, new, reach)."""
         distances = self.columns[:reach] - positions[..., None] + self.longest
@@ -103,18 +113,26 @@ class FusedStack:
         angles = self._angles[:, positions.flatten(), None] if shape.rotary is not None else None
         mask = self._grouped(mask)
         for index, layer in enumerate(self.layers):
-            projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
-            query, keys, values = self._kept(projected, angles, rows, index, caches)
-            read = self._attend(query.view(rows, new, shape.heads, -1), keys, values, mask)
-            hidden = _added(hidden, read, layer.out)
-            if layer.cross is not None and caches is not None:
-                query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
-                keys, values = _halves(caches.cross[index], shape.heads)
-                read = self._attend(query.view(rows, new, shape.heads, -1), keys, values, caches.source_mask)
-                hidden = _added(hidden, read, layer.cross.out)
-            inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
-            hidden = _added(hidden, self._activated(inner), layer.feed_out)
+            cached = None if caches is None else caches.of(index)
+            hidden = self._run_block(layer, hidden, angles, mask, rows, cached)
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
+
+    def _block(
+        self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: Caches | None
+    ) -> Tensor:
+        """One layer on (rows · new, width), which it may change in place."""
+        shape = self.shape
+        heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
+        projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
+        query, keys, values = self._kept(projected, angles, rows, caches)
+        hidden = _added(hidden, self._attend(query.view(heads), keys, values, mask), layer.out)
+        if layer.cross is not None and caches is not None:
+            query = _linear(_normed(hidden, layer.cross.norm, shape.epsilon), layer.cross.query)
+            keys, values = _halves(caches.cross, shape.heads)
+            read = self._attend(query.view(heads), keys, values, caches.source_mask)
+            hidden = _added(hidden, read, layer.cross.out)
+        inner = _linear(_normed(hidden, layer.feed_norm, shape.epsilon), layer.feed_in)
+        return _added(hidden, self._activated(inner), layer.feed_out)
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (rows, new, vocabulary), and the likeliest token of each, int64 (rows, new): -1 where they are broken."""
@@ -133,7 +151,7 @@ class FusedStack:
         return _linear(hidden, self._source).view(rows, positions, len(self.layers), -1).permute(2, 0, 1, 3)
 
     def _kept(
-        self, projected: Tensor, angles: Tensor | None, rows: int, index: int, caches: Caches | None
+        self, projected: Tensor, angles: Tensor | None, rows: int, caches: Caches | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, size), and all keys and values of each row (rows, positions, heads, width)."""
         shape = self.shape
@@ -145,8 +163,8 @@ class FusedStack:
         if caches is None:
             keys, values = _halves(fresh.view(rows, -1, fresh.shape[-1]), shape.key_value_heads)
         else:
-            caches.own[index].flatten(0, 1).index_copy_(0, caches.places, fresh)
-            keys, values = _halves(caches.own[index, :rows, : caches.reach], shape.key_value_heads)
+            caches.own.flatten(0, 1).index_copy_(0, caches.places, fresh)
+            keys, values = _halves(caches.own[:rows, : caches.reach], shape.key_value_heads)
         return query, keys, values
 
     def _grouped(self, mask: Tensor) -> Tensor:
@@ -224,6 +242,12 @@ def _cast(layer: Layer, dtype: torch.dtype) -> Layer:
         feed_in=_linear_in(layer.feed_in, dtype),
         feed_out=_linear_in(layer.feed_out, dtype),
     )
+
+
+def _joined(linears: list[Linear]) -> Linear:
+    """One matrix of several that read the same."""
+    biases = [one.bias for one in linears if one.bias is not None]
+    return Linear(torch.cat([one.weight for one in linears]), torch.cat(biases) if biases else None)
 
 
 def _norm_in(norm: Norm, dtype: torch.dtype) -> Norm:

@@ -7,10 +7,13 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Work = TypeVar("Work")
 _WARM_UPS = 2
 """Runs before a recording, in which libraries choose their kernels and take their workspace."""
+_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Those that take any mask and plan nothing on the host, which a recording would not repeat."""
 
 
 class Recorder(Protocol):
@@ -36,7 +39,7 @@ class CudaRecorder:
 
     def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
         """As PyTorch documents it: a warm-up on another stream, then a capture."""
-        with torch.cuda.device(self._device):
+        with torch.cuda.device(self._device), sdpa_kernel(_ATTENTION):
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             kept = [tensor.clone() for tensor in changing]

@@ -13,8 +13,16 @@
 #include <cstring>
 #include <vector>
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"  // no vector is passed between libraries
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of the header's own
+#endif
 #if defined(__AVX2__)
 #include <immintrin.h>  // compilers widen bytes badly
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
 #endif
 
 #if defined(__AVX512F__)
@@ -25,6 +33,8 @@ constexpr int kLanes = 8, kVectors = 2, kBlock = 6;
 constexpr int kPanel = kLanes * kVectors;
 // Tokens that go through the layers together: enough to reuse what was read, few enough to stay in cache.
 constexpr int kTogether = 256;
+// Multiplications that are worth waking other threads for.
+constexpr int64_t kWorthSharing = 1 << 20;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * 4), aligned(4)));
@@ -169,7 +179,7 @@ void panel_product(const Linear& linear, int64_t panel, const float* x, int64_t 
 template <Format format>
 void product(const Linear& linear, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t tokens, bool add, int threads) {
     const int64_t panels = padded(linear.outputs) / kPanel;
-    const bool share = threads > 1 && linear.inputs * linear.outputs * tokens > (1 << 17);
+    [[maybe_unused]] const bool share = threads > 1 && linear.inputs * linear.outputs * tokens > kWorthSharing;
 #pragma omp parallel for num_threads(threads) schedule(static) if (share)
     for (int64_t panel = 0; panel < panels; panel++) {
         int64_t token = 0;
@@ -455,8 +465,10 @@ void run_rows(const Stack& stack, const Cache& cache, const Rows& rows, int64_t 
 
 template <Format format>
 void run_all(const Stack& stack, const Cache& cache, const Rows& rows, float* result) {
+    const Layer& layer = stack.layer[0];
+    const int64_t matrices = layer.query_key_value.inputs * layer.query_key_value.outputs + 2 * layer.feed_in.inputs * layer.feed_in.outputs;
     const int64_t groups = std::min<int64_t>(stack.threads, rows.rows);
-    if (groups <= 1) {
+    if (groups <= 1 || rows.begin[rows.rows] * stack.layers * matrices <= kWorthSharing) {
         run_rows<format>(stack, cache, rows, 0, rows.rows, result, stack.threads);
         return;
     }
@@ -486,7 +498,8 @@ void read_source(const Stack& stack, const Cache& cache, const float* hidden, in
 
 template <Format format>
 void read_sources(const Stack& stack, const Cache& cache, const float* hidden, int64_t sources, int64_t longest) {
-    const bool share = sources > 1 && stack.threads > 1;
+    const Linear& linear = stack.layer[0].cross_key_value;
+    const bool share = sources > 1 && stack.threads > 1 && sources * longest * linear.inputs * linear.outputs > kWorthSharing;
 #pragma omp parallel for num_threads(stack.threads) schedule(static) if (share)
     for (int64_t slot = 0; slot < sources; slot++)
         read_source<format>(stack, cache, hidden + slot * longest * stack.width, cache.source_lengths[slot], slot,

@@ -19,6 +19,7 @@ from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
 from tasks.decoding.runtimes.slots import Slots, floats
+from tasks.errors import InputError
 from tasks.models.pair import predicted_tokens
 
 Integers = ctypes.Array[ctypes.c_int32]
@@ -46,6 +47,7 @@ class NativeDecoder(OpenedModel):
         super().__init__(model, name, vocabulary)
         if not 0 < self.vocabulary <= predicted_tokens(model):
             raise ValueError(f"the {name} model predicts over {predicted_tokens(model)} tokens, not {self.vocabulary}")
+        self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()
         self._decoder = PackedStack(blueprint.decoder, number_format, panel)
@@ -63,11 +65,17 @@ class NativeDecoder(OpenedModel):
         self._ends = integers(sorted(self.end_tokens))
 
     def encode(self, sources: Rows) -> Memory:
-        """Runs the encoder; without one, keeps the prompts."""
+        """Runs the encoder; without one, keeps the prompts.
+
+        Raises:
+            InputError: a source is empty.
+        """
         self._require_known(sources)
         if self._encoder is None or self._encoding is None:
             return prompt_memory(sources, self.name, self.device)
         lengths = [len(source) for source in sources]
+        if not all(lengths):
+            raise InputError(f"source {lengths.index(0) + 1} is empty; the {self.name} model needs at least one token to read")
         longest = max(lengths)
         self._encoding.fit(len(sources), longest)
         self._encoding.note_sources(lengths)
@@ -110,7 +118,8 @@ class NativeDecoder(OpenedModel):
             hidden = torch.cat([part[unread:] for part in torch.split(hidden, counts)])
             counts = [max(0, count - unread) for count in counts]
         logits, best = self._predict(hidden)
-        hidden = hidden.to(self._dtype)
+        if self._dtype != torch.float32:
+            hidden = hidden.to(self._dtype)
         if len(counts) == 1:
             return Step(logits[None], counts, hidden[None], best=[best])
         ends = list(accumulate(counts))
@@ -147,6 +156,8 @@ class NativeDecoder(OpenedModel):
         tokens = pending + drafted
         self._require_known([tokens])
         [cached] = self.lengths
+        if not pending or max(drafted, default=0) >= self.vocabulary:
+            raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
         count, positions = len(tokens), len(drafted) + 1
         self._texts.fit(1, cached + count)
         rows, _kept = self._rows([tokens], self.lengths, self._slots)

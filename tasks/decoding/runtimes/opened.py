@@ -49,6 +49,8 @@ class OpenedModel:
         """What every output begins with; without an encoder, the source itself does that."""
         self.lengths: list[int] = []
         self.runtime = REFERENCE
+        self.described = f"reference, {str(model.dtype).removeprefix('torch.')}"
+        """Which runtime this is, and its number format."""
 
     @property
     def specials(self) -> frozenset[int]:

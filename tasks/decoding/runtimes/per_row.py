@@ -30,6 +30,7 @@ class PerRowDecoder:
         self.end_token = runtime.end_token
         self.end_tokens = runtime.end_tokens
         self.lengths: list[int] = []
+        self.described = runtime.described
 
     def encode(self, sources: Rows) -> Memory:
         return self._runtime.encode(sources)

@@ -24,13 +24,13 @@ from tasks.decoding.settings import (
 )
 from tasks.decoding.strategies import Request, decode
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, NAMES, RUN, RUN_NAMES, generated, models, pair_of, whole_rows
+from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, whole_rows
 from tests.toys import END, START, VOCABULARY, prefix_pair, toy_sources, toy_t5
 from tests.unit.decoding.test_bild import algorithm_1, runs_of
 
 LIMIT = 14
 SOURCES = toy_sources(16)
-every = pytest.mark.parametrize(("name", "runtime"), RUN, ids=RUN_NAMES)
+every = over_runtimes(*NAMES)
 
 
 def texts(name: str, runtime: Runtime, method: str, settings: Any, sources: Rows = SOURCES) -> Rows:

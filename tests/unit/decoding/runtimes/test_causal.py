@@ -13,12 +13,12 @@ from tasks.decoding.runtimes.opened import AUTO, REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
-from tests.architectures import CAUSAL, FAMILIES, RUN, models, pair_of, whole_rows
+from tests.architectures import CAUSAL, FAMILIES, models, over_runtimes, pair_of, whole_rows
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, toy_sources
 
 SOURCES = toy_sources(8, seed=1)
-every = pytest.mark.parametrize(("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in CAUSAL])
+every = over_runtimes(*CAUSAL)
 either = pytest.mark.parametrize("runtime", [AUTO, REFERENCE], ids=["auto", "reference"])
 
 
@@ -59,7 +59,7 @@ def test_what_an_encoder_gave_is_no_prompt(runtime: Runtime) -> None:
         open_decoder(models("gpt2")[0], "toy", runtime=runtime).start(Memory(torch.zeros(1, 3, 8), torch.ones(1, 3)))
 
 
-@pytest.mark.parametrize(("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in ("gpt2", "llama", "gemma2")])
+@over_runtimes("gpt2", "llama", "gemma2")
 def test_prompts_are_run_once_and_predict_once(name: str, runtime: Runtime) -> None:
     """The first run takes the prompt; of its predictions those inside the shortest prompt are left out."""
     decoder = open_decoder(models(name)[1], "toy", runtime=runtime)

@@ -26,7 +26,7 @@ def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
 @pytest.mark.parametrize("name", FAST)
 def test_every_method_decides_as_on_the_reference(name: str, method: str) -> None:
-    """Both models native, side by side; and the small one alone, one text at a time."""
+    """Both models native, side by side and one text at a time; and the small one alone."""
     native, reference = pair_of(name), pair_of(name, REFERENCE)
     assert isinstance(native.small, NativeDecoder)
     assert not isinstance(reference.small, NativeDecoder)
@@ -34,6 +34,7 @@ def test_every_method_decides_as_on_the_reference(name: str, method: str) -> Non
     for settings in SETTINGS[method]:
         expected = what_was_decided(decode(method, settings, reference, SOURCES, REQUEST))
         assert what_was_decided(decode(method, settings, native, SOURCES, REQUEST)) == expected
+        assert what_was_decided(decode_all(method, settings, native, SOURCES, REQUEST, 1)) == expected
         assert what_was_decided(decode_all(method, settings, mixed, SOURCES, REQUEST, 1)) == expected
 
 

@@ -15,13 +15,11 @@ from tasks.decoding.runtimes.choose import open_pair, shares_encoder
 from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Request, decode
-from tests.architectures import RUN, models
+from tests.architectures import models, over_runtimes
 from tests.toys import toy_sources, toy_t5
 
 SOURCES = toy_sources(6)
-every = pytest.mark.parametrize(
-    ("name", "runtime"), [(name, runtime) for name, runtime in RUN if name in ("t5", "bart", "fsmt")]
-)
+every = over_runtimes("t5", "bart", "fsmt")
 DRAFTED: dict[str, Any] = {
     "speculative": SpeculativeSettings(draft_length=3),
     "bild": BildSettings(fallback_threshold=0.3),

@@ -1,0 +1,1 @@
+"""How fast decoding is on a GPU: see `__main__`."""

@@ -1,0 +1,60 @@
+"""What needs a compiler, may take minutes and may fail: timed last, and where it fails, what it fails of is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from tasks.bench.timing import median_ratio
+from tasks.bench_gpu.timed import Bench, milliseconds, step_milliseconds
+from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.settings import VanillaSettings
+
+_TUNED: dict[str, Any] = {"options": {"coordinate_descent_tuning": True}}
+"""Which makes one row times a matrix a kernel of its own."""
+_BY_DEVICE: dict[str, dict[str, Any]] = {"cuda": _TUNED, "cpu": {"backend": "eager"}}
+
+
+def attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `work` finds, or why it does not."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 (whatever it fails of is the answer)
+        first = (str(error).splitlines() or [""])[0]
+        return {"failed": f"{type(error).__name__}: {first}"[:300]}
+
+
+def static_generate(bench: Bench) -> dict[str, Any]:
+    """`generate` with a preallocated cache and the compilation that it chooses itself."""
+    static = bench.generated(bench.models[1], static=True)
+    begun = bench.clock()
+    static(0)
+    first = bench.clock() - begun
+    for turn in range(bench.rounds + 1):
+        static(turn)
+    seconds = bench.timed({"vanilla": bench.decoded("vanilla_large", VanillaSettings())}, {"static": static})
+    return {
+        "first_run_s": first,
+        "ms_per_token": milliseconds(seconds["static"]) / bench.limit,
+        "vanilla_over_static": median_ratio(seconds["vanilla"], seconds["static"]),
+    }
+
+
+def compiled_layers(bench: Bench) -> dict[str, Any]:
+    """Steps of the large model as they are, then with its layers compiled inside the recording."""
+    decoder = bench.pair.large
+    if not isinstance(decoder, FusedDecoder):
+        raise TypeError("only the fused runtime's layers can be compiled")
+    plain = step_milliseconds(bench, decoder, (1, 6))
+    begun = bench.clock()
+    # There is a limit to how often one function is compiled.
+    torch.compiler.reset()
+    decoder.wrap_layers(partial(torch.compile, dynamic=False, **_BY_DEVICE[decoder.device.type]))
+    try:
+        compiled = step_milliseconds(bench, decoder, (1, 6))
+        return {"plain_ms": plain, "compiled_ms": compiled, "took_s": bench.clock() - begun}
+    finally:
+        decoder.wrap_layers(None)

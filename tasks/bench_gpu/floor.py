@@ -1,0 +1,48 @@
+"""The fewest bytes that a decoding step must move, and how fast this device moves bytes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tasks.decoding.runtimes.blueprint import Layer, Linear, blueprint_of
+
+_COPIES = 5
+
+
+def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) -> float:
+    """Bytes a second, read and written, of a copy of `size` random bytes on the device: the median of a few."""
+    source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = []
+    for _ in range(_COPIES + 1):
+        begun = clock()
+        target.copy_(source)
+        seconds.append(clock() - begun)
+    return 2 * size / statistics.median(seconds[1:])
+
+
+def step_bytes(model: Any, rows: int, written: int, source: int) -> int:
+    """Of one token for each of `rows` texts of `written` tokens: weights once, keys and values of each text and its source."""
+    blueprint = blueprint_of(model)
+    if blueprint is None:
+        raise ValueError(f"no blueprint of a {model.config.model_type}")
+    stack = blueprint.decoder
+    weights = sum(map(_layer_numbers, stack.layers)) + (0 if stack.head is None else _numbers(stack.head))
+    own = 2 * stack.key_value_heads * stack.head_width * written
+    cross = 2 * stack.heads * stack.head_width * source if stack.layers[0].cross is not None else 0
+    return int(model.dtype.itemsize * (weights + rows * len(stack.layers) * (own + cross)))
+
+
+def _layer_numbers(layer: Layer) -> int:
+    used = [layer.query_key_value, layer.out, layer.feed_in, layer.feed_out]
+    if layer.cross is not None:
+        used += [layer.cross.query, layer.cross.out]
+    return sum(map(_numbers, used))
+
+
+def _numbers(linear: Linear) -> int:
+    return linear.weight.numel() + (0 if linear.bias is None else linear.bias.numel())

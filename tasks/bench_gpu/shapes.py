@@ -1,0 +1,133 @@
+"""Random models of well-known shapes, in pairs that agree on most tokens, as a trained drafter does with its large model."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Rows
+
+START, END = 0, 1
+_SHARES = (1.0, 0.85)
+"""How much each of a token's two successors is favoured: the layers' own say decides between them, most often alike."""
+_LOUDNESS = 0.75
+"""Size of what all layers add to the embedding, beside it; about."""
+
+_WRITING = ("Attention.o.weight", ".wo.weight", ".o_proj.weight", ".down_proj.weight")
+"""What writes to the hidden state."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One model."""
+
+    family: str
+    """t5 (encoder and decoder of equal depth) or llama."""
+    width: int
+    layers: int
+    inner: int
+    heads: int
+    key_value_heads: int
+    vocabulary: int = 32128
+
+
+@dataclass(frozen=True)
+class PairShape:
+    """A large model and its drafter."""
+
+    name: str
+    large: Shape
+    small: Shape
+    compiled: bool = False
+    """Whether what needs a compiler is tried too, which takes its time."""
+
+
+_T5_SMALL = Shape("t5", 512, 6, 2048, 8, 8)
+SHAPES = (
+    PairShape("t5-large", Shape("t5", 1024, 24, 4096, 16, 16), _T5_SMALL, compiled=True),
+    PairShape("llama-1b", Shape("llama", 2048, 16, 8192, 32, 8), Shape("llama", 512, 4, 2048, 8, 2)),
+    PairShape("t5-base", Shape("t5", 768, 12, 3072, 12, 12), _T5_SMALL),
+    PairShape("t5-small", _T5_SMALL, Shape("t5", 512, 2, 2048, 8, 8)),
+)
+QUICK = (
+    PairShape("tiny t5", Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96), compiled=True),
+    PairShape("tiny llama", Shape("llama", 64, 3, 96, 4, 2, 96), Shape("llama", 64, 1, 96, 4, 2, 96)),
+)
+
+
+def random_model(shape: Shape, device: torch.device, seed: int) -> Any:
+    """Evaluation mode, float32: each token is followed by one of two, whatever the shape, and no text ends by itself."""
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]), torch.no_grad(), device:
+        torch.manual_seed(seed)
+        model = _BUILDERS[shape.family](shape).eval()
+        for name, weight in model.named_parameters():
+            if name.endswith(_WRITING):
+                weight.normal_(std=_LOUDNESS / math.sqrt(3 * shape.layers * weight.shape[1]))
+        words = torch.randn(shape.vocabulary, shape.width)
+        model.get_input_embeddings().weight.copy_(words)
+        # A weight of its own, even where the architecture ties it to the embedding.
+        model.get_output_embeddings().weight = torch.nn.Parameter(_head(words))
+    return model
+
+
+def _head(words: Tensor) -> Tensor:
+    """Favours the successors of each token; start and end follow none, and the end never comes."""
+    head = torch.zeros_like(words)
+    generator = torch.Generator().manual_seed(1)
+    for share in _SHARES:
+        order = 2 + torch.randperm(len(words) - 2, generator=generator, device="cpu").to(words.device)
+        head[order.roll(1)] += share * words[order] / math.sqrt(words.shape[1])
+    return head
+
+
+def random_sources(vocabulary: int, count: int, longest: int) -> Rows:
+    """Random tokens, the end token last; at least half the longest."""
+    chance = random.Random(0)  # noqa: S311 (text, not a secret)
+    lengths = [chance.randint(longest // 2, longest) for _ in range(count)]
+    return [[chance.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]
+
+
+def _t5(shape: Shape) -> Any:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=shape.vocabulary,
+            d_model=shape.width,
+            d_ff=shape.inner,
+            d_kv=shape.width // shape.heads,
+            num_heads=shape.heads,
+            num_layers=shape.layers,
+            num_decoder_layers=shape.layers,
+            pad_token_id=START,
+            eos_token_id=END,
+            decoder_start_token_id=START,
+            tie_word_embeddings=False,
+        )
+    )
+
+
+def _llama(shape: Shape) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.width,
+            intermediate_size=shape.inner,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.key_value_heads,
+            pad_token_id=START,
+            bos_token_id=None,
+            eos_token_id=END,
+        )
+    )
+
+
+_BUILDERS = {"t5": _t5, "llama": _llama}

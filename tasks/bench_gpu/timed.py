@@ -1,0 +1,213 @@
+"""What is timed of one pair of models, beside what `generate` has in its place."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tasks.bench.rivals import assisted, generate
+from tasks.bench.timing import Run, clocked, interleaved, median_ratio
+from tasks.bench_gpu.floor import step_bytes
+from tasks.decoding.decoder import Rows, Stop
+from tasks.decoding.generation import total
+from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
+from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+
+BATCH = 32
+PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
+_STEPS = 30
+_VERIFIED = (1, 2, 4, 6, 11)
+_WRITTEN = 8
+RATIOS = {
+    "vanilla_over_generate": ("vanilla", "generate"),
+    "drafter_step_over_generate": ("drafter", "generate, drafter"),
+    "speculative_over_assisted": ("speculative", "assisted"),
+    "bild_over_vanilla": ("bild", "vanilla"),
+    "batched_over_generate": ("batched", "generate, batched"),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A pair of models, opened; and how it is timed."""
+
+    models: tuple[Any, Any]
+    """Small and large."""
+    pair: Pair
+    sources: Rows
+    limit: int
+    rounds: int
+    clock: Callable[[], float]
+
+    def decoded(self, method: str, settings: Any, count: int = 1) -> Run:
+        """A method here, on the sources of a turn."""
+        return lambda turn: decode(method, settings, self.pair, self.window(turn, count), Request(self.limit))
+
+    def generated(self, model: Any, count: int = 1, **options: Any) -> Run:
+        """`generate` on the same."""
+        return lambda turn: generate(model, self.window(turn, count), self.limit, **options)
+
+    def window(self, turn: int, count: int) -> Rows:
+        """The sources of a turn."""
+        return [self.sources[(turn * count + offset) % len(self.sources)] for offset in range(count)]
+
+    def timed(self, ours: dict[str, Run], theirs: dict[str, Run]) -> dict[str, list[float]]:
+        """Seconds of each in each round; ours do every turn once before, since each length is recorded when first met."""
+        for run in ours.values():
+            for turn in range(self.rounds + 1):
+                run(turn)
+        contenders = {name: clocked(run, self.clock) for name, run in (ours | theirs).items()}
+        return interleaved(contenders, self.rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
+
+    def paced(self, pace: Any, run: Run) -> Run:
+        """With the host looking at continuations at that pace."""
+
+        def with_pace(turn: int) -> None:
+            decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
+            before = [one.pace for one in decoders]
+            for one in decoders:
+                one.pace = pace
+            try:
+                run(turn)
+            finally:
+                for one, kept in zip(decoders, before, strict=True):
+                    one.pace = kept
+
+        return with_pace
+
+
+def comparisons(bench: Bench) -> dict[str, Any]:
+    """The ratios, and milliseconds a token of everything in them, the encoder included."""
+    small, large = bench.models
+    length = SpeculativeSettings().draft_length
+    ours: dict[str, Run] = {
+        "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
+        "drafter": bench.decoded("vanilla_small", VanillaSettings()),
+        "speculative": bench.decoded("speculative", SpeculativeSettings()),
+        "bild": bench.decoded("bild", BildSettings()),
+        "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
+    }
+    theirs: dict[str, Run] = {
+        "generate": bench.generated(large),
+        "generate, drafter": bench.generated(small),
+        "assisted": lambda turn: assisted(large, small, bench.window(turn, 1)[0], bench.limit, length),
+        "assisted, its own lengths": lambda turn: assisted(large, small, bench.window(turn, 1)[0], bench.limit),
+        "generate, batched": bench.generated(large, BATCH),
+    }
+    seconds = bench.timed(ours, theirs)
+    if statistics.median(seconds["assisted, its own lengths"]) < statistics.median(seconds["assisted"]):
+        seconds["assisted"] = seconds["assisted, its own lengths"]
+    tokens = {name: bench.limit * (BATCH if "batched" in name else 1) for name in seconds}
+    return {
+        "ratios": {name: round(median_ratio(seconds[one], seconds[other]), 3) for name, (one, other) in RATIOS.items()},
+        "ms_per_token": {name: milliseconds(taken) / tokens[name] for name, taken in seconds.items()},
+        "acceptance": {method: _acceptance(bench, method) for method in ("speculative", "bild")},
+    }
+
+
+def _acceptance(bench: Bench, method: str) -> dict[str, float]:
+    settings = {"speculative": SpeculativeSettings(), "bild": BildSettings()}[method]
+    counts = total(decode(method, settings, bench.pair, bench.sources[: bench.rounds + 1], Request(bench.limit)))
+    return {
+        "accepted_of_drafted": round(counts.accepted / max(1, counts.drafted), 3),
+        "large_calls_per_token": round(counts.large_calls / counts.tokens, 3),
+        "small_steps_per_token": round(counts.small_steps / counts.tokens, 3),
+    }
+
+
+def paces(bench: Bench) -> dict[str, dict[str, float]]:
+    """Milliseconds a token of what drafts, with each pace."""
+    works = {
+        "drafter": bench.decoded("vanilla_small", VanillaSettings()),
+        "speculative": bench.decoded("speculative", SpeculativeSettings()),
+        "bild": bench.decoded("bild", BildSettings()),
+    }
+    ours = {f"{name} | {label}": bench.paced(pace, run) for name, run in works.items() for label, pace in PACES.items()}
+    seconds = bench.timed(ours, {})
+    return {name: {label: milliseconds(seconds[f"{name} | {label}"]) / bench.limit for label in PACES} for name in works}
+
+
+def steps(bench: Bench, bandwidth: float) -> dict[str, Any]:
+    """Single runs of each model, and for one token the floor: bytes that must be moved over the bandwidth."""
+    result: dict[str, Any] = {}
+    source = bench.sources[0]
+    for model, name, decoder in zip(bench.models, ("small", "large"), (bench.pair.small, bench.pair.large), strict=True):
+        taken = step_milliseconds(bench, decoder, _VERIFIED)
+        moved = step_bytes(model, 1, _WRITTEN, len(source) * (1 if model.config.is_encoder_decoder else 0))
+        floor = 1000 * moved / bandwidth
+        over = {"floor_ms": floor, "run_over_floor": taken["1"] / floor, "chained_over_floor": taken["chained"] / floor}
+        result[name] = {"ms": taken, "bytes_moved": moved} | over
+    return result
+
+
+def step_milliseconds(bench: Bench, decoder: Any, counts: Sequence[int]) -> dict[str, float]:
+    """Of runs of so many new tokens of one text, and of one of a chain of steps that the host looks at once, at its end."""
+    [start] = decoder.start(decoder.encode([bench.sources[0]]))
+    decoder.forward([start + [2] * _WRITTEN])
+    kept, taken = decoder.lengths[0], {}
+    for count in counts:
+        seconds = []
+        for _ in range(_STEPS + 3):
+            begun = bench.clock()
+            decoder.forward([[3] * count])
+            seconds.append(bench.clock() - begun)
+            decoder.rewind([kept])
+        taken[str(count)] = milliseconds(seconds[3:])
+    before, decoder.pace = decoder.pace, WHOLE_DRAFT
+    seconds = []
+    for _ in range(6):
+        begun = bench.clock()
+        found = decoder.extend([3], _STEPS, Stop(), with_logits=False)
+        seconds.append((bench.clock() - begun) / len(found.tokens))
+        decoder.rewind([kept])
+    decoder.pace = before
+    return taken | {"chained": milliseconds(seconds[1:])}
+
+
+def encoder_milliseconds(bench: Bench) -> float:
+    """Of the large model's encoder and what a decoder makes of its output, one source."""
+    decoder, seconds = bench.pair.large, []
+    for _ in range(_STEPS):
+        begun = bench.clock()
+        decoder.start(decoder.encode([bench.sources[0]]))
+        seconds.append(bench.clock() - begun)
+    return milliseconds(seconds[3:])
+
+
+def peaks(bench: Bench) -> dict[str, float]:
+    """GiB allocated at most, the models and all that is kept of earlier runs included; empty on a CPU."""
+    large = bench.models[1]
+    works = {
+        "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
+        "generate": bench.generated(large),
+        "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
+        "generate, batched": bench.generated(large, BATCH),
+    }
+    found: dict[str, float] = {}
+    if large.device.type == "cuda":
+        for name, run in works.items():
+            with _peak(found, name):
+                run(0)
+    return found
+
+
+@contextmanager
+def _peak(found: dict[str, float], name: str) -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    yield
+    torch.cuda.synchronize()
+    found[name] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
+
+
+def milliseconds(seconds: list[float]) -> float:
+    """The median of seconds."""
+    return 1000 * statistics.median(seconds)

@@ -1,0 +1,123 @@
+"""Random models of widths that fill no vector, for tests of compiled runtimes; and a runtime beside the reference."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tasks.decoding.decoder import Decoder, Rows, Step
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+
+NATIVE = Runtime("native")
+VOCABULARY = 37
+POSITIONS = 450
+"""Of GPT-2, which learns them."""
+_TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1}
+
+
+def t5(model_type: str, activation: str, tied: bool = False, layers: int = 2) -> Any:
+    import transformers
+
+    shape = {"d_model": 20, "d_kv": 5, "d_ff": 17, "num_heads": 3, "num_layers": 1, "num_decoder_layers": layers}
+    buckets = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+    tokens = _TOKENS | {"decoder_start_token_id": 0}
+    kind = {"t5": "T5", "mt5": "MT5"}[model_type]
+    config = getattr(transformers, f"{kind}Config")(
+        **tokens, **shape, **buckets, feed_forward_proj=activation, tie_word_embeddings=tied
+    )
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def _llama(**options: Any) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6}
+    shape = {"hidden_size": 20, "intermediate_size": 17, "num_hidden_layers": 2, "bos_token_id": None}
+    return LlamaForCausalLM(LlamaConfig(**_TOKENS | heads | shape | options))
+
+
+def _gpt2(**options: Any) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    shape = {"n_embd": 20, "n_inner": 17, "n_head": 4, "n_layer": 2, "n_positions": POSITIONS, "bos_token_id": None}
+    return GPT2LMHeadModel(GPT2Config(**_TOKENS | shape | options))
+
+
+_ROPE = {"rope_theta": 100.0, "factor": 4.0}
+_BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+BUILDERS: dict[str, Callable[..., Any]] = {
+    "t5 relu": functools.partial(t5, "t5", "relu"),
+    "t5 gated-gelu": functools.partial(t5, "t5", "gated-gelu"),
+    "t5 gated-silu, tied": functools.partial(t5, "t5", "gated-silu", tied=True),
+    "mt5": functools.partial(t5, "mt5", "gated-gelu"),
+    "llama": _llama,
+    "llama without groups": functools.partial(_llama, num_key_value_heads=4, head_dim=10),
+    "llama with biases": functools.partial(_llama, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "llama, linear": functools.partial(_llama, rope_parameters={"rope_type": "linear", **_ROPE}),
+    "llama, llama3": functools.partial(_llama, rope_parameters={"rope_type": "llama3", **_ROPE, **_BANDS}),
+    "gpt2": _gpt2,
+    "gpt2 gelu, unscaled": functools.partial(
+        _gpt2, activation_function="gelu", scale_attn_weights=False, tie_word_embeddings=False
+    ),
+}
+KINDS = tuple(BUILDERS)
+FEW = ("t5 relu", "t5 gated-gelu", "llama", "gpt2")
+"""One of each that is computed in ways of its own."""
+
+
+def shaken(model: Any, seed: int = 0) -> Any:
+    """The model in evaluation mode with random weights, those of norms, biases and position biases among them."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight += 0.2 * torch.randn_like(weight)
+            else:
+                torch.nn.init.normal_(weight, std=0.3)
+    return model.eval()
+
+
+@functools.cache
+def model_of(kind: str) -> Any:
+    return shaken(BUILDERS[kind]())
+
+
+def reference(model: Any) -> Decoder:
+    return open_decoder(model, "reference", runtime=REFERENCE)
+
+
+def native(model: Any, *, int8: bool = False) -> NativeDecoder:
+    decoder = open_decoder(model, "native", runtime=Runtime("native", int8))
+    assert isinstance(decoder, NativeDecoder)
+    return decoder
+
+
+def random_rows(chance: random.Random, lengths: list[int]) -> Rows:
+    return [[chance.randrange(2, VOCABULARY) for _ in range(length)] for length in lengths]
+
+
+def begin(decoder: Decoder, sources: Rows) -> Rows:
+    return decoder.start(decoder.encode(sources))
+
+
+def assert_close(ours: Step, theirs: Step, tolerance: float = 1e-4) -> None:
+    """All real positions; `best` is the maximum of our own logits, and theirs where two are not too close to tell."""
+    assert ours.lengths == theirs.lengths
+    assert ours.best is not None
+    assert ours.hidden is not None
+    assert theirs.hidden is not None
+    assert ours.logits.shape == theirs.logits.shape
+    for row, count in enumerate(ours.lengths):
+        one, other = ours.logits[row, :count], theirs.logits[row, :count]
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=0)
+        torch.testing.assert_close(ours.hidden[row, :count], theirs.hidden[row, :count], atol=tolerance, rtol=0)
+        assert ours.best[row] == one.argmax(-1).tolist()
+        top = other.topk(2, -1).values
+        clear = top[:, 0] - top[:, 1] > 2 * tolerance
+        assert torch.equal(torch.tensor(ours.best[row], dtype=torch.long)[clear], other.argmax(-1)[clear])

@@ -1,0 +1,156 @@
+"""Which runtime a model is given, and why one that was asked for is refused."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.errors import InputError
+from tests.architectures import gemma2, models
+from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, reference, shaken, t5
+
+
+def plain_kind(kind: str) -> type:
+    return TransformersDecoder if "t5" in kind else CausalDecoder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_a_cpu_the_native_runtime_takes_what_it_knows(kind: str) -> None:
+    assert type(open_decoder(model_of(kind), "large")) is NativeDecoder
+    assert type(open_decoder(model_of(kind), "large", runtime=NATIVE)) is NativeDecoder
+    assert type(open_decoder(model_of(kind), "large", runtime=REFERENCE)) is plain_kind(kind)
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_without_a_compiler_the_reference_takes_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "library", lambda: None)
+    assert type(open_decoder(model_of(kind), "large")) is plain_kind(kind)
+    with pytest.raises(InputError, match=r"^the native runtime needs a C\+\+ compiler, .*; set machine.runtime to auto$"):
+        open_decoder(model_of(kind), "large", runtime=NATIVE)
+    with pytest.raises(InputError, match=r"^int8 takes the native runtime, which does not take the large model here; set mach"):
+        open_decoder(model_of(kind), "large", runtime=Runtime("auto", int8=True))
+
+
+def replaced(kind: str, place: str, module: Callable[[Any], Any]) -> Any:
+    """A model in which another module stands at one place."""
+    model = copy.deepcopy(model_of(kind))
+    owner, _, name = place.rpartition(".")
+    parent = model.get_submodule(owner)
+    setattr(parent, name, module(getattr(parent, name)))
+    return model
+
+
+class Adapted(torch.nn.Module):
+    """As adapters are: the weight that it shows is not all that it computes with."""
+
+    def __init__(self, base: torch.nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.more = torch.nn.Linear(base.in_features, base.out_features, bias=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.base.weight
+
+    @property
+    def bias(self) -> torch.Tensor:
+        return self.base.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.base(x) + self.more(x)
+        return result
+
+
+def other_norm(norm: Any) -> torch.nn.Module:
+    return torch.nn.RMSNorm(norm.weight.shape[0])
+
+
+def umt5() -> Any:
+    from transformers import UMT5Config, UMT5ForConditionalGeneration
+
+    return UMT5ForConditionalGeneration(UMT5Config.from_dict(BUILDERS["mt5"]().config.to_dict() | {"model_type": "umt5"}))
+
+
+def built(kind: str, **options: Any) -> Callable[[], Any]:
+    return functools.partial(BUILDERS[kind], **options)
+
+
+def rope(rope_type: str, **options: Any) -> dict[str, Any]:
+    scaling = {"rope_type": rope_type, "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 32} | options
+    return {"rope_parameters": scaling, "max_position_embeddings": 64}
+
+
+_LONG = {"short_factor": [1.0] * 3, "long_factor": [2.0] * 3}
+REFUSED: dict[str, Callable[[], Any]] = {
+    "gpt2 by layer": built("gpt2", scale_attn_by_inverse_layer_idx=True),
+    "gpt2 upcast": built("gpt2", reorder_and_upcast_attn=True),
+    "gpt2 of another activation": built("gpt2", activation_function="gelu_fast"),
+    "llama of another activation": built("llama", hidden_act="gelu"),
+    "t5 of another activation": functools.partial(t5, "t5", "gated-tanh"),
+    "dynamic": built("llama", **rope("dynamic")),
+    "yarn": built("llama", **rope("yarn")),
+    "longrope": built("llama", **rope("longrope", **_LONG)),
+    "umt5": umt5,
+    "gemma2": functools.partial(gemma2, 1),
+    "bart": lambda: models("bart")[0],
+    "t5 with another norm": lambda: replaced("t5 relu", "decoder.final_layer_norm", other_norm),
+    "llama with another norm": lambda: replaced("llama", "model.norm", other_norm),
+    "llama with an adapter": lambda: replaced("llama", "model.layers.1.self_attn.v_proj", Adapted),
+    "t5 with an adapter": lambda: replaced("t5 gated-gelu", "decoder.block.1.layer.1.EncDecAttention.q", Adapted),
+    "t5 with an adapted head": lambda: replaced("t5 gated-gelu", "lm_head", Adapted),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_computed_otherwise_goes_through_the_reference(name: str) -> None:
+    model = shaken(REFUSED[name]())
+    assert blueprint_of(model) is None
+    kind = model.config.model_type
+    with pytest.raises(
+        InputError, match=f"^the native runtime does not know models of type {kind} configured like the large one"
+    ):
+        open_decoder(model, "large", runtime=NATIVE)
+    decoder = open_decoder(model, "large")
+    assert not isinstance(decoder, NativeDecoder)
+    sources = [[4, 5, 6], [7]]
+    step, expected = (one.forward(begin(one, sources)) for one in (decoder, reference(model)))
+    assert torch.equal(step.logits, expected.logits)
+
+
+def test_number_formats_that_it_lacks() -> None:
+    model = copy.deepcopy(model_of("llama")).half()
+    assert type(open_decoder(model, "large")) is CausalDecoder
+    with pytest.raises(
+        InputError, match=r"^the native runtime takes float32, bfloat16 and int8, not float16; set machine.runt"
+    ):
+        open_decoder(model, "large", runtime=NATIVE)
+
+
+def test_other_devices() -> None:
+    with pytest.raises(InputError, match=r"^the native runtime runs on a CPU; set machine.runtime to auto$"):
+        open_decoder(copy.deepcopy(model_of("llama")).to("meta"), "large", runtime=NATIVE)
+
+
+def test_a_pair_may_be_of_two_runtimes() -> None:
+    """What is not taken is left to the reference; the other one still gains."""
+    pair = open_pair(model_of("llama"), shaken(REFUSED["yarn"]()))
+    assert isinstance(pair.small, NativeDecoder)
+    assert isinstance(pair.large, CausalDecoder)
+
+
+def test_more_tokens_than_a_model_predicts_are_refused() -> None:
+    for vocabulary in (38, 64, 1000):
+        with pytest.raises(ValueError, match=f"the large model predicts over 37 tokens, not {vocabulary}"):
+            open_decoder(model_of("llama"), "large", vocabulary, NATIVE)
