@@ -22,9 +22,10 @@ from pathlib import Path
 
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, Opened, random_case
+from tasks.bench.formats import number_formats
 from tasks.bench.measured import Measured, UnequalError, measure
 from tasks.bench.shapes import SHAPES, Shape
-from tasks.bench.trained import quality, trained_case
+from tasks.bench.trained import Validation, trained_case
 from tasks.bench.verdict import as_json, case_lines, judged, verdict_lines
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
@@ -55,12 +56,13 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
                 continue
             say(f"\n{case.name}")
             opened = Opened(case)
+            validation = None if case.bild is None or task is None or params is None else Validation(task, params)
             with on_threads(threads):
                 result = measure(opened, translators, threads, rounds, say)
-                if case.bild is not None and task is not None and params is not None:
+                result.formats = number_formats(opened, rounds, None if validation is None else validation.alone)
+                if validation is not None and case.bild is not None:
                     settings = " ".join(f"{name}={value}" for name, value in case.bild.items())
-                    kept = quality(opened, task, params)
-                    result.bild = {"settings": settings, "from": case.bild_from, "quality": kept}
+                    result.bild = {"settings": settings, "from": case.bild_from, "quality": validation.bild(opened)}
             results.append(result)
             for line in case_lines(result):
                 say(line)

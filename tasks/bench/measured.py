@@ -44,6 +44,8 @@ class Measured:
     accepted: float | None = None
     """Share of the drafted tokens that speculative decoding keeps."""
     bild: dict[str, Any] = field(default_factory=dict)
+    formats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Vanilla in fewer bits: see `formats.number_formats`."""
 
 
 def require_equal(opened: Opened, translators: Mapping[str, Translating]) -> tuple[dict[str, Any], float | None]:

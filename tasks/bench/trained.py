@@ -11,8 +11,9 @@ from tasks.bench.cases import Case, Opened
 from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import Decoder
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Request
+from tasks.decoding.strategies import Pair, Request
 from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
 from tasks.evaluation.quality import difference_interval, score
 from tasks.evaluation.rows import read_rows
@@ -72,24 +73,43 @@ def _settings(row: dict[str, Any]) -> BildSettings:
     return BildSettings(**values)
 
 
-def quality(opened: Opened, name: str, params: Params) -> dict[str, Any]:
-    """Of vanilla and of BiLD on the whole validation split, and whether BiLD loses any (`TOLERANCES`)."""
-    task, paths = params.task(name), TaskPaths(name)
-    examples, tokenizer = read_jsonl(paths.split(CHOSEN_ON)), load_tokenizer(paths.model("large"))
-    sources = encode(tokenizer, [one.source for one in examples], task.text.max_source_tokens)
-    references = [one.references for one in examples]
-    resampling = (task.metric, task.sweep.bootstrap_samples, task.sweep.seed)
-    texts = {}
-    for method, settings in (("vanilla_large", VanillaSettings()), ("bild", BildSettings(**(opened.case.bild or {})))):
-        request = Request(opened.case.limit)
-        done = decode_all(method, settings, opened.pair, sources, request, task.sweep.quality_batch)
-        texts[method] = tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
-    vanilla, bild = (score(texts[one], references, *resampling) for one in ("vanilla_large", "bild"))
-    return {
-        "metric": task.metric,
-        "examples": len(examples),
-        "vanilla": round(vanilla.value, 3),
-        "bild": round(bild.value, 3),
-        "difference_interval": list(difference_interval(texts["bild"], texts["vanilla_large"], references, *resampling)),
-        "no_loss": bild.value >= vanilla.value - TOLERANCES["no_loss"] - 1e-9,
-    }
+class Validation:
+    """The split that points are chosen on, and what is written on it."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self._task, paths = params.task(name), TaskPaths(name)
+        examples = read_jsonl(paths.split(CHOSEN_ON))
+        self._tokenizer = load_tokenizer(paths.model("large"))
+        self._sources = encode(self._tokenizer, [one.source for one in examples], self._task.text.max_source_tokens)
+        self._references = [one.references for one in examples]
+        self._resampling = (self._task.metric, self._task.sweep.bootstrap_samples, self._task.sweep.seed)
+
+    def texts(self, method: str, settings: Any, pair: Pair) -> list[str]:
+        """What a method writes."""
+        request = Request(self._task.text.max_target_tokens)
+        done = decode_all(method, settings, pair, self._sources, request, self._task.sweep.quality_batch)
+        texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
+        return texts
+
+    def score(self, texts: list[str]) -> float:
+        """The task's metric."""
+        return score(texts, self._references, *self._resampling).value
+
+    def alone(self, decoder: Decoder) -> float:
+        """The metric of one model's own texts."""
+        return self.score(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder)))
+
+    def bild(self, opened: Opened) -> dict[str, Any]:
+        """Of vanilla and of BiLD, and whether BiLD loses any (`TOLERANCES`)."""
+        bild = self.texts("bild", BildSettings(**(opened.case.bild or {})), opened.pair)
+        vanilla = self.texts("vanilla_large", VanillaSettings(), opened.pair)
+        interval = difference_interval(bild, vanilla, self._references, *self._resampling)
+        ours, theirs = self.score(bild), self.score(vanilla)
+        return {
+            "metric": self._task.metric,
+            "examples": len(self._sources),
+            "vanilla": round(theirs, 3),
+            "bild": round(ours, 3),
+            "difference_interval": list(interval),
+            "no_loss": ours >= theirs - TOLERANCES["no_loss"] - 1e-9,
+        }

@@ -98,6 +98,12 @@ def case_lines(one: Measured) -> Iterator[str]:
         yield f"  {name:28}{ratio:>7.2f}   ({ours} over {theirs}; at the threads asked for {one.ratios_at_threads[name]:.2f})"
     if one.accepted is not None:
         yield f"  speculative decoding keeps {one.accepted:.0%} of what is drafted"
+    for name, found in one.formats.items():
+        scored = "" if found["quality"] is None else f"; quality {found['quality']}"
+        yield (
+            f"  vanilla in {name:10}{found['over_float32']:>6.2f} times as fast as in float32; {found['differ']} of "
+            f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
+        )
     if one.bild:
         kept = one.bild["quality"]
         low, high = kept["difference_interval"]

@@ -148,8 +148,9 @@ def _verify(method: Method, rows: list[_Row], draft: Draft) -> None:
 
 def _is_plain(method: Method, rows: list[_Row]) -> bool:
     """Whether the target's runtime can judge the draft by itself: one row, greedy, by a rule that is two numbers."""
-    plain = len(rows) == 1 and method.sampling.greedy and method.acceptance.greedy is not None and not method.scored
-    return plain and can_check(method.target)
+    rule = method.acceptance
+    plain = len(rows) == 1 and method.sampling.greedy and rule.greedy is not None and rule.final is large
+    return plain and not method.scored and can_check(method.target)
 
 
 def _checked(method: Method, rows: list[_Row], draft: Draft, positions: list[int]) -> _Judgement:

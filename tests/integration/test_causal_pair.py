@@ -119,7 +119,7 @@ def test_every_method_runs_or_says_why_not(ready: Trained, method: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:5]], TEXT.max_source_tokens)
     settings = METHOD_SETTINGS[method]()
     if method == "calm":
-        with pytest.raises(InputError, match="calm needs the layers of a T5"):
+        with pytest.raises(InputError, match="calm takes T5 and mT5"):
             decode(method, settings, ready.pair, sources, REQUEST)
         return
     outputs = decode(method, settings, ready.pair, sources, REQUEST)

@@ -60,10 +60,12 @@ def open_decoder(model: Any, name: str, vocabulary: int | None = None, runtime: 
 def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
     """None where it does not take this model and another runtime may."""
     number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
-    blueprint, functions = blueprint_of(model), compiled.library()
+    here = model.device.type == "cpu"
+    blueprint = blueprint_of(model) if here else None
+    functions = compiled.library() if blueprint is not None else None
     lacking = (
         "runs on a CPU"
-        if model.device.type != "cpu"
+        if not here
         else f"takes float32, bfloat16 and int8, not {number_format}"
         if number_format not in FORMATS
         else f"does not know models of type {model.config.model_type} configured like the {name} one"
