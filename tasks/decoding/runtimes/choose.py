@@ -82,9 +82,9 @@ def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> 
 
 
 def _fused(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
-    """On a GPU, and where it is asked for; none where it does not take this model and another runtime may."""
+    """None where it does not take this model and another runtime may."""
     asked, on_gpu = runtime.name == "fused", model.device.type == "cuda"
-    if not asked and not on_gpu:
+    if not asked and model.device.type not in ("cuda", "cpu"):
         return None
     number_format, blueprint = str(model.dtype).removeprefix("torch."), blueprint_of(model)
     if blueprint is not None and number_format in FUSED_FORMATS:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import BrokenLogitsError, Continuation, Memory, Rows, Step, Stop
+from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.fused_chain import Chain, Pace
+from tasks.decoding.runtimes.fused_check import Judge
 from tasks.decoding.runtimes.fused_room import Room, arranged, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack
-from tasks.decoding.runtimes.graphs import Recorder
+from tasks.decoding.runtimes.graphs import Recorder, Recordings
 from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
 
@@ -23,6 +24,8 @@ _LONGEST = 16
 """New tokens of a row up to which a run is recorded; longer ones, such as prompts, keep a GPU busy without that."""
 _LARGEST_SOURCES = 4096
 """Positions up to which a run of the encoder is recorded."""
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,6 @@ class Predicted:
     def after(self, column: int) -> Predicted:
         """From that new token on."""
         return Predicted(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Work that reads `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
-
-    inputs: Tensor
-    run: Callable[[], Any]
 
 
 class FusedDecoder(OpenedModel):
@@ -70,11 +65,9 @@ class FusedDecoder(OpenedModel):
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
         self._encoder = None if blueprint.encoder is None else FusedStack(blueprint.encoder, dtype, self.vocabulary)
         self._room = Room(self._stack, self.device, dtype)
-        self._recorder = recorder
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._encodings: dict[tuple[int, int], Plan] = {}
+        self._runs, self._encodings = Recordings(recorder), Recordings(recorder)
         self.pace = Pace() if pace is None else pace
-        self._chain = Chain(self)
+        self._chain, self._judge = Chain(self), Judge(self)
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._width = 0
         self._slots: list[int] = []
@@ -91,7 +84,7 @@ class FusedDecoder(OpenedModel):
             return prompt_memory(sources, self.name, self.device)
         longest = max(map(len, sources))
         if self._encoder.fit(rounded_positions(longest)):
-            self._encodings.clear()
+            self._encodings.forget()
         hidden = self._run_encoder(self._encoder, [[len(source), *source] for source in sources], longest)
         mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
         return Memory(hidden, torch.tensor(mask, device=self.device))
@@ -113,7 +106,7 @@ class FusedDecoder(OpenedModel):
         self._source_reach = self._reach(memory.hidden.shape[1])
         hidden, mask = memory.hidden.to(self.device, self.model.dtype), memory.mask.to(self.device)
         if self._room.read(hidden, mask, rounded_positions(self._source_reach)):
-            self._forget_plans()
+            self._runs.forget()
         return [list(self.start_tokens) for _ in range(rows)]
 
     @torch.inference_mode()
@@ -141,6 +134,20 @@ class FusedDecoder(OpenedModel):
         self.require_sound([found.tokens])
         return found
 
+    @torch.inference_mode()
+    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+        self._require_known([pending, drafted])
+        if not pending or max(drafted, default=0) >= self.vocabulary:
+            raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
+        [cached] = self.lengths
+        after = cached + len(pending) + len(drafted)
+        self._fit(1, after)
+        checked = self._judge.check(pending, drafted, cached, keep)
+        self.lengths = [after]
+        self._steps += 1
+        self.require_sound(checked.step.best or [])
+        return checked
+
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)
 
@@ -166,43 +173,34 @@ class FusedDecoder(OpenedModel):
         for slot, cached, new in zip(self._slots, self.lengths, tokens, strict=True):
             rows[slot] = [cached, *new]
         reach = self._reach(filled)
-        if self._recorder is None or most > _LONGEST:
-            return self.predicted(self._inputs(rows, self._width, most), reach, unread)
+        inputs = self._inputs(rows, self._width, most, self._runs if most <= _LONGEST else None)
+        if not self._runs or most > _LONGEST:
+            return self.predicted(inputs, reach, unread)
         key = (self._width, most, reach, self._source_reach)
-        plan = self._plans.get(key)
-        inputs = self._inputs(rows, self._width, most, None if plan is None else plan.inputs)
-        if plan is None:
-            plan = Plan(inputs, self._recorder.record(lambda: self.predicted(inputs, reach), ()))
-            self._plans[key] = plan
-        predicted: Predicted = plan.run()
-        return predicted.after(unread)
+        return self._runs.do(key, lambda: self.predicted(inputs, reach)).after(unread)
 
     def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> Predicted:
-        """The work itself; `inputs` as in `Plan`."""
+        """The work itself; `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
         positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]
         caches = self._room.caches(positions, reach, self._source_reach)
         hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, reach), caches)[:, unread:]
         return Predicted(hidden, *self._stack.predict(hidden))
 
-    def recorded(self, key: tuple[Any, ...], position: int, work: Callable[[int], None], changing: Sequence[Tensor]) -> None:
+    def recorded(
+        self, key: tuple[Any, ...], position: int, work: Callable[[int], Done], changing: Sequence[Tensor] = ()
+    ) -> Done:
         """Does work that reads as many positions as one of that number must, recorded where runs are."""
         reach = self._reach(position + 1)
-        if self._recorder is None:
-            work(reach)
-            return
-        key = (*key, reach, self._source_reach)
-        if key not in self._plans:
-            self._plans[key] = Plan(changing[0], self._recorder.record(lambda: work(reach), changing))
-        self._plans[key].run()
+        return self._runs.do((*key, reach, self._source_reach), lambda: work(reach), changing)
 
     def forget(self, kind: str) -> None:
         """Drops what was recorded under keys that begin so."""
-        self._plans = {key: plan for key, plan in self._plans.items() if key[0] != kind}
+        self._runs.forget(kind)
 
     def wrap_layers(self, wrap: Callable[[Any], Any] | None) -> None:
         """Runs the decoder's layers by what `wrap` makes of their function, such as `torch.compile`; none: as they are."""
         self._stack.wrap_block(wrap)
-        self._forget_plans()
+        self._runs.forget()
 
     def require_sound(self, best: Rows) -> None:
         """Raises `BrokenLogitsError` where a -1 says that logits were broken."""
@@ -212,29 +210,25 @@ class FusedDecoder(OpenedModel):
 
     def _run_encoder(self, encoder: FusedStack, rows: Rows, longest: int) -> Tensor:
         width, reach = self._whole(len(rows)), self._reach(longest)
-        if self._recorder is None or width * reach > _LARGEST_SOURCES:
+        if not self._runs or width * reach > _LARGEST_SOURCES:
             return self._encoded(encoder, self._inputs(rows, len(rows), longest))
-        plan = self._encodings.get((width, reach))
-        inputs = self._inputs(rows, width, reach, None if plan is None else plan.inputs)
-        if plan is None:
-            plan = Plan(inputs, self._recorder.record(lambda: self._encoded(encoder, inputs), ()))
-            self._encodings[width, reach] = plan
-        hidden: Tensor = plan.run()[: len(rows), :longest].clone()
-        return hidden
+        inputs = self._inputs(rows, width, reach, self._encodings)
+        hidden = self._encodings.do((width, reach), lambda: self._encoded(encoder, inputs))
+        return hidden[: len(rows), :longest].clone()
 
     def _encoded(self, encoder: FusedStack, inputs: Tensor) -> Tensor:
-        """(rows, positions, width); `inputs` as in `Plan`, with the sources' own lengths."""
+        """(rows, positions, width); `inputs` as in `predicted`, with the sources' own lengths."""
         ids = inputs[:, 1:]
         columns = encoder.columns[: ids.shape[1]]
         mask = encoder.mask(columns.expand_as(ids), len(columns))
         padding = (columns >= inputs[:, :1])[:, None, None]
         return encoder.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
 
-    def _inputs(self, rows: Rows, width: int, most: int, place: Tensor | None = None) -> Tensor:
-        """Rows of a length and tokens, padded to (width, 1 + most), on the device: in `place`, where there is one."""
+    def _inputs(self, rows: Rows, width: int, most: int, recordings: Recordings | None = None) -> Tensor:
+        """Rows of a length and tokens, padded to (width, 1 + most), on the device: where those recordings read them, if any."""
         padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
         here = torch.tensor(padded)
-        return here.to(self.device) if place is None else place.copy_(here, non_blocking=True)
+        return recordings.placed(here, self.device) if recordings else here.to(self.device)
 
     def _rows(self, by_slot: Tensor) -> Tensor:
         """A copy, by row."""
@@ -250,17 +244,13 @@ class FusedDecoder(OpenedModel):
         if learned is not None and positions > learned.shape[0]:
             raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
         if self._room.fit(width, max(positions, filled)):
-            self._forget_plans()
-
-    def _forget_plans(self) -> None:
-        """What was recorded reads where keys and values lay before."""
-        self._plans.clear()
+            self._runs.forget()
 
     def _whole(self, rows: int) -> int:
-        return rows if self._recorder is None else rounded(rows)
+        return rows if not self._runs else rounded(rows)
 
     def _reach(self, positions: int) -> int:
-        return positions if self._recorder is None else rounded_positions(positions)
+        return positions if not self._runs else rounded_positions(positions)
 
     def _require_known(self, tokens: Rows) -> None:
         """An id that the model has no embedding for ends a GPU's whole process; it must not get there."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.decoding.runtimes.blueprint import CrossAttention, Layer, Linear, Norm, Stack
+from tasks.decoding.runtimes.blueprint import Layer, Linear, Norm, Stack
+from tasks.decoding.runtimes.fused_weights import joined, layer_in, linear_in, norm_in
 
 FORMATS = ("float32", "bfloat16")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -53,16 +54,16 @@ class FusedStack:
             layers=(),
             embedding=stack.embedding.detach().to(dtype),
             learned_positions=None if learned is None else learned.detach().to(dtype),
-            norm=_norm_in(stack.norm, dtype),
-            head=None if stack.head is None else _linear_in(stack.head, dtype, vocabulary),
+            norm=norm_in(stack.norm, dtype),
+            head=None if stack.head is None else linear_in(stack.head, dtype, vocabulary),
         )
         self._dtype = dtype
         self._device = stack.embedding.device
-        self.layers = [_cast(layer, dtype) for layer in stack.layers]
+        self.layers = [layer_in(layer, dtype) for layer in stack.layers]
         self._activation = ACTIVATIONS[stack.activation]
         self._groups = stack.heads // stack.key_value_heads
         crosses = [layer.cross.key_value for layer in stack.layers if layer.cross is not None]
-        self._source = _linear_in(_joined(crosses), dtype) if crosses else None
+        self._source = linear_in(joined(crosses), dtype) if crosses else None
         self._run_block: Callable[..., Tensor] = self._block
         self.longest = 0
         self._bias = torch.empty(0)
@@ -224,37 +225,3 @@ def _halves(both: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Keys and values (rows, positions, heads, width) that lie side by side."""
     keys, values = both.chunk(2, -1)
     return keys.view(*keys.shape[:-1], heads, -1), values.view(*values.shape[:-1], heads, -1)
-
-
-def _cast(layer: Layer, dtype: torch.dtype) -> Layer:
-    cross = layer.cross
-    return Layer(
-        norm=_norm_in(layer.norm, dtype),
-        query_key_value=_linear_in(layer.query_key_value, dtype),
-        out=_linear_in(layer.out, dtype),
-        # Keys and values of the source come from all layers' matrices at once.
-        cross=None
-        if cross is None
-        else CrossAttention(
-            _norm_in(cross.norm, dtype), _linear_in(cross.query, dtype), Linear(torch.empty(0)), _linear_in(cross.out, dtype)
-        ),
-        feed_norm=_norm_in(layer.feed_norm, dtype),
-        feed_in=_linear_in(layer.feed_in, dtype),
-        feed_out=_linear_in(layer.feed_out, dtype),
-    )
-
-
-def _joined(linears: list[Linear]) -> Linear:
-    """One matrix of several that read the same."""
-    biases = [one.bias for one in linears if one.bias is not None]
-    return Linear(torch.cat([one.weight for one in linears]), torch.cat(biases) if biases else None)
-
-
-def _norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
-    return Norm(norm.weight.detach().to(dtype), None if norm.bias is None else norm.bias.detach().to(dtype))
-
-
-def _linear_in(linear: Linear, dtype: torch.dtype, outputs: int | None = None) -> Linear:
-    """In that number format: the first `outputs` of it."""
-    bias = None if linear.bias is None else linear.bias.detach()[:outputs].to(dtype)
-    return Linear(linear.weight.detach()[:outputs].to(dtype), bias)

@@ -61,6 +61,39 @@ class CudaRecorder:
         return replay
 
 
+class Recordings:
+    """Work that is recorded when it is first asked for; without a recorder it is done as it comes."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self._recorder = recorder
+        self._made: dict[tuple[Any, ...], Callable[[], Any]] = {}
+        self._inputs: dict[tuple[int, ...], Tensor] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is recorded."""
+        return self._recorder is not None
+
+    def do(self, key: tuple[Any, ...], work: Callable[[], Work], changing: Sequence[Tensor] = ()) -> Work:
+        """`work`, or what was recorded of it under that key; `changing` as for a recorder."""
+        if self._recorder is None:
+            return work()
+        if key not in self._made:
+            self._made[key] = self._recorder.record(work, changing)
+        result: Work = self._made[key]()
+        return result
+
+    def placed(self, inputs: Tensor, device: torch.device) -> Tensor:
+        """Numbers that lie on the host, where recorded work reads all of that shape."""
+        shape = tuple(inputs.shape)
+        if shape not in self._inputs:
+            self._inputs[shape] = torch.empty_like(inputs, device=device)
+        return self._inputs[shape].copy_(inputs, non_blocking=True)
+
+    def forget(self, kind: str | None = None) -> None:
+        """Drops what was recorded under keys that begin so; none: everything."""
+        self._made = {key: made for key, made in self._made.items() if kind is not None and key[0] != kind}
+
+
 def restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
     """Puts back what they held."""
     for tensor, before in zip(tensors, kept, strict=True):

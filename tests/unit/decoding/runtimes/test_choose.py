@@ -14,6 +14,7 @@ from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.runtimes.reference import TransformersDecoder
@@ -34,9 +35,10 @@ def test_on_a_cpu_the_native_runtime_takes_what_it_knows(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_without_a_compiler_the_reference_takes_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_fused_runtime_takes_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
-    assert type(open_decoder(model_of(kind), "large")) is plain_kind(kind)
+    assert type(open_decoder(model_of(kind), "large")) is FusedDecoder
+    assert type(open_decoder(copy.deepcopy(model_of(kind)).half(), "large")) is plain_kind(kind)
     with pytest.raises(InputError, match=r"^the native runtime needs a C\+\+ compiler, .*; set machine.runtime to auto$"):
         open_decoder(model_of(kind), "large", runtime=NATIVE)
     with pytest.raises(InputError, match=r"^int8 takes the native runtime, which does not take the large model here; set mach"):

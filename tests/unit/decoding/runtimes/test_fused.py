@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError, Step, Stop
+from tasks.decoding.decoder import BrokenLogitsError, Keep, Step, Stop
+from tasks.decoding.distributions import Block
 from tasks.decoding.generation import total
+from tasks.decoding.runtimes import fused_check
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, Pace
 from tasks.decoding.runtimes.fused_room import arranged, rounded
+from tasks.decoding.runtimes.graphs import fetch
 from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.settings import (
     BeamSettings,
@@ -240,6 +244,145 @@ def test_logits_that_are_not_kept() -> None:
     # What was recorded writes where there is no room for so many logits.
     again = decoder.extend(decoder.start(decoder.encode([source]))[0], 100, Stop())
     torch.testing.assert_close(again.logits, expected.logits[:, :100], atol=1e-4, rtol=0)
+
+
+KEEPS = [Keep(distance, agreed) for distance in (-1.0, 0.0, 0.05, 2.0, math.inf) for agreed in (False, True)]
+
+
+def kept_by(logits: torch.Tensor, drafted: list[int], keep: Keep) -> int:
+    """Drafted tokens before the first that the rule lets go; `logits` (draft and one more, vocabulary)."""
+    block = Block(logits[None], SamplingSettings())
+    for place, token in enumerate(drafted):
+        distance = -float(block.scores[0, place, token].log())
+        if distance > keep.distance and not (keep.agreed and block.likeliest[0][place] == token):
+            return place
+    return len(drafted)
+
+
+@every
+@recorded_or_not
+def test_to_check_is_to_run_and_to_apply_the_rule(name: str, recorded: bool) -> None:
+    """Drafts of every length, likely and not, wound back to what is kept; the first goes with the whole prompt."""
+    model, chance = models(name)[1], random.Random(4)
+    decoder, plain = fused(model, recorded=recorded), fused(model)
+    found = set()
+    for turn, keep in enumerate(KEEPS * 5):
+        if turn % 8 == 0:
+            source = [chance.randrange(2, VOCABULARY) for _ in range(chance.choice((3, 20)))]
+            [pending] = decoder.start(decoder.encode([source]))
+            plain.start(plain.encode([source]))
+        # No longer than GPT-2's 64 positions allow.
+        count = chance.choice([0, 1, 2, 4, 7] if plain.lengths[0] > 30 else [0, 1, 4, 16, 18])
+        drafted = [chance.randrange(2, VOCABULARY) for _ in range(count)]
+        begun = plain.lengths
+        for place in range(count):  # the likeliest, now and then another one
+            best = plain.forward([pending + drafted[:place]]).best
+            assert best is not None
+            drafted[place] = best[0][-1] if chance.random() < 0.85 else drafted[place]
+            plain.rewind(begun)
+        before = decoder.lengths[0] + len(pending)
+        checked, step = decoder.check(pending, drafted, keep), plain.forward([pending + drafted])
+        assert step.hidden is not None
+        logits, hidden = step.last([count + 1]), step.hidden[:, -count - 1 :]
+        assert_same(checked.step, Step(logits, [count + 1], hidden))
+        assert checked.kept == kept_by(checked.step.logits[0], drafted, keep)
+        assert checked.following == int(checked.step.logits[0, checked.kept].argmax())
+        assert decoder.lengths == plain.lengths
+        found.add("all" if checked.kept == count else "some" if checked.kept else "none")
+        found.add("recorded" if len(pending) == 1 and count <= 16 else "as it comes")
+        for one in (decoder, plain):
+            one.rewind([before + checked.kept])
+        pending = [checked.following]
+    assert found == {"all", "some", "none", "recorded", "as it comes"}
+
+
+@recorded_or_not
+def test_each_rule_by_hand(recorded: bool) -> None:
+    """A token that is surely the likeliest, then one that is it by little, then one that is masked."""
+    decoder = fused(models("llama")[1], recorded=recorded)
+    [start] = decoder.start(decoder.encode([[5, 9]]))
+    step = decoder.forward([start])
+    assert step.best is not None
+    [first, second] = step.logits[0, -1].topk(2).indices.tolist()
+    apart = [-float(step.logits[0, -1].log_softmax(-1)[token]) for token in (first, second)]
+    decoder.rewind([1])
+    for token, distance in zip((first, second), apart, strict=True):
+        for keep, kept in (
+            (Keep(-1.0, agreed=False), 0),
+            (Keep(-1.0, agreed=True), int(token == first)),
+            (Keep(0.0, agreed=False), 0),
+            (Keep(distance + 1e-3, agreed=False), 1),
+            (Keep(distance - 1e-3, agreed=False), 0),
+            (Keep(distance - 1e-3, agreed=True), int(token == first)),
+            (Keep(math.inf, agreed=False), 1),
+        ):
+            checked = decoder.check([9], [token], keep)
+            assert checked.kept == kept
+            assert checked.following == (first if not kept else int(checked.step.logits[0, 1].argmax()))
+            decoder.rewind([1])
+
+
+def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The likeliest tokens and how many stay; and drafts of one length share what is recorded, whatever the rule."""
+    fetched: list[tuple[int, ...]] = []
+
+    def noted(tensor: torch.Tensor) -> Any:
+        fetched.append(tuple(tensor.shape))
+        return fetch(tensor)
+
+    monkeypatch.setattr(fused_check, "fetch", noted)
+    recorder, model = TapeRecorder(), models("t5")[1]
+    blueprint = blueprint_of(model)
+    assert blueprint is not None
+    decoder = FusedDecoder(model, blueprint, "toy", recorder=recorder)
+    decoder.start(decoder.encode(toy_sources(1)))
+    for turn in range(12):
+        decoder.check([4], [5 + turn] * (turn % 2 + 3), Keep(float(turn), agreed=False))
+        decoder.rewind([turn])
+    assert fetched == [(5,), (6,)] * 6
+    # The encoder, three tokens and four.
+    assert recorder.recordings == 3
+
+
+def test_a_checked_step_outlives_the_next_run() -> None:
+    decoder = fused(models("t5")[1], recorded=True)
+    decoder.start(decoder.encode(toy_sources(1)))
+    step = decoder.check([0], [4, 5], KEEPS[0]).step
+    assert step.hidden is not None
+    before = step.logits.clone(), step.hidden.clone()
+    decoder.check([0], [6, 7], KEEPS[0])
+    assert torch.equal(step.logits, before[0])
+    assert torch.equal(step.hidden, before[1])
+
+
+@recorded_or_not
+@pytest.mark.parametrize("pending, drafted", [([7], [5, 6, 9]), ([4], [5, 7, 9]), ([4], [5, 6, 7]), ([4, 7], [5]), ([7], [])])
+def test_broken_logits_of_a_draft_are_named(recorded: bool, pending: list[int], drafted: list[int]) -> None:
+    model = toy_t5(3, 1, 1)
+    decoder = fused(model, recorded=recorded)
+    starts = decoder.start(decoder.encode([[2, 3, 1]]))
+    decoder.forward(starts)
+    with torch.no_grad():
+        model.shared.weight[7] = math.nan
+    for keep in KEEPS:
+        decoder.rewind([1])
+        with pytest.raises(BrokenLogitsError, match="the toy model gave NaN, \\+infinity or no finite logit at step"):
+            decoder.check(pending, drafted, keep)
+        decoder.start(decoder.encode([[2, 3, 1]]))
+        assert decoder.check([0], [5, 6], Keep(math.inf, agreed=False)).kept == 2
+
+
+def test_a_draft_that_cannot_be_judged_is_refused() -> None:
+    decoder = fused(models("gpt2")[1], vocabulary=20)
+    decoder.start(decoder.encode([[2, 3]]))
+    for pending, drafted in (([], [4]), ([2, 3], [4, 20]), ([2], [23])):
+        with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
+            decoder.check(pending, drafted, KEEPS[0])
+    with pytest.raises(IndexError, match="the toy model has 24 tokens, and was given 4 to 24"):
+        decoder.check([2], [4, 24], KEEPS[0])
+    with pytest.raises(ValueError, match="a text of 65 tokens, but the model has 64 positions"):
+        decoder.check([2] * 60, [3] * 5, KEEPS[0])
+    assert decoder.lengths == [0]
 
 
 def test_few_recordings_serve_many_runs() -> None:
