@@ -45,6 +45,22 @@ class Generation:
     """The model's own log-probability of each token, in nats, where the method keeps it."""
 
 
+@dataclass
+class Row:
+    """One example on its way."""
+
+    place: int
+    example: int
+    prompt: int
+    tokens: list[int]
+    proposers: str
+    counts: Counts
+    log_probabilities: list[float]
+
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt
+
+
 def total(generations: Iterable[Generation]) -> Counts:
     """The sum of all counts."""
     return sum((generation.counts for generation in generations), Counts())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from typing import Any
@@ -298,7 +299,7 @@ def test_to_check_is_to_run_and_to_apply_the_rule(name: str, recorded: bool) -> 
 
 @recorded_or_not
 def test_each_rule_by_hand(recorded: bool) -> None:
-    """A token that is surely the likeliest, then one that is it by little, then one that is masked."""
+    """The likeliest token, and the second."""
     decoder = fused(models("llama")[1], recorded=recorded)
     [start] = decoder.start(decoder.encode([[5, 9]]))
     step = decoder.forward([start])
@@ -320,6 +321,28 @@ def test_each_rule_by_hand(recorded: bool) -> None:
             assert checked.kept == kept
             assert checked.following == (first if not kept else int(checked.step.logits[0, 1].argmax()))
             decoder.rewind([1])
+
+
+def test_a_masked_token_stays_by_a_rule_that_keeps_all_alone() -> None:
+    model = copy.deepcopy(models("llama")[1])
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(VOCABULARY))
+    with torch.no_grad():
+        model.lm_head.bias[7] = -math.inf
+    decoder = fused(model)
+    for rule, kept in ((Keep(math.inf, agreed=False), 2), (Keep(200.0, agreed=True), 0)):
+        [start] = decoder.start(decoder.encode([[4, 5]]))
+        assert decoder.check(start, [7, 7], rule).kept == kept
+
+
+def test_a_draft_is_judged_in_float32_whatever_the_weights() -> None:
+    decoder = fused(copy.deepcopy(models("t5")[1]).bfloat16(), recorded=True)
+    decoder.start(decoder.encode([[5, 9, 1]]))
+    drafted = decoder.extend([0], 5, Stop()).tokens
+    for distance in (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0):
+        decoder.rewind([0])
+        keep = Keep(distance, agreed=False)
+        checked = decoder.check([0], drafted, keep)
+        assert checked.kept == kept_by(checked.step.logits[0], drafted, keep)
 
 
 def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,8 +449,6 @@ def test_results_outlive_the_next_run() -> None:
 @every
 def test_bfloat16_is_close(name: str) -> None:
     """As close to float32 as the reference in bfloat16 is, or nearly."""
-    import copy
-
     exact = models(name)[1]
     model = copy.deepcopy(exact).bfloat16()
     sources = toy_sources(8)
@@ -523,7 +544,5 @@ def test_what_the_fused_runtime_takes() -> None:
     assert not isinstance(open_decoder(model, "large"), FusedDecoder)
     with pytest.raises(InputError, match="the fused runtime does not know models of type bloom configured like the large one"):
         open_decoder(models("bloom")[1], "large", runtime=Runtime("fused"))
-    import copy
-
     with pytest.raises(InputError, match="the fused runtime takes float32 and bfloat16, not float16; set"):
         open_decoder(copy.deepcopy(model).half(), "large", runtime=Runtime("fused"))
