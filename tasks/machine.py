@@ -26,7 +26,7 @@ class MachineSettings:
         "Where models run: a GPU if there is one (auto), or by name.", default="auto", choices=("auto", "cpu", "cuda")
     )
     runtime: str = knob(
-        "What decodes: compiled code on a CPU (native), fused PyTorch with CUDA graphs on a GPU (fused), transformers "
+        "What decodes: compiled code on a CPU (native), fused PyTorch, with CUDA graphs on a GPU (fused), transformers "
         "(reference), or the fastest of them that takes the model (auto).",
         default="auto",
         choices=("auto", "reference", "native", "fused"),

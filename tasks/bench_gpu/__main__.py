@@ -87,6 +87,7 @@ class _Pair:
         self._part("beside_generate", lambda: timed.comparisons(bench))
         self._part("encoder_ms", lambda: timed.encoder_milliseconds(bench))
         self._part("paces_ms_per_token", lambda: timed.paces(bench))
+        self._part("judging_ms_per_token", lambda: timed.judgings(bench))
         self._part("peak_GiB", lambda: timed.peaks(bench))
         self._bench = bench if self.shape.compiled else None
 

@@ -6,15 +6,15 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 
 from tasks.bench.rivals import assisted, generate
 from tasks.bench.timing import Run, clocked, interleaved, median_ratio
 from tasks.bench_gpu.floor import step_bytes
-from tasks.decoding.decoder import Rows, Stop
+from tasks.decoding.decoder import Decoder, Rows, Stop
 from tasks.decoding.generation import total
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
@@ -133,6 +133,30 @@ def paces(bench: Bench) -> dict[str, dict[str, float]]:
     ours = {f"{name} | {label}": bench.paced(pace, run) for name, run in works.items() for label, pace in PACES.items()}
     seconds = bench.timed(ours, {})
     return {name: {label: milliseconds(seconds[f"{name} | {label}"]) / bench.limit for label in PACES} for name in works}
+
+
+class Unchecking:
+    """A decoder that leaves it to the loop to judge drafts."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "check":
+            raise AttributeError(name)
+        return getattr(self._decoder, name)
+
+
+def judgings(bench: Bench) -> dict[str, dict[str, float]]:
+    """Milliseconds a token of what checks drafts, judged on the device and by the loop's rules on the host."""
+    unchecking = cast(Decoder, Unchecking(bench.pair.large))
+    ways = {"on the device": bench, "by the loop": replace(bench, pair=replace(bench.pair, large=unchecking))}
+    methods: dict[str, Any] = {"speculative": SpeculativeSettings(), "bild": BildSettings()}
+    ours = {
+        f"{method} | {way}": one.decoded(method, settings) for method, settings in methods.items() for way, one in ways.items()
+    }
+    seconds = bench.timed(ours, {})
+    return {method: {way: milliseconds(seconds[f"{method} | {way}"]) / bench.limit for way in ways} for method in methods}
 
 
 def steps(bench: Bench, bandwidth: float) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,20 +13,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
-from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import Blueprint
+from tasks.decoding.runtimes.layout import OneRow, integers, several_rows
 from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
 from tasks.decoding.runtimes.slots import Slots, floats
 from tasks.errors import InputError
 from tasks.models.pair import predicted_tokens
-
-Integers = ctypes.Array[ctypes.c_int32]
-
-
-_SHORT = 32
-"""Tokens of a run that is not a prompt."""
 
 
 class NativeDecoder(OpenedModel):
@@ -196,7 +190,7 @@ class NativeDecoder(OpenedModel):
         return hidden
 
     def _rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, object]:
-        """A reference to a `Rows` of `native.cpp`, and what must be kept while it is used."""
+        """A reference to a `Rows` of the kernel, and what must be kept while it is used."""
         if len(tokens) == 1 and self._one.write(tokens[0], cached[0], slots[0]):
             return self._one.reference, self._one
         return several_rows(tokens, cached, slots)
@@ -223,38 +217,6 @@ class NativeDecoder(OpenedModel):
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
-
-
-def integers(values: Iterable[int]) -> Integers:
-    """As C has them."""
-    some = list(values)
-    return (ctypes.c_int32 * len(some))(*some)
-
-
-def several_rows(tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, tuple[Integers, ...]]:
-    """A reference to a `Rows` of `native.cpp`, and the arrays that it points into, to be kept while it is used."""
-    begin = accumulate(map(len, tokens), initial=0)
-    parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
-    return ctypes.byref(compiled.Rows(len(tokens), *map(ctypes.addressof, parts))), parts
-
-
-class OneRow:
-    """A `Rows` of `native.cpp` of one row, written over again each run."""
-
-    def __init__(self) -> None:
-        self._tokens = integers([0] * _SHORT)
-        self._begin, self._cached, self._slot = integers([0, 0]), integers([0]), integers([0])
-        parts = (self._tokens, self._begin, self._cached, self._slot)
-        self.reference = ctypes.byref(compiled.Rows(1, *map(ctypes.addressof, parts)))
-
-    def write(self, tokens: list[int], cached: int, slot: int) -> bool:
-        """Whether the tokens fit."""
-        count = len(tokens)
-        if count > _SHORT:
-            return False
-        self._tokens[:count] = tokens  # type: ignore[assignment]  # as ctypes takes them
-        self._begin[1], self._cached[0], self._slot[0] = count, cached, slot
-        return True
 
 
 def _by_row(flat: Tensor, counts: list[int]) -> Tensor:

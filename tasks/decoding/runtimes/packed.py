@@ -1,4 +1,4 @@
-"""A blueprint's weights in the layout that `native.cpp` reads, and in its number format."""
+"""A blueprint's weights in the layout that `kernel/` reads, and in its number format."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from tasks.decoding.runtimes import blueprint, compiled
+from tasks.decoding.runtimes import blueprint, layout
 
 FORMATS = ("float32", "bfloat16", "int8")
 _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
 class PackedStack:
-    """A `Stack` of `native.cpp`, and the tensors that it points into."""
+    """A `Stack` of `kernel/`, and the tensors that it points into."""
 
     def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
         """Packs all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay float32."""
@@ -26,9 +26,9 @@ class PackedStack:
         self._kept: list[object] = []
         self._format = number_format
         self._panel = panel
-        layers = (compiled.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
+        layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
-        self.native = compiled.Stack(
+        self.native = layout.Stack(
             layers=len(stack.layers),
             width=stack.width,
             heads=stack.heads,
@@ -51,13 +51,13 @@ class PackedStack:
         self.reference = ctypes.byref(self.native)
         """What calls pass."""
 
-    def _layer(self, layer: blueprint.Layer) -> compiled.Layer:
+    def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
-        return compiled.Layer(
+        return layout.Layer(
             norm=self._norm(layer.norm),
             query_key_value=self._linear(layer.query_key_value),
             out=self._linear(layer.out),
-            cross_norm=compiled.Norm() if cross is None else self._norm(cross.norm),
+            cross_norm=layout.Norm() if cross is None else self._norm(cross.norm),
             cross_query=self._linear(None if cross is None else cross.query),
             cross_key_value=self._linear(None if cross is None else cross.key_value),
             cross_out=self._linear(None if cross is None else cross.out),
@@ -66,19 +66,19 @@ class PackedStack:
             feed_out=self._linear(layer.feed_out),
         )
 
-    def _norm(self, norm: blueprint.Norm) -> compiled.Norm:
-        return compiled.Norm(self.pointer(norm.weight), self.pointer(norm.bias))
+    def _norm(self, norm: blueprint.Norm) -> layout.Norm:
+        return layout.Norm(self.pointer(norm.weight), self.pointer(norm.bias))
 
-    def _linear(self, linear: blueprint.Linear | None) -> compiled.Linear:
+    def _linear(self, linear: blueprint.Linear | None) -> layout.Linear:
         if linear is None:
-            return compiled.Linear()
+            return layout.Linear()
         outputs, inputs = linear.weight.shape
         weight, scale = _NUMBERS[self._format](linear.weight.detach().float())
         padding = -outputs % self._panel
         panels = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
         bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padding))
         scale = None if scale is None else pad(scale, (0, padding))
-        return compiled.Linear(self._keep(panels.contiguous()), self.pointer(scale), self.pointer(bias), inputs, outputs)
+        return layout.Linear(self._keep(panels.contiguous()), self.pointer(scale), self.pointer(bias), inputs, outputs)
 
     def pointer(self, tensor: Tensor | None) -> int | None:
         """Where a float32 copy of it lies, or it itself, from now on."""

@@ -1,4 +1,4 @@
-"""Preallocated keys and values for `native.cpp`: each text has a slot, and nothing moves when texts are cut or dropped."""
+"""Preallocated keys and values for `kernel/`: each text has a slot, and nothing moves when texts are cut or dropped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes import layout
 from tasks.decoding.runtimes.packed import PackedStack
 
 _UNIT = 64
@@ -29,7 +29,7 @@ class Slots:
         self._lengths: ctypes.Array[ctypes.c_int32] | None = None
         self._own = floats(2, self._layers, 0, self._shape.key_value_heads, self._shape.head_width, 0)
         self._cross = floats(2, self._layers, 0, self._shape.heads, self._shape.head_width, 0)
-        self.cache = compiled.Cache()
+        self.cache = layout.Cache()
         self.reference = ctypes.byref(self.cache)
 
     @property

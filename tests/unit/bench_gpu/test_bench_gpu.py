@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,10 +15,12 @@ from tasks.bench_gpu.checks import SAME, agreement
 from tasks.bench_gpu.compiling import attempted
 from tasks.bench_gpu.floor import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
-from tasks.bench_gpu.timed import PACES, RATIOS
+from tasks.bench_gpu.timed import PACES, RATIOS, Unchecking
+from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
-from tasks.decoding.settings import VanillaSettings
+from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.architectures import models
@@ -37,7 +40,7 @@ def test_every_part_of_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert {*RATIOS, "device", "torch", "transformers", "copy_GB_per_s", "float32_wrong", "shapes"} <= {*result}
     assert [*result["shapes"]] == [shape.name for shape in QUICK]
     parts = {"left_out", "float32_tokens", "bfloat16_tokens", "steps", "beside_generate"}
-    parts |= {"encoder_ms", "paces_ms_per_token", "peak_GiB"}
+    parts |= {"encoder_ms", "paces_ms_per_token", "judging_ms_per_token", "peak_GiB"}
     for shape in QUICK:
         found = result["shapes"][shape.name]
         assert {*found} == parts | ({"static_generate", "compiled_layers"} if shape.compiled else set())
@@ -45,6 +48,7 @@ def test_every_part_of_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         assert not any("failed" in found.get(part, {}) for part in ("static_generate", "compiled_layers"))
         assert found["float32_tokens"]["texts"] == 12
         assert {*found["paces_ms_per_token"]["bild"]} == {*PACES}
+        assert all({*ways} == {"on the device", "by the loop"} for ways in found["judging_ms_per_token"].values())
         assert found["beside_generate"]["acceptance"]["bild"]["large_calls_per_token"] > 0
 
 
@@ -56,7 +60,7 @@ def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch, cap
     assert result["shapes"]["tiny llama"] == {
         "left_out": [
             *("float32_tokens", "bfloat16_tokens", "steps", "beside_generate", "encoder_ms"),
-            *("paces_ms_per_token", "peak_GiB"),
+            *("paces_ms_per_token", "judging_ms_per_token", "peak_GiB"),
         ]
     }
 
@@ -98,6 +102,25 @@ def test_random_pairs_write_varied_texts_that_never_end(shape: Any) -> None:
     assert all(source[-1] == END and 6 <= len(source) <= 12 for source in sources)
     texts = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, Request(20))]
     assert all(len(text) == 20 and END not in text and len({*text}) > 8 for text in texts)
+
+
+def test_who_leaves_drafts_to_the_loop_gives_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = open_pair(*models("t5"), runtime=Runtime("fused"))
+    checks = []
+    check = FusedDecoder.check
+
+    def counted(decoder: FusedDecoder, *arguments: Any) -> Any:
+        checks.append(arguments)
+        return check(decoder, *arguments)
+
+    monkeypatch.setattr(FusedDecoder, "check", counted)
+    other = dataclasses.replace(pair, large=cast(Decoder, Unchecking(pair.large)))
+    texts = []
+    for judged_on_the_device, one in ((True, pair), (False, other)):
+        checks.clear()
+        texts.append([decode("bild", BildSettings(), one, [source], Request(20))[0] for source in toy_sources(4)])
+        assert bool(checks) == judged_on_the_device
+    assert texts[0] == texts[1]
 
 
 def test_bytes_of_a_step() -> None:

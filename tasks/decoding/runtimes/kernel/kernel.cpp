@@ -1,0 +1,168 @@
+// A transformer stack on a CPU: what `native.py` calls, one call a run of the model.
+//
+// At the sizes of drafters a framework spends its time between operations, not in them. Here a run is one function call, and
+// each number is summed in one order, whatever is computed beside it: a token's logits are the same, to the bit, one at a
+// time, in a block that is verified, and in a batch.
+//
+// Matrices lie in panels of `kPanel` outputs, (panels, inputs, kPanel), zero beyond the last output, so that a product reads
+// them in one stream. Keys lie (head, width, position), so that all scores of a query are computed side by side.
+
+#include <type_traits>
+
+#include "layers.h"
+
+namespace {
+
+// Keys and values of one source (length, width) in every layer of the decoder.
+template <Format format>
+void read_source(const Stack& stack, const Cache& cache, const float* hidden, int64_t length, int64_t slot, int threads) {
+    thread_local std::vector<float> projected;
+    const int64_t width = stack.head_width, slot_stride = stack.heads * width * cache.source_capacity;
+    const int64_t stride = padded(stack.layer[0].cross_key_value.outputs);
+    projected.resize(std::max<size_t>(projected.size(), length * stride));
+    for (int index = 0; index < stack.layers; index++) {
+        product<format>(stack.layer[index].cross_key_value, hidden, stack.width, projected.data(), stride, length, false, threads);
+        const int64_t at = (index * cache.slots + slot) * slot_stride;
+        for (int64_t position = 0; position < length; position++) {
+            const float* key = projected.data() + position * stride;
+            remember(cache.cross_keys + at, cache.cross_values + at, key, key + stack.heads * width, stack.heads, width,
+                     cache.source_capacity, position);
+        }
+    }
+}
+
+template <Format format>
+void read_sources(const Stack& stack, const Cache& cache, const float* hidden, int64_t sources, int64_t longest) {
+    const Linear& linear = stack.layer[0].cross_key_value;
+    const bool share = sources > 1 && stack.threads > 1 && sources * longest * linear.inputs * linear.outputs > kWorthSharing;
+#pragma omp parallel for num_threads(stack.threads) schedule(static) if (share)
+    for (int64_t slot = 0; slot < sources; slot++)
+        read_source<format>(stack, cache, hidden + slot * longest * stack.width, cache.source_lengths[slot], slot,
+                            share ? 1 : stack.threads);
+}
+
+template <Format format>
+void predict(const Stack& stack, const float* hidden, int64_t tokens, float* logits, int64_t stride) {
+    thread_local std::vector<float> scaled;
+    if (stack.head_scale != 1.0f) {
+        scaled.assign(hidden, hidden + tokens * stack.width);
+        for (float& one : scaled) one *= stack.head_scale;
+        hidden = scaled.data();
+    }
+    product<format>(stack.head, hidden, stack.width, logits, stride, tokens, false, stack.threads);
+}
+
+// The first of the greatest logits; -1 where there is NaN, +infinity or no finite logit.
+int32_t likeliest(const float* logits, int64_t vocabulary) {
+    Vec tops = Vec{} - INFINITY;
+    Ints odd{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+        const Vec some = load(logits + i);
+        odd |= some != some;
+        tops = some > tops ? some : tops;
+    }
+    float top = -INFINITY;
+    bool broken = false;
+    for (int lane = 0; lane < kLanes; lane++) {
+        top = std::max(top, tops[lane]);
+        broken |= odd[lane] != 0;
+    }
+    for (int64_t i = whole; i < vocabulary; i++) {
+        top = std::max(top, logits[i]);
+        broken |= std::isnan(logits[i]);
+    }
+    if (broken || !std::isfinite(top)) return -1;
+    return std::find(logits, logits + vocabulary, top) - logits;
+}
+
+// The softmax of the greatest logit.
+float confidence(const float* logits, int64_t vocabulary, float top) {
+    Vec sums{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) sums += exponential(load(logits + i) - top);
+    float sum = total(sums);
+    for (int64_t i = whole; i < vocabulary; i++) sum += std::exp(logits[i] - top);
+    return 1.0f / sum;
+}
+
+template <typename Run>
+auto with_format(int format, Run run) {
+    switch (format) {
+        case kBfloat16: return run(std::integral_constant<Format, kBfloat16>{});
+        case kInt8: return run(std::integral_constant<Format, kInt8>{});
+        default: return run(std::integral_constant<Format, kFloat32>{});
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t draftline_panel() { return kPanel; }
+
+// Runs the layers over new tokens; `hidden` (new tokens, width).
+void draftline_run(const Stack* stack, const Cache* cache, const Rows* rows, float* hidden) {
+    with_format(stack->format, [&](auto format) { run_all<format()>(*stack, *cache, *rows, hidden); });
+}
+
+// Keeps what `sources` encoded texts (sources, longest, width) are read by, in slots of the same numbers.
+void draftline_read(const Stack* stack, const Cache* cache, const float* hidden, int64_t sources, int64_t longest) {
+    with_format(stack->format, [&](auto format) { read_sources<format()>(*stack, *cache, hidden, sources, longest); });
+}
+
+// Logits (tokens, stride) of last hidden states (tokens, width), and the likeliest of `vocabulary` tokens at each; -1: broken.
+void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, float* logits, int64_t stride, int64_t vocabulary,
+                       int32_t* best) {
+    with_format(stack->format, [&](auto format) { predict<format()>(*stack, hidden, tokens, logits, stride); });
+    for (int64_t token = 0; token < tokens; token++) best[token] = likeliest(logits + token * stride, vocabulary);
+}
+
+// Continues one row greedily: at most `budget` tokens, until one whose confidence is not above `floor`, one with which the
+// product of confidences falls under `trust_floor`, or one of `ends`. Gives how many positions were predicted; the last one's
+// token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), room for one run; `best`, `confident`
+// (budget).
+int64_t draftline_extend(const Stack* stack, const Cache* cache, const Rows* rows, int64_t budget, double floor, double trust_floor,
+                         const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
+                         double* confident) {
+    const bool asked = floor > 0 || trust_floor > 0;
+    double trust = 1;
+    int32_t begin[2] = {0, rows->begin[1]}, cached = rows->cached[0];
+    Rows next = *rows;
+    next.begin = begin;
+    next.cached = &cached;
+    for (int64_t place = 0; place < budget; place++) {
+        draftline_run(stack, cache, &next, hidden);
+        float* here = logits + place * stride;
+        draftline_predict(stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + place);
+        if (best[place] < 0) return place + 1;
+        confident[place] = asked ? confidence(here, vocabulary, here[best[place]]) : 1;
+        trust *= confident[place];
+        const bool ended = std::find(ends, ends + end_count, best[place]) != ends + end_count;
+        if (ended || confident[place] <= floor || trust < trust_floor) return place + 1;
+        cached += begin[1];
+        begin[1] = 1;
+        next.tokens = best + place;
+    }
+    return budget;
+}
+
+// Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
+// softmax is at most `threshold`, or, where `agreed`, while it is the likeliest. Gives how many are; `best` (drafted + 1) holds
+// what follows each of them, the token that replaces the first one not kept included; -1: broken.
+int64_t draftline_check(const Stack* stack, const Cache* cache, const Rows* rows, int64_t drafted, double threshold, int32_t agreed,
+                        float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
+    draftline_run(stack, cache, rows, hidden);
+    const int64_t before = rows->begin[1] - drafted - 1;
+    const int32_t* draft = rows->tokens + before + 1;
+    draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
+    for (int64_t place = 0; place < drafted; place++) {
+        const float* here = logits + place * stride;
+        if (best[place] < 0 || (agreed && best[place] == draft[place])) continue;
+        const float top = here[best[place]];
+        const double certain = confidence(here, vocabulary, top) * std::exp(here[draft[place]] - top);
+        if (!(-std::log(certain) <= threshold)) return place;
+    }
+    return drafted;
+}
+}

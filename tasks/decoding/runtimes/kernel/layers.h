@@ -1,0 +1,224 @@
+// The layers of a stack, for consecutive new tokens of some rows.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "attention.h"
+#include "products.h"
+
+// Tokens that go through the layers together: enough to reuse what was read, few enough to stay in cache.
+constexpr int kTogether = 256;
+
+namespace {
+
+// Activations of the tokens that go through together; rows are padded to whole panels.
+struct Scratch {
+    std::vector<float> hidden, normed, projected, attended, fed;
+    int64_t narrow = 0, wide = 0, inner = 0, feed = 0;
+
+    void fit(const Stack& stack, int64_t tokens) {
+        const Layer& layer = stack.layer[0];
+        narrow = padded(stack.width);
+        wide = std::max(padded(layer.query_key_value.outputs), padded(layer.cross_key_value.outputs));
+        inner = padded(stack.heads * stack.head_width);
+        feed = padded(layer.feed_in.outputs);
+        hidden.resize(std::max<size_t>(hidden.size(), tokens * narrow));
+        normed.resize(std::max<size_t>(normed.size(), tokens * narrow));
+        projected.resize(std::max<size_t>(projected.size(), tokens * wide));
+        attended.resize(std::max<size_t>(attended.size(), tokens * inner));
+        fed.resize(std::max<size_t>(fed.size(), tokens * feed));
+    }
+};
+
+void normalise(const Norm& norm, float epsilon, const float* x, float* y, int64_t width, float scale = 1.0f) {
+    const int64_t whole = width / kLanes * kLanes;
+    float mean = 0;
+    if (norm.bias) {
+        Vec sums{};
+        for (int64_t i = 0; i < whole; i += kLanes) sums += load(x + i);
+        mean = total(sums);
+        for (int64_t i = whole; i < width; i++) mean += x[i];
+        mean /= width;
+    }
+    Vec sums{};
+    for (int64_t i = 0; i < whole; i += kLanes) {
+        const Vec centred = load(x + i) - mean;
+        sums += centred * centred;
+    }
+    float squares = total(sums);
+    for (int64_t i = whole; i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
+    const float factor = 1.0f / std::sqrt(squares / width + epsilon);
+    for (int64_t i = 0; i < width; i++)
+        y[i] = ((x[i] - mean) * factor * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f)) * scale;
+}
+
+inline Vec activated(Vec x, int activation) {
+    switch (activation) {
+        case kRelu: return x > 0.0f ? x : Vec{};
+        case kSilu: return x / (1.0f + exponential(-x));
+        case kGeluNew: return x / (1.0f + exponential(-1.5957691216f * (x + 0.044715f * x * x * x)));
+        default: {
+            Vec result;
+            for (int lane = 0; lane < kLanes; lane++) result[lane] = 0.5f * x[lane] * (1.0f + std::erf(x[lane] * 0.7071067812f));
+            return result;
+        }
+    }
+}
+
+void activate(const Stack& stack, float* x, int64_t count) {
+    if (!stack.gated) {
+        for (int64_t i = 0; i < count; i += kLanes) store(x + i, activated(load(x + i), stack.activation));
+        return;
+    }
+    const int64_t half = count / 2;
+    int64_t i = 0;
+    for (; i + kLanes <= half; i += kLanes) store(x + i, activated(load(x + i), stack.activation) * load(x + half + i));
+    if (i < half) {
+        Vec gate{}, value{};
+        std::memcpy(&gate, x + i, (half - i) * 4);
+        std::memcpy(&value, x + half + i, (half - i) * 4);
+        const Vec result = activated(gate, stack.activation) * value;
+        std::memcpy(x + i, &result, (half - i) * 4);
+    }
+}
+
+struct Place {
+    int64_t slot, position, source;
+};
+
+template <Format format>
+void self_attention(const Stack& stack, const Cache& cache, int index, const std::vector<Place>& places, Scratch& scratch,
+                    int64_t length, int threads) {
+    const Layer& layer = stack.layer[index];
+    const int64_t width = stack.head_width, group = stack.heads / stack.key_value_heads, tokens = places.size();
+    const int64_t slot_stride = stack.key_value_heads * width * cache.capacity;
+    product<format>(layer.query_key_value, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens,
+                    false, threads);
+    float* all_keys = cache.keys + index * cache.layer_stride;
+    float* all_values = cache.values + index * cache.layer_stride;
+    for (int64_t token = 0; token < tokens; token++) {
+        float* query = scratch.projected.data() + token * scratch.wide;
+        float* key = query + stack.heads * width;
+        const Place place = places[token];
+        if (cache.cosines) {
+            const float *cosines = cache.cosines + place.position * width, *sines = cache.sines + place.position * width;
+            for (int64_t head = 0; head < stack.heads + stack.key_value_heads; head++) turn(query + head * width, cosines, sines, width);
+        }
+        remember(all_keys + place.slot * slot_stride, all_values + place.slot * slot_stride, key,
+                 key + stack.key_value_heads * width, stack.key_value_heads, width, cache.capacity, place.position);
+    }
+    thread_local std::vector<float> scores;
+    scores.resize(std::max<size_t>(scores.size(), cache.capacity + kLanes));
+    for (int64_t token = 0; token < tokens; token++) {
+        const Place place = places[token];
+        const int64_t reach = stack.causal ? place.position + 1 : length;
+        for (int64_t head = 0; head < stack.heads; head++) {
+            const int64_t at = place.slot * slot_stride + head / group * width * cache.capacity;
+            const float* bias = cache.bias ? cache.bias + head * (2 * cache.capacity + 1) + cache.capacity - place.position : nullptr;
+            attend(scratch.projected.data() + token * scratch.wide + head * width, all_keys + at, all_values + at, bias, reach,
+                   cache.capacity, width, stack.score_scale, scores.data(), scratch.attended.data() + token * scratch.inner + head * width);
+        }
+    }
+    product<format>(layer.out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
+}
+
+template <Format format>
+void cross_attention(const Stack& stack, const Cache& cache, int index, const std::vector<Place>& places, Scratch& scratch, int threads) {
+    const Layer& layer = stack.layer[index];
+    const int64_t width = stack.head_width, tokens = places.size();
+    const int64_t slot_stride = stack.heads * width * cache.source_capacity;
+    product<format>(layer.cross_query, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens, false,
+                    threads);
+    thread_local std::vector<float> scores;
+    scores.resize(std::max<size_t>(scores.size(), cache.source_capacity + kLanes));
+    for (int64_t token = 0; token < tokens; token++)
+        for (int64_t head = 0; head < stack.heads; head++) {
+            const int64_t at = (index * cache.slots + places[token].slot) * slot_stride + head * width * cache.source_capacity;
+            attend(scratch.projected.data() + token * scratch.wide + head * width, cache.cross_keys + at, cache.cross_values + at,
+                   nullptr, places[token].source, cache.source_capacity, width, stack.score_scale, scores.data(),
+                   scratch.attended.data() + token * scratch.inner + head * width);
+        }
+    product<format>(layer.cross_out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true,
+                    threads);
+}
+
+void normalise_all(const Stack& stack, const Norm& norm, Scratch& scratch, int64_t tokens) {
+    for (int64_t token = 0; token < tokens; token++)
+        normalise(norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, scratch.normed.data() + token * scratch.narrow,
+                  stack.width);
+}
+
+void embed(const Stack& stack, const int32_t* tokens, const std::vector<Place>& places, Scratch& scratch) {
+    for (size_t token = 0; token < places.size(); token++) {
+        const float* from = stack.embedding + int64_t(tokens[token]) * stack.width;
+        float* to = scratch.hidden.data() + token * scratch.narrow;
+        std::copy(from, from + stack.width, to);
+        std::fill(to + stack.width, to + scratch.narrow, 0.0f);
+        if (stack.learned_positions) {
+            const float* position = stack.learned_positions + places[token].position * stack.width;
+            for (int64_t i = 0; i < stack.width; i++) to[i] += position[i];
+        }
+    }
+}
+
+// All layers for consecutive new tokens; the last hidden state, normed, goes to `result` (tokens, width).
+template <Format format>
+void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, const std::vector<Place>& places, int64_t length,
+                float* result, int threads) {
+    thread_local Scratch scratch;
+    const int64_t count = places.size();
+    scratch.fit(stack, count);
+    embed(stack, tokens, places, scratch);
+    for (int index = 0; index < stack.layers; index++) {
+        const Layer& layer = stack.layer[index];
+        normalise_all(stack, layer.norm, scratch, count);
+        self_attention<format>(stack, cache, index, places, scratch, length, threads);
+        if (layer.cross_query.weight) {
+            normalise_all(stack, layer.cross_norm, scratch, count);
+            cross_attention<format>(stack, cache, index, places, scratch, threads);
+        }
+        normalise_all(stack, layer.feed_norm, scratch, count);
+        product<format>(layer.feed_in, scratch.normed.data(), scratch.narrow, scratch.fed.data(), scratch.feed, count, false, threads);
+        for (int64_t token = 0; token < count; token++)
+            activate(stack, scratch.fed.data() + token * scratch.feed, layer.feed_in.outputs);
+        product<format>(layer.feed_out, scratch.fed.data(), scratch.feed, scratch.hidden.data(), scratch.narrow, count, true, threads);
+    }
+    for (int64_t token = 0; token < count; token++)
+        normalise(stack.norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, result + token * stack.width, stack.width);
+}
+
+// Rows [from, to), as many at a time as go through together; a bidirectional row goes whole.
+template <Format format>
+void run_rows(const Stack& stack, const Cache& cache, const Rows& rows, int64_t from, int64_t to, float* result, int threads) {
+    std::vector<Place> places;
+    int64_t first = rows.begin[from];
+    for (int64_t row = from; row < to; row++) {
+        const int64_t count = rows.begin[row + 1] - rows.begin[row], slot = rows.slots[row];
+        const int64_t source = cache.source_lengths ? cache.source_lengths[slot] : 0;
+        for (int64_t token = 0; token < count; token++) places.push_back({slot, rows.cached[row] + token, source});
+        const bool full = !stack.causal || int64_t(places.size()) >= kTogether || row + 1 == to;
+        if (full && !places.empty()) {
+            run_layers<format>(stack, cache, rows.tokens + first, places, count, result + first * stack.width, threads);
+            first += places.size();
+            places.clear();
+        }
+    }
+}
+
+template <Format format>
+void run_all(const Stack& stack, const Cache& cache, const Rows& rows, float* result) {
+    const Layer& layer = stack.layer[0];
+    const int64_t matrices = layer.query_key_value.inputs * layer.query_key_value.outputs + 2 * layer.feed_in.inputs * layer.feed_in.outputs;
+    const int64_t groups = std::min<int64_t>(stack.threads, rows.rows);
+    if (groups <= 1 || rows.begin[rows.rows] * stack.layers * matrices <= kWorthSharing) {
+        run_rows<format>(stack, cache, rows, 0, rows.rows, result, stack.threads);
+        return;
+    }
+#pragma omp parallel for num_threads(groups) schedule(static)
+    for (int64_t group = 0; group < groups; group++)
+        run_rows<format>(stack, cache, rows, rows.rows * group / groups, rows.rows * (group + 1) / groups, result, 1);
+}
+
+}  // namespace

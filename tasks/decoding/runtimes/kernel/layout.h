@@ -1,0 +1,57 @@
+// What `layout.py` fills in: weights, caches and new tokens.
+
+#pragma once
+
+#include <cstdint>
+
+enum Format { kFloat32, kBfloat16, kInt8 };
+enum Activation { kRelu, kGelu, kGeluNew, kSilu };
+
+extern "C" {
+
+struct Linear {
+    const void* weight;
+    const float* scale;  // of each output, where weights are integers
+    const float* bias;
+    int64_t inputs, outputs;
+};
+
+struct Norm {
+    const float *weight, *bias;
+};
+
+struct Layer {
+    Norm norm;
+    Linear query_key_value, out;
+    Norm cross_norm;
+    Linear cross_query, cross_key_value, cross_out;
+    Norm feed_norm;
+    Linear feed_in, feed_out;
+};
+
+struct Stack {
+    int32_t layers, width, heads, key_value_heads, head_width, activation, gated, causal, format, threads;
+    float epsilon, score_scale, head_scale;
+    const Layer* layer;
+    const float *embedding, *learned_positions;
+    Norm norm;
+    Linear head;
+};
+
+// Keys and values of `slots` texts of up to `capacity` tokens, and of the sources that they are read against.
+struct Cache {
+    float *keys, *values;
+    int64_t layer_stride, slots, capacity;
+    float *cross_keys, *cross_values;
+    int64_t source_capacity;
+    const int32_t* source_lengths;  // of each slot
+    const float* bias;              // (heads, 2 capacity + 1), by distance
+    const float *cosines, *sines;   // (capacity, head width)
+};
+
+// New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.
+struct Rows {
+    int64_t rows;
+    const int32_t *tokens, *begin, *cached, *slots;
+};
+}

@@ -1,0 +1,93 @@
+// As many numbers at a time as the processor has room for.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "layout.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"  // no vector is passed between libraries
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of the header's own
+#endif
+#if defined(__AVX2__)
+#include <immintrin.h>  // compilers widen bytes badly
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kVectors = 4, kBlock = 6;
+#else
+constexpr int kLanes = 8, kVectors = 2, kBlock = 6;
+#endif
+constexpr int kPanel = kLanes * kVectors;
+
+typedef float Vec __attribute__((vector_size(kLanes * 4), aligned(4)));
+typedef int32_t Ints __attribute__((vector_size(kLanes * 4), aligned(4)));
+typedef uint16_t Halves __attribute__((vector_size(kLanes * 2), aligned(2)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes), aligned(1)));
+
+namespace {
+
+inline int64_t padded(int64_t count) { return (count + kPanel - 1) / kPanel * kPanel; }
+
+inline Vec load(const float* from) {
+    Vec loaded;
+    std::memcpy(&loaded, from, sizeof loaded);
+    return loaded;
+}
+
+inline void store(float* to, Vec value) { std::memcpy(to, &value, sizeof value); }
+
+template <Format format>
+inline Vec weights(const void* base, int64_t index) {
+    if constexpr (format == kFloat32) {
+        return load(static_cast<const float*>(base) + index);
+    } else if constexpr (format == kBfloat16) {
+        Halves halves;
+        std::memcpy(&halves, static_cast<const uint16_t*>(base) + index, sizeof halves);
+        Ints bits = __builtin_convertvector(halves, Ints) << 16;
+        return (Vec)bits;  // the same bits
+    } else {
+        Bytes bytes;
+        std::memcpy(&bytes, static_cast<const int8_t*>(base) + index, sizeof bytes);
+#if defined(__AVX512F__)
+        return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
+#elif defined(__AVX2__)
+        return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&bytes))));
+#else
+        return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Vec);
+#endif
+    }
+}
+
+// e^x to about 2 units in the last place; 0 below the smallest normal number.
+inline Vec exponential(Vec x) {
+    const Vec magic = Vec{} + 12582912.0f;  // 1.5 2^23: adding it rounds to an integer
+    Vec bounded = x < -87.0f ? Vec{} - 87.0f : x;
+    bounded = bounded > 88.0f ? Vec{} + 88.0f : bounded;
+    const Vec turns = bounded * 1.44269504f + magic;
+    const Vec whole = turns - magic;
+    Vec rest = bounded - whole * 0.693359375f;
+    rest = rest + whole * 2.12194440e-4f;
+    Vec sum = Vec{} + 1.9875691500e-4f;
+    for (float coefficient : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        sum = sum * rest + coefficient;
+    sum = sum * rest * rest + rest + 1.0f;
+    Ints bits = (__builtin_convertvector(whole, Ints) + 127) << 23;
+    const Vec scaled = sum * (Vec)bits;
+    return x < -87.0f ? Vec{} : scaled;
+}
+
+inline float total(Vec value) {
+    float sum = 0;
+    for (int lane = 0; lane < kLanes; lane++) sum += value[lane];
+    return sum;
+}
+
+}  // namespace

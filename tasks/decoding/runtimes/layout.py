@@ -1,0 +1,151 @@
+"""The structures and functions of `kernel/`, as ctypes knows them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+Integers = ctypes.Array[ctypes.c_int32]
+_SHORT = 32
+"""Tokens of a run that is not a prompt."""
+
+_Pointer = ctypes.c_void_p
+
+
+class Linear(ctypes.Structure):
+    """`kernel/layout.h`: Linear."""
+
+    _fields_ = (
+        ("weight", _Pointer),
+        ("scale", _Pointer),
+        ("bias", _Pointer),
+        ("inputs", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+    )
+
+
+class Norm(ctypes.Structure):
+    """`kernel/layout.h`: Norm."""
+
+    _fields_ = (("weight", _Pointer), ("bias", _Pointer))
+
+
+class Layer(ctypes.Structure):
+    """`kernel/layout.h`: Layer."""
+
+    _fields_ = (
+        ("norm", Norm),
+        ("query_key_value", Linear),
+        ("out", Linear),
+        ("cross_norm", Norm),
+        ("cross_query", Linear),
+        ("cross_key_value", Linear),
+        ("cross_out", Linear),
+        ("feed_norm", Norm),
+        ("feed_in", Linear),
+        ("feed_out", Linear),
+    )
+
+
+class Stack(ctypes.Structure):
+    """`kernel/layout.h`: Stack."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "width", "heads", "key_value_heads", "head_width")),
+        *((name, ctypes.c_int32) for name in ("activation", "gated", "causal", "format", "threads")),
+        *((name, ctypes.c_float) for name in ("epsilon", "score_scale", "head_scale")),
+        ("layer", ctypes.POINTER(Layer)),
+        ("embedding", _Pointer),
+        ("learned_positions", _Pointer),
+        ("norm", Norm),
+        ("head", Linear),
+    )
+
+
+class Cache(ctypes.Structure):
+    """`kernel/layout.h`: Cache."""
+
+    _fields_ = (
+        ("keys", _Pointer),
+        ("values", _Pointer),
+        ("layer_stride", ctypes.c_int64),
+        ("slots", ctypes.c_int64),
+        ("capacity", ctypes.c_int64),
+        ("cross_keys", _Pointer),
+        ("cross_values", _Pointer),
+        ("source_capacity", ctypes.c_int64),
+        ("source_lengths", _Pointer),
+        ("bias", _Pointer),
+        ("cosines", _Pointer),
+        ("sines", _Pointer),
+    )
+
+
+class Rows(ctypes.Structure):
+    """`kernel/layout.h`: Rows."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("tokens", _Pointer),
+        ("begin", _Pointer),
+        ("cached", _Pointer),
+        ("slots", _Pointer),
+    )
+
+
+def declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+    """Tells ctypes what they take and give."""
+    integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
+    stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
+    model, predicted = [stack, cache, rows], [integer, integer, pointer]
+    signatures = {
+        "draftline_panel": ([], integer),
+        "draftline_run": ([*model, pointer], None),
+        "draftline_read": ([stack, cache, pointer, integer, integer], None),
+        "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
+        "draftline_extend": (
+            [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
+            integer,
+        ),
+        "draftline_check": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
+    }
+    for name, (arguments, result) in signatures.items():
+        function = getattr(functions, name)
+        function.argtypes, function.restype = arguments, result
+    return functions
+
+
+def integers(values: Iterable[int]) -> Integers:
+    """As C has them."""
+    some = list(values)
+    return (ctypes.c_int32 * len(some))(*some)
+
+
+def several_rows(
+    tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int]
+) -> tuple[Any, tuple[Integers, ...]]:
+    """A reference to a `Rows` of the kernel, and the arrays that it points into, to be kept while it is used."""
+    begin = accumulate(map(len, tokens), initial=0)
+    parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
+    return ctypes.byref(Rows(len(tokens), *map(ctypes.addressof, parts))), parts
+
+
+class OneRow:
+    """A `Rows` of the kernel of one row, written over again each run."""
+
+    def __init__(self) -> None:
+        self._tokens = integers([0] * _SHORT)
+        self._begin, self._cached, self._slot = integers([0, 0]), integers([0]), integers([0])
+        parts = (self._tokens, self._begin, self._cached, self._slot)
+        self.reference = ctypes.byref(Rows(1, *map(ctypes.addressof, parts)))
+
+    def write(self, tokens: list[int], cached: int, slot: int) -> bool:
+        """Whether the tokens fit."""
+        count = len(tokens)
+        if count > _SHORT:
+            return False
+        self._tokens[:count] = tokens  # type: ignore[assignment]  # as ctypes takes them
+        self._begin[1], self._cached[0], self._slot[0] = count, cached, slot
+        return True
