@@ -45,30 +45,33 @@ class Judge:
         if keep != self._keep:
             self._rule.copy_(torch.tensor([keep.distance, float(keep.agreed)]), non_blocking=True)
             self._keep = keep
-        judged = self._judged(pending, drafted, cached)
+        judged = self._judged(pending, drafted, cached, keep.distance >= 0)
         arriving = fetch(judged.numbers)
         # Copied before anything else runs, and while the numbers are on their way.
         logits, hidden = judged.predicted.logits.clone(), judged.predicted.hidden.clone()
         *best, kept = arriving()
         return Checked(Step(logits, [len(best)], hidden, best=[best]), kept, best[kept])
 
-    def _judged(self, pending: list[int], drafted: list[int], cached: int) -> _Judged:
+    def _judged(self, pending: list[int], drafted: list[int], cached: int, asks: bool) -> _Judged:
         """Recorded by the draft's length; after a prompt, whose length may be any, the draft is judged as it comes."""
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
             predicted = self._decoder.run([pending + drafted], len(pending) - 1)
-            return self._verdict(predicted, torch.tensor(drafted, dtype=torch.long).to(self._decoder.device))
+            return self._verdict(predicted, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), asks)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
         judged: _Judged = self._decoder.recorded(
-            ("check", count), cached + count, lambda reach: self._verdict(self._decoder.predicted(inputs, reach), inputs[0, 2:])
+            ("check", count, asks),
+            cached + count,
+            lambda reach: self._verdict(self._decoder.predicted(inputs, reach), inputs[0, 2:], asks),
         )
         return judged
 
-    def _verdict(self, predicted: Predicted, drafted: Tensor) -> _Judged:
-        """`drafted`: (drafted,), int64; computed as rules on the host do, so that both keep the same."""
+    def _verdict(self, predicted: Predicted, drafted: Tensor, asks: bool) -> _Judged:
+        """`drafted`: (drafted,), int64; `asks`: whether a distance is asked for, which is as rules on the host compute it."""
         best = predicted.best[0]
-        scores = torch.softmax(predicted.logits[0, :-1], -1, dtype=torch.float32)
-        stays = -probability(scores, drafted).log() <= self._rule[0]
-        stays = stays | ((best[:-1] == drafted) & (self._rule[1] > 0))
+        stays = (best[:-1] == drafted) & (self._rule[1] > 0)
+        if asks:
+            scores = torch.softmax(predicted.logits[0, :-1], -1, dtype=torch.float32)
+            stays = stays | (-probability(scores, drafted).log() <= self._rule[0])
         return _Judged(predicted, torch.cat([best, stays.long().cumprod(0).sum(0, keepdim=True)]))
