@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.decoding.decoder import Rows
+from tasks.decoding.duet import in_one_go
 from tasks.decoding.generation import Generation
 from tasks.decoding.methods import beam, bild, cascades, early_exit, sequential, speculative, vanilla
 from tasks.decoding.randomness import TokenSource
@@ -22,7 +23,7 @@ METHODS: dict[str, Entry] = {
 
 def compose(name: str, settings: Any, pair: Pair, request: Request) -> Strategy:
     """The method `name` with its parts put together; raises `InputError` where the pair or the sampling does not fit it."""
-    return METHODS[name].compose(pair, settings, request.sampling, TokenSource(request.seed))
+    return in_one_go(METHODS[name].compose(pair, settings, request.sampling, TokenSource(request.seed)))
 
 
 def decode(

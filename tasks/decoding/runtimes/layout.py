@@ -95,10 +95,47 @@ class Rows(ctypes.Structure):
     )
 
 
+class Rules(ctypes.Structure):
+    """`kernel/duet.h`: Rules."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("fallback", "trust", "distance")),
+        *((name, ctypes.c_int32) for name in ("agreed", "window", "first_from_target", "ends_unverified")),
+        ("limit", ctypes.c_int64),
+        ("small_ends", _Pointer),
+        ("large_ends", _Pointer),
+        ("small_end_count", ctypes.c_int64),
+        ("large_end_count", ctypes.c_int64),
+    )
+
+
+class Player(ctypes.Structure):
+    """`kernel/duet.h`: Player."""
+
+    _fields_ = (
+        *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
+        ("stride", ctypes.c_int64),
+        ("vocabulary", ctypes.c_int64),
+    )
+
+
+class Turn(ctypes.Structure):
+    """`kernel/duet.h`: Turn."""
+
+    seen: int
+    drafted: int
+    fallback: int
+    kept: int
+    judged: int
+    followed: int
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("seen", "drafted", "fallback", "kept", "judged", "followed"))
+
+
 def declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what they take and give."""
     integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
     stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
+    player = ctypes.POINTER(Player)
     model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
@@ -107,6 +144,10 @@ def declared(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
         "draftline_extend": (
             [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
+            integer,
+        ),
+        "draftline_duet": (
+            [player, player, ctypes.POINTER(Rules), pointer, integer, ctypes.POINTER(Turn), pointer, pointer],
             integer,
         ),
         "draftline_check": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import OneRow, integers, several_rows
+from tasks.decoding.runtimes.layout import OneRow, Player, integers, several_rows
 from tasks.decoding.runtimes.opened import OpenedModel
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
@@ -168,6 +168,34 @@ class NativeDecoder(OpenedModel):
         self._require_sound(chosen)
         known = hidden[None, -positions:].to(self._dtype)
         return Checked(Step(logits[None, :, : self.vocabulary], [positions], known, best=[chosen]), kept, chosen[kept])
+
+    @property
+    def functions(self) -> ctypes.CDLL:
+        """Of the kernel."""
+        return self._functions
+
+    @property
+    def known(self) -> int:
+        """Tokens that it has an embedding for."""
+        return self._known
+
+    def player(self, longest: int, predictions: int, length: int) -> tuple[Player, object]:
+        """What the kernel needs to run this model by itself, and what must be kept meanwhile.
+
+        Args:
+            longest: Tokens of its longest run.
+            predictions: Positions that a run predicts at.
+            length: Tokens of the only row, at most.
+
+        Raises:
+            ValueError: the model has fewer learned positions.
+        """
+        self._texts.fit(1, length)
+        stack, cache = self._decoder.native, self._texts.cache
+        stack.threads = torch.get_num_threads()
+        hidden, logits = floats(longest, self._width), floats(predictions, self._stride)
+        places = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
+        return Player(*places, self._stride, self.vocabulary), (hidden, logits)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)

@@ -166,3 +166,5 @@ int64_t draftline_check(const Stack* stack, const Cache* cache, const Rows* rows
     return drafted;
 }
 }
+
+#include "duet.h"  // which is made of the functions above
