@@ -59,7 +59,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["sweep"]["grid"] = GRID
     return {
         "active": {"translation": params["active"]["translation"]},
-        "machine": {"device": "cpu", "dtype": "float32", "threads": 1},
+        "machine": {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1},
         "tasks": {"translation": task},
     }
 
