@@ -22,7 +22,7 @@ from tasks.models.pair import vocabulary_of
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
-_SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 128, 4, 32, 5
+_SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 144, 16, 32, 5
 
 
 def trained_case(name: str, params: Params, folder: Path) -> Case | None:
