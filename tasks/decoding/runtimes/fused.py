@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.fused_chain import Chain, Pace
+from tasks.decoding.runtimes.fused_chain import Chain
 from tasks.decoding.runtimes.fused_check import Judge
 from tasks.decoding.runtimes.fused_room import Room, arranged, rounded, rounded_positions
+from tasks.decoding.runtimes.fused_runs import Pace, Predicted
 from tasks.decoding.runtimes.fused_stack import FusedStack
 from tasks.decoding.runtimes.graphs import Recorder, Recordings
 from tasks.decoding.runtimes.opened import OpenedModel
@@ -26,20 +26,6 @@ _LARGEST_SOURCES = 4096
 """Positions up to which a run of the encoder is recorded."""
 
 Done = TypeVar("Done")
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What a run gives, by slot: (slots, new tokens, …)."""
-
-    hidden: Tensor
-    logits: Tensor
-    best: Tensor
-    """-1 where logits are broken."""
-
-    def after(self, column: int) -> Predicted:
-        """From that new token on."""
-        return Predicted(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
 
 
 class FusedDecoder(OpenedModel):

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tasks.decoding.decoder import Continuation, Stop
 from tasks.decoding.runtimes.fused_room import rounded
+from tasks.decoding.runtimes.fused_runs import Pace, Predicted, Runs
 from tasks.decoding.runtimes.graphs import fetch
-
-if TYPE_CHECKING:
-    from tasks.decoding.runtimes.fused import FusedDecoder, Predicted
 
 _UNIT = 64
 """Steps are noted in room for no fewer."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """When the host looks at the tokens of a continuation, to see whether it should have ended."""
-
-    burst: int = 1
-    """Steps from look to look."""
-    ahead: int = 0
-    """Bursts that are started before the first of them is looked at: the device need not wait, and may do as many in vain."""
 
 
 EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = Pace(), Pace(ahead=1), Pace(burst=_UNIT)
@@ -36,7 +23,7 @@ EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = Pace(), Pace(ahead=1), Pace(burst=_UNIT)
 class Chain:
     """The state of a continuation of one row, all of it on the device."""
 
-    def __init__(self, decoder: FusedDecoder) -> None:
+    def __init__(self, decoder: Runs) -> None:
         self._decoder = decoder
         self._inputs = torch.zeros(1, 2, dtype=torch.long, device=decoder.device)
         """Cached length and next token."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Checked, Keep, Step
 from tasks.decoding.distributions import probability
+from tasks.decoding.runtimes.fused_runs import Predicted, Runs
 from tasks.decoding.runtimes.graphs import fetch
-
-if TYPE_CHECKING:
-    from tasks.decoding.runtimes.fused import FusedDecoder, Predicted
 
 _LONGEST = 16
 """Drafted tokens up to which a check is recorded."""
@@ -32,7 +29,7 @@ class _Judged:
 class Judge:
     """The rule and the draft that are judged, where recorded work reads them."""
 
-    def __init__(self, decoder: FusedDecoder) -> None:
+    def __init__(self, decoder: Runs) -> None:
         self._decoder = decoder
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""

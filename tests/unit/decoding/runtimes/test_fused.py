@@ -17,8 +17,9 @@ from tasks.decoding.runtimes import fused_check
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, Pace
+from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.runtimes.fused_room import arranged, rounded
+from tasks.decoding.runtimes.fused_runs import Pace
 from tasks.decoding.runtimes.graphs import fetch
 from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.settings import (
