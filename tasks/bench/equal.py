@@ -31,11 +31,15 @@ def differences(model: Any, sources: Rows, ours: Rows, theirs: Rows) -> list[Dif
     for example, (source, *texts) in enumerate(zip(sources, ours, theirs, strict=True)):
         our, their = (text[:-1] if text and text[-1] == ends else text for text in texts)
         if our != their:
-            place = next(
-                (place for place, (a, b) in enumerate(zip(our, their, strict=False)) if a != b), min(len(our), len(their))
-            )
+            place = first_difference(our, their)
             found.append(Difference(example, place, _margin(model, source, our[:place])))
     return found
+
+
+def first_difference(one: list[int], other: list[int]) -> int:
+    """The place of the first token that is not the same in both; where one text goes on after the other, its end."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def worst(found: Sequence[Difference]) -> float:

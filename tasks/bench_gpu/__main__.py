@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
+from tasks.bench.equal import SAME
 from tasks.bench_gpu import timed
-from tasks.bench_gpu.checks import SAME, agreement
+from tasks.bench_gpu.checks import agreement
 from tasks.bench_gpu.compiling import attempted, compiled_layers, static_generate
 from tasks.bench_gpu.floor import copy_bandwidth
 from tasks.bench_gpu.shapes import QUICK, SHAPES, PairShape, random_model, random_sources

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tasks.bench.equal import first_difference
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 
-SAME = 1e-4
-"""Top-2 logit margin under which float32 may differ between two orders of summing."""
 METHODS: tuple[tuple[str, Any], ...] = (
     ("vanilla_large", VanillaSettings()),
     ("speculative", SpeculativeSettings()),
@@ -45,9 +44,8 @@ def agreement(ours: Pair, reference: Pair, sources: Rows, limit: int) -> Agreeme
 
 def _margin(reference: Pair, source: list[int], text: list[int], other: list[int]) -> float:
     """At the first place where the texts differ, the smaller of the two models' margins: BiLD's text is of both."""
-    pairs = zip(text, other, strict=False)
-    place = next((place for place, (one, another) in enumerate(pairs) if one != another), min(len(text), len(other)))
-    return min(_top_two(model, source, text[:place]) for model in (reference.small, reference.large))
+    same = text[: first_difference(text, other)]
+    return min(_top_two(model, source, same) for model in (reference.small, reference.large))
 
 
 def _top_two(model: Decoder, source: list[int], written: list[int]) -> float:

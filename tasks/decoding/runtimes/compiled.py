@@ -56,7 +56,8 @@ def _compiler() -> list[str] | None:
 
 def _version(compiler: list[str]) -> bytes:
     try:
-        return repr(compiler).encode() + subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+        told = subprocess.run([*compiler, "--version"], capture_output=True, check=False)  # noqa: S603 (the user's compiler)
+        return repr(compiler).encode() + told.stdout
     except OSError:
         return b""
 

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 import torch
 
+from tasks.bench.equal import SAME
 from tasks.bench_gpu import __main__ as bench
-from tasks.bench_gpu.checks import SAME, agreement
+from tasks.bench_gpu.checks import agreement
 from tasks.bench_gpu.compiling import attempted
 from tasks.bench_gpu.floor import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
