@@ -48,6 +48,28 @@ class Block:
         """After the sampling transform, one-hot when greedy: float32 (rows, positions, vocabulary)."""
         return transform(self.logits, self.sampling)
 
+    @cached_property
+    def top(self) -> Tensor:
+        """The score of the likeliest token: (rows, positions)."""
+        return self.scores.amax(-1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Of the scores, in nats: (rows, positions)."""
+        return entropy(self.scores)
+
+    def of(self, tokens: Tensor) -> Tensor:
+        """The scores of these tokens: (rows, positions)."""
+        return probability(self.scores, tokens)
+
+    def surprisal(self, tokens: Tensor) -> Tensor:
+        """-log of the scores of these tokens, in nats, finite where the score itself rounds to zero: (rows, positions)."""
+        return -probability(torch.log_softmax(self.logits.float(), dim=-1), tokens)
+
+    def apart(self, other: Block) -> Tensor:
+        """D_TV of the two dists: (rows, positions)."""
+        return total_variation(self.dist, other.dist)
+
     def head(self, positions: int) -> Block:
         """The first `positions` positions."""
         if positions == self.logits.shape[1]:

@@ -84,8 +84,7 @@ def _generation(tokens: list[int], turns: list[Turn]) -> Generation:
         whole = turn.kept == turn.drafted
         counts.large_calls += 1
         counts.verified[turn.drafted + 1] += 1
-        counts.rollbacks += not whole
-        counts.accepted += turn.kept
+        counts.judge(turn.drafted, turn.kept)
         proposers.append(SMALL * turn.kept + (LARGE if whole else CORRECTED) * turn.followed)
     return Generation(tokens, "".join(proposers), counts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 SMALL, LARGE, CORRECTED = "s", "l", "c"
 
@@ -25,11 +25,33 @@ class Counts:
     """Verifications that replaced a drafted token."""
     verified: Counter[int] = field(default_factory=Counter)
     """Calls of the large model by the number of positions that each verified."""
+    kept: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Verified drafts by how many tokens each had, at least one, and how many of those were kept."""
     layers: int = 0
     """Decoder layers that the large model ran, over all calls, where a method leaves some out; 0 for methods that do not."""
 
+    def judge(self, drafted: int, kept: int) -> None:
+        """Notes what became of a draft that was verified."""
+        self.accepted += kept
+        self.rollbacks += kept < drafted
+        if drafted:
+            self.kept[drafted, kept] += 1
+
+    def add(self, other: Counts) -> None:
+        """Adds `other` in place."""
+        ours = vars(self)
+        for name, value in vars(other).items():
+            if isinstance(value, int):
+                ours[name] += value
+            else:
+                for key, count in value.items():
+                    ours[name][key] += count
+
     def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name.name: getattr(self, name.name) + getattr(other, name.name) for name in fields(self)})
+        both = Counts()
+        both.add(self)
+        both.add(other)
+        return both
 
 
 @dataclass
@@ -63,4 +85,7 @@ class Row:
 
 def total(generations: Iterable[Generation]) -> Counts:
     """The sum of all counts."""
-    return sum((generation.counts for generation in generations), Counts())
+    counts = Counts()
+    for generation in generations:
+        counts.add(generation.counts)
+    return counts

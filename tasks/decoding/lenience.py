@@ -5,10 +5,13 @@ Either way the token after a fully kept draft comes from p, as in the strict alg
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import Block, probability
+from tasks.decoding.distributions import Block
+from tasks.decoding.readings import Reading
 from tasks.decoding.verdicts import AcceptanceRule, Verdict, acceptance, left_over, speculative
 
 
@@ -21,13 +24,15 @@ def lenient(lenience: float) -> AcceptanceRule:
     if lenience == 1:
         return speculative
 
+    def stays(tokens: Any, q: Reading, p: Reading) -> Any:
+        return p.of(tokens) >= lenience * p.top
+
     def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
         if p.sampling.greedy:
-            kept = probability(p.scores, tokens) >= lenience * p.scores.amax(-1)
-            return Verdict(kept.float(), p)
+            return Verdict(stays(tokens, q, p), p)
         return Verdict(acceptance(p.dist / lenience, q.dist, tokens), left_over(p.dist - lenience * q.dist, p.dist))
 
-    return AcceptanceRule(judge)
+    return AcceptanceRule(judge, stays=stays)
 
 
 def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
@@ -42,7 +47,7 @@ def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
         beta = tuned_beta(q.dist, p.dist, alpha)[..., None].to(p.dist.dtype) if tuned else 1.0
         return Verdict(acceptance(p.dist / (1 - alpha), q.dist, tokens), left_over(p.dist / beta - q.dist, q.dist))
 
-    return AcceptanceRule(judge)
+    return AcceptanceRule(judge, stays=speculative.stays)
 
 
 def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:

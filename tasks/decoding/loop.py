@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeGuard
 
 import torch
 
@@ -42,12 +43,27 @@ class Method:
             examples: A number for each source that keys its random draws.
             limit: Most tokens to generate, the end token included.
         """
+        if can_play(self.target):
+            return self.target.play(self, sources, examples, limit)
         return generate(self, sources, examples, limit)
 
     def room(self, generated: int, limit: int) -> int:
         """Tokens that a draft may have: one less where the verifier adds its own to a checked draft."""
         unfollowed = self.draft_rule.ends_unverified or self.acceptance.final is None
         return limit - generated - (not unfollowed)
+
+
+class Playing(Decoder, Protocol):
+    """A runtime that goes through a whole method by itself."""
+
+    def play(self, method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+        """What `Method.run` says."""
+        ...
+
+
+def can_play(decoder: Decoder) -> TypeGuard[Playing]:
+    """Whether a runtime is `Playing`."""
+    return hasattr(decoder, "play")
 
 
 @torch.inference_mode()
@@ -107,8 +123,7 @@ def _verify(method: Method, judge: Judge, rows: list[Row], draft: Draft) -> None
         row.counts.large_calls += 1
         row.counts.verified[positions[index]] += 1
         row.counts.layers += step.layers[index] if step.layers is not None else 0
-        row.counts.rollbacks += count < len(new)
-        row.counts.accepted += count
+        row.counts.judge(len(new), count)
         _keep(row, new[:count])
         if index in following:
             row.tokens.append(following[index])

@@ -7,6 +7,8 @@ from tasks.settings import knob, settings
 DRAFTERS = ("small", "unigram", "bigram", "copy", "random", "early_layer", "heads")
 TABLES = ("unigram", "bigram")
 """The drafters that are counted from the calibration set."""
+ORACLES = ("bild_oracle", "diff_oracle")
+"""Methods that run both models at every step: they show what a rule could do, and are never worth deploying."""
 INFINITY = float("inf")
 CASCADE_BOUNDS = {
     "chow": (0.0, 1.0),

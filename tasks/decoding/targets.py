@@ -2,77 +2,80 @@
 
 A deferral rule says where the small model is not good enough. What it compares (top probabilities, entropies in nats, the
 distance D of BiLD*) it reads from scores; D_TV and what is drawn are read from dist, so that greedy decoding, whose dist is
-one-hot, defers by how sure the models are (appendix C.3). All rules are pure functions of q, p and the rule's own α.
+one-hot, defers by how sure the models are (appendix C.3). All rules are pure functions of q, p and the rule's own α, on blocks
+of positions and on noted readings of one position alike (`readings.Reading`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import Block, entropy, probability, total_variation
+from tasks.decoding.distributions import Block
+from tasks.decoding.readings import Reading
+from tasks.decoding.verdicts import AcceptanceRule, toward
 
-Deferral = Callable[[Block, Block, float], Tensor]
-"""(q, p, α) to where the large model is asked: bool, (rows, positions), or of each token (rows, positions, vocabulary)."""
+Deferral = Callable[[Reading, Reading, float], Any]
+"""(q, p, α) to where the large model is asked: bool, (rows, positions)."""
+
+TokenDeferral = Callable[[Any, Any, Any, float], Any]
+"""(q(v), p(v), max p, α) to whether the large model is asked in place of the token v: bool, of the shape of q(v)."""
 
 
-def _top(block: Block) -> Tensor:
-    return block.scores.amax(-1)
-
-
-def chow(q: Block, p: Block, alpha: float) -> Tensor:
+def chow(q: Reading, p: Reading, alpha: float) -> Any:
     """max q < 1 - α."""
-    return _top(q) < 1 - alpha
+    return q.top < 1 - alpha
 
 
-def chow_log(q: Block, p: Block, alpha: float) -> Tensor:
+def chow_log(q: Reading, p: Reading, alpha: float) -> Any:
     """entropy(q) > α."""
-    return entropy(q.scores) > alpha
+    return q.entropy > alpha
 
 
-def diff(q: Block, p: Block, alpha: float) -> Tensor:
+def diff(q: Reading, p: Reading, alpha: float) -> Any:
     """max q < max p - α (equation 5)."""
-    return _top(p) - _top(q) > alpha
+    return p.top - q.top > alpha
 
 
-def diff_log(q: Block, p: Block, alpha: float) -> Tensor:
+def diff_log(q: Reading, p: Reading, alpha: float) -> Any:
     """entropy(p) < entropy(q) - α."""
-    return entropy(q.scores) - entropy(p.scores) > alpha
+    return q.entropy - p.entropy > alpha
 
 
-def opt(q: Block, p: Block, alpha: float) -> Tensor:
+def opt(q: Reading, p: Reading, alpha: float) -> Any:
     """max q < max p - α D_TV(p, q) (equation 10); greedy, this is Diff (Lemma 8)."""
-    return _top(p) - _top(q) > alpha * total_variation(p.dist, q.dist)
+    return p.top - q.top > alpha * p.apart(q)
 
 
-def opt_log(q: Block, p: Block, alpha: float) -> Tensor:
+def opt_log(q: Reading, p: Reading, alpha: float) -> Any:
     """entropy(p) < entropy(q) - α D_TV(p, q) (appendix C.2)."""
-    return entropy(q.scores) - entropy(p.scores) > alpha * total_variation(p.dist, q.dist)
+    return q.entropy - p.entropy > alpha * p.apart(q)
 
 
-def bild(q: Block, p: Block, alpha: float) -> Tensor:
+def bild(q: Reading, p: Reading, alpha: float) -> Any:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
-    log_p = torch.log_softmax(p.logits.float(), dim=-1)
-    if q.sampling.greedy:
-        return -probability(log_p, q.logits.argmax(-1)) > alpha
-    return -torch.where(q.scores > 0, q.scores * log_p, 0.0).sum(-1) > alpha
+    if isinstance(q, Block) and isinstance(p, Block) and not q.sampling.greedy:
+        log_p = torch.log_softmax(p.logits.float(), dim=-1)
+        return -torch.where(q.scores > 0, q.scores * log_p, 0.0).sum(-1) > alpha
+    return p.surprisal(q.best) > alpha
 
 
-def token_v1(q: Block, p: Block, alpha: float) -> Tensor:
-    """Of each token v: q(v) < max p - α (equation 13)."""
-    return _top(p)[..., None] - q.scores > alpha
+def token_v1(q: Any, p: Any, top: Any, alpha: float) -> Any:
+    """q(v) < max p - α (equation 13)."""
+    return top - q > alpha
 
 
-def token_v2(q: Block, p: Block, alpha: float) -> Tensor:
-    """Of each token v: p(v) < max p - α (equation 14)."""
-    return _top(p)[..., None] - p.scores > alpha
+def token_v2(q: Any, p: Any, top: Any, alpha: float) -> Any:
+    """p(v) < max p - α (equation 14)."""
+    return top - p > alpha
 
 
-def token_v3(q: Block, p: Block, alpha: float) -> Tensor:
-    """Of each token v: p(v) < (1 - α) max p (equation 15)."""
-    return p.scores < (1 - alpha) * _top(p)[..., None]
+def token_v3(q: Any, p: Any, top: Any, alpha: float) -> Any:
+    """p(v) < (1 - α) max p (equation 15)."""
+    return p < (1 - alpha) * top
 
 
 DEFERRALS: dict[str, Deferral] = {
@@ -86,8 +89,15 @@ DEFERRALS: dict[str, Deferral] = {
 }
 """δ(q, p): one decision a position."""
 
-TOKEN_DEFERRALS: dict[str, Deferral] = {"token_v1": token_v1, "token_v2": token_v2, "token_v3": token_v3}
+TOKEN_DEFERRALS: dict[str, TokenDeferral] = {"token_v1": token_v1, "token_v2": token_v2, "token_v3": token_v3}
 """r(v): one decision for each token of a position."""
+
+
+def defers(rule: str, alpha: float) -> Callable[[Any, Reading, Reading], Any]:
+    """Whether the rule asks the large model about a drafted token, given as (token, q, p)."""
+    if rule in DEFERRALS:
+        return lambda token, q, p: DEFERRALS[rule](q, p, alpha)
+    return lambda token, q, p: TOKEN_DEFERRALS[rule](q.of(token), p.of(token), p.top, alpha)
 
 
 def cascade(rule: str, alpha: float) -> Callable[[Block, Block], Tensor]:
@@ -101,7 +111,17 @@ def cascade(rule: str, alpha: float) -> Callable[[Block, Block], Tensor]:
         return torch.where(DEFERRALS[rule](q, p, alpha)[..., None], p.dist, q.dist)
 
     def token_by_token(q: Block, p: Block) -> Tensor:
-        deferred = torch.where(TOKEN_DEFERRALS[rule](q, p, alpha), q.dist, 0.0)
+        deferred = torch.where(TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha), q.dist, 0.0)
         return q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)
 
     return token_by_token if rule in TOKEN_DEFERRALS else whole
+
+
+def cascaded(rule: str, alpha: float) -> AcceptanceRule:
+    """Acceptance toward T(q, p) of a rule; greedy, a token stays where the rule does not ask, or where p has the same."""
+    asks = defers(rule, alpha)
+    return toward(
+        cascade(rule, alpha),
+        stays=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
+        follows=lambda q, p: p.best if asks(q.best, q, p) else q.best,
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafting import DraftRule
 from tasks.decoding.loop import Method
@@ -26,9 +24,9 @@ def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source
 
 def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
-    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold))
+    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), final=None)
     drafter = make_drafter("small", pair, sampling, source)
-    return Method(pair.large, dataclasses.replace(rule, final=None), sampling, source, drafter, DraftRule(window=1))
+    return Method(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
 
 
 ENTRIES = (

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.distributions import Block
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafting import DraftRule
 from tasks.decoding.generation import Counts, Generation
@@ -20,7 +18,7 @@ from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import DiffOracleSettings, SamplingSettings, SequenceCascadeSettings, TokenCascadeSettings
 from tasks.decoding.strategy import Entry, Pair, Strategy
 from tasks.decoding.targets import Deferral, diff
-from tasks.decoding.verdicts import AcceptanceRule, Verdict, keep_all
+from tasks.decoding.verdicts import AcceptanceRule, certain, keep_all
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
@@ -81,10 +79,7 @@ def _token_cascade(pair: Pair, settings: TokenCascadeSettings, sampling: Samplin
 def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
     """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
 
-    def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
-        return Verdict((~deferral(q, p, alpha)).float(), p)
-
-    return AcceptanceRule(judge, final=None)
+    return certain(lambda tokens, q, p: deferral(q, p, alpha) ^ True, final=None)
 
 
 def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:

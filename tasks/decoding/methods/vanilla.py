@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,19 +26,28 @@ class InOneGo:
     model: Continuing
     loop: Method
 
+    @property
+    def scored(self) -> bool:
+        """Whether texts carry the log-probability of each token."""
+        return self.loop.scored
+
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         if len(sources) > 1:
             return self.loop.run(sources, examples, limit)
         (start,) = self.model.start(self.model.encode(sources))
-        tokens = self.model.extend(start, limit, Stop(), with_logits=False).tokens
+        # A softmax is given where a rule asks for it; none is this small.
+        until = Stop(confidence=sys.float_info.min) if self.scored else Stop()
+        found = self.model.extend(start, limit, until, with_logits=False)
+        tokens = found.tokens
         counts = Counts(tokens=len(tokens), large_calls=len(tokens), verified=Counter({1: len(tokens)}))
-        return [Generation(tokens, LARGE * len(tokens), counts)]
+        scores = [math.log(min(1.0, confidence)) for confidence in found.confidence] if self.scored else []
+        return [Generation(tokens, LARGE * len(tokens), counts, scores)]
 
 
 def alone(model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False) -> Strategy:
     """One model: the loop with nothing drafted."""
     loop = Method(model, keep_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
-    return InOneGo(model, loop) if sampling.greedy and not scored and can_continue(model) else loop
+    return InOneGo(model, loop) if sampling.greedy and can_continue(model) else loop
 
 
 @dataclass(frozen=True)

@@ -156,13 +156,17 @@ SIX = [2, 3, 4, 5, 6, 7]
     [
         pytest.param(
             says(SIX), says(SIX), SURE, 10, [*SIX, END], "ssslsss",
-            Counts(tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1})),
+            Counts(
+                tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3,
+                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
+            ),
             id="always accepted; a forced fallback; the small model's end token stands unverified",
         ),
         pytest.param(
             says(SIX, unsure=[1]), says(SIX), SURE, 10, [*SIX, END], "slsssls",
             Counts(
-                tokens=7, small_steps=6, large_calls=2, drafted=5, accepted=4, fallbacks=1, verified=Counter({2: 1, 4: 1})
+                tokens=7, small_steps=6, large_calls=2, drafted=5, accepted=4, fallbacks=1,
+                verified=Counter({2: 1, 4: 1}), kept=Counter({(1, 1): 1, (3, 3): 1}),
             ),
             id="a fallback where the small model is unsure",
         ),
@@ -174,18 +178,25 @@ SIX = [2, 3, 4, 5, 6, 7]
         pytest.param(
             says([2, 7, 4, 5, 6, 7]), says(SIX), SURE, 10, [*SIX, END], "scsssls",
             Counts(
-                tokens=7, small_steps=7, large_calls=2, drafted=7, accepted=4, rollbacks=1, verified=Counter({4: 2})
+                tokens=7, small_steps=7, large_calls=2, drafted=7, accepted=4, rollbacks=1,
+                verified=Counter({4: 2}), kept=Counter({(3, 1): 1, (3, 3): 1}),
             ),
             id="sometimes accepted: a rollback drops all behind it",
         ),
         pytest.param(
             says([3, 4, 5, 6, 7, 2, 2, 2, 2]), says(SIX), SURE, 5, [2, 3, 5, 6, 7], "ccsss",
-            Counts(tokens=5, small_steps=9, large_calls=2, drafted=9, rollbacks=2, verified=Counter({4: 2})),
+            Counts(
+                tokens=5, small_steps=9, large_calls=2, drafted=9, rollbacks=2,
+                verified=Counter({4: 2}), kept=Counter({(3, 0): 2}),
+            ),
             id="never accepted, but a draft that reaches the limit stands unverified",
         ),
         pytest.param(
             says([2, 3, 3, 3]), says([2]), SURE, 10, [2, END], "sc",
-            Counts(tokens=2, small_steps=3, large_calls=1, drafted=3, accepted=1, rollbacks=1, verified=Counter({4: 1})),
+            Counts(
+                tokens=2, small_steps=3, large_calls=1, drafted=3, accepted=1, rollbacks=1,
+                verified=Counter({4: 1}), kept=Counter({(3, 1): 1}),
+            ),
             id="the end token right after a rollback",
         ),
         pytest.param(
@@ -206,7 +217,10 @@ SIX = [2, 3, 4, 5, 6, 7]
         ),
         pytest.param(
             says(SIX), says(SIX), SURE, 4, [2, 3, 4, 5], "sssl",
-            Counts(tokens=4, small_steps=3, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1})),
+            Counts(
+                tokens=4, small_steps=3, large_calls=1, drafted=3, accepted=3,
+                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
+            ),
             id="the limit with the large model's token",
         ),
         pytest.param(says(SIX), says(SIX), SURE, 1, [2], "s", Counts(tokens=1, small_steps=1, drafted=1), id="limit 1"),
@@ -217,12 +231,18 @@ SIX = [2, 3, 4, 5, 6, 7]
         ),
         pytest.param(
             says(SIX), says(SIX, unsure=[1]), STRICT, 4, [2, 3, 4, 5], "scss",
-            Counts(tokens=4, small_steps=5, large_calls=1, drafted=5, accepted=1, rollbacks=1, verified=Counter({4: 1})),
+            Counts(
+                tokens=4, small_steps=5, large_calls=1, drafted=5, accepted=1, rollbacks=1,
+                verified=Counter({4: 1}), kept=Counter({(3, 1): 1}),
+            ),
             id="a rollback to the same token",
         ),
         pytest.param(
             says(SIX), says(SIX, unsure=[1]), LENIENT, 4, [2, 3, 4, 5], "sssl",
-            Counts(tokens=4, small_steps=3, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1})),
+            Counts(
+                tokens=4, small_steps=3, large_calls=1, drafted=3, accepted=3,
+                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
+            ),
             id="no rollback to the same token where that is asked for",
         ),
         pytest.param(

@@ -111,38 +111,59 @@ def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> Method:
 
 CASES = {
     "always accepted, the end token at the window's end": Case(
-        SIX, RIGHT, 3, 10, "ssslsss", Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({4: 2}))
+        SIX, RIGHT, 3, 10, "ssslsss",
+        Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({4: 2}), kept=Counter({(3, 3): 2})),
     ),
     "always accepted, the end token inside a draft": Case(
-        SIX, RIGHT, 4, 10, "sssslss", Counts(tokens=7, large_calls=2, drafted=6, accepted=6, verified=Counter({5: 1, 3: 1}))
+        SIX, RIGHT, 4, 10, "sssslss",
+        Counts(
+            tokens=7, large_calls=2, drafted=6, accepted=6,
+            verified=Counter({5: 1, 3: 1}), kept=Counter({(4, 4): 1, (2, 2): 1}),
+        ),
     ),
     "never accepted": Case(
-        SIX, WRONG, 3, 10, "ccccccc", Counts(tokens=7, large_calls=7, drafted=21, rollbacks=7, verified=Counter({4: 7}))
+        SIX, WRONG, 3, 10, "ccccccc",
+        Counts(tokens=7, large_calls=7, drafted=21, rollbacks=7, verified=Counter({4: 7}), kept=Counter({(3, 0): 7})),
     ),
     "sometimes accepted": Case(
         SIX, SOME, 3, 10, "scsscss",
-        Counts(tokens=7, large_calls=3, drafted=8, accepted=5, rollbacks=2, verified=Counter({4: 2, 3: 1})),
+        Counts(
+            tokens=7, large_calls=3, drafted=8, accepted=5, rollbacks=2,
+            verified=Counter({4: 2, 3: 1}), kept=Counter({(3, 1): 1, (3, 2): 1, (2, 2): 1}),
+        ),
     ),
     "the end token too early, twice": Case(
         [2, 3, 4], [2, END, END, END], 3, 10, "sccs",
-        Counts(tokens=4, large_calls=3, drafted=4, accepted=2, rollbacks=2, verified=Counter({3: 1, 2: 2})),
+        Counts(
+            tokens=4, large_calls=3, drafted=4, accepted=2, rollbacks=2,
+            verified=Counter({3: 1, 2: 2}), kept=Counter({(2, 1): 1, (1, 0): 1, (1, 1): 1}),
+        ),
     ),
     "the end token right after a rollback": Case(
         [2], [2, 3, 3, 3], 3, 10, "sc",
-        Counts(tokens=2, large_calls=1, drafted=3, accepted=1, rollbacks=1, verified=Counter({4: 1})),
+        Counts(
+            tokens=2, large_calls=1, drafted=3, accepted=1, rollbacks=1,
+            verified=Counter({4: 1}), kept=Counter({(3, 1): 1}),
+        ),
     ),
     "the end token after a whole draft": Case(
-        [2], [2, 3], 1, 10, "sl", Counts(tokens=2, large_calls=1, drafted=1, accepted=1, verified=Counter({2: 1}))
+        [2], [2, 3], 1, 10, "sl",
+        Counts(tokens=2, large_calls=1, drafted=1, accepted=1, verified=Counter({2: 1}), kept=Counter({(1, 1): 1})),
     ),
     "the limit inside a draft": Case(
-        SIX, RIGHT, 5, 4, "sssl", Counts(tokens=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}))
+        SIX, RIGHT, 5, 4, "sssl",
+        Counts(tokens=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})),
     ),
     "the limit inside a draft that is taken back": Case(
         SIX, SOME, 5, 3, "scl",
-        Counts(tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1, verified=Counter({3: 1, 1: 1})),
+        Counts(
+            tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1,
+            verified=Counter({3: 1, 1: 1}), kept=Counter({(2, 1): 1}),
+        ),
     ),
     "the limit is the end token": Case(
-        [2, 3], [2, 3, END], 5, 3, "ssl", Counts(tokens=3, large_calls=1, drafted=2, accepted=2, verified=Counter({3: 1}))
+        [2, 3], [2, 3, END], 5, 3, "ssl",
+        Counts(tokens=3, large_calls=1, drafted=2, accepted=2, verified=Counter({3: 1}), kept=Counter({(2, 2): 1})),
     ),
     "a limit of one": Case(SIX, RIGHT, 5, 1, "l", Counts(tokens=1, large_calls=1, verified=Counter({1: 1}))),
 }  # fmt: skip
@@ -150,11 +171,14 @@ SHORT = {
     "never a draft": Case(SIX, [], 3, 10, "lllllll", Counts(tokens=7, large_calls=7, verified=Counter({1: 7}))),
     "some drafts are empty, some shorter than the window": Case(
         SIX, [2, None, 4, None, None, 7], 3, 10, "slsllsl",
-        Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1})),
+        Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3})),
     ),
     "a short draft is taken back": Case(
         [2, 3], [2, 4, None, END], 3, 10, "scl",
-        Counts(tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1, verified=Counter({3: 1, 1: 1})),
+        Counts(
+            tokens=3, large_calls=2, drafted=2, accepted=1, rollbacks=1,
+            verified=Counter({3: 1, 1: 1}), kept=Counter({(2, 1): 1}),
+        ),
     ),
 }  # fmt: skip
 
@@ -192,7 +216,7 @@ BILD = BildSettings(rollback_threshold=2.0)
     [
         pytest.param(
             RIGHT, 0.6, 10, "ssslsss",
-            Counts(tokens=7, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1})),
+            Counts(tokens=7, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})),
             id="the drafter's end token stands unverified",
         ),
         pytest.param(
@@ -200,17 +224,23 @@ BILD = BildSettings(rollback_threshold=2.0)
         ),
         pytest.param(
             SOME, 0.6, 10, "scsscss",
-            Counts(tokens=7, large_calls=2, drafted=8, accepted=3, rollbacks=2, verified=Counter({4: 2})),
+            Counts(
+                tokens=7, large_calls=2, drafted=8, accepted=3, rollbacks=2,
+                verified=Counter({4: 2}), kept=Counter({(3, 1): 1, (3, 2): 1}),
+            ),
             id="sometimes accepted",
         ),
         pytest.param(
             [2, None, 4, None, None, 7], 0.6, 10, "slsllsl",
-            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, fallbacks=4, verified=Counter({2: 3, 1: 1})),
+            Counts(
+                tokens=7, large_calls=4, drafted=3, accepted=3, fallbacks=4,
+                verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3}),
+            ),
             id="nothing to propose is a fallback",
         ),
         pytest.param(
             [2, None, 4, None, None, 7], 0.0, 10, "slsllsl",
-            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1})),
+            Counts(tokens=7, large_calls=4, drafted=3, accepted=3, verified=Counter({2: 3, 1: 1}), kept=Counter({(1, 1): 3})),
             id="without a threshold nothing is a fallback",
         ),
         pytest.param(

@@ -54,6 +54,7 @@ def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenC
             counts.large_calls += 1
             counts.accepted += waiting
             counts.verified[waiting + 1] += 1
+            counts.kept[waiting, waiting] += waiting > 0
         text.append(int((next_scores(large, source, text) if deferred else q).argmax()))
         proposers += "l" if deferred else "s"
         waiting = 0 if deferred else waiting + 1
@@ -74,6 +75,7 @@ def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) ->
         tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - replaced, rollbacks=replaced
     )
     counts.verified[1] = steps
+    counts.kept[1, 1], counts.kept[1, 0] = steps - replaced, replaced
     return Generation(text[1:], proposers, counts)
 
 
@@ -189,33 +191,42 @@ UNSURE = BildOracleSettings(rollback_threshold=1.0)
     [
         pytest.param(
             "token_cascade", THREE, says(SIX), says(SIX), [*SIX, END], "ssslsss",
-            Counts(tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3, verified=Counter({4: 1})),
+            Counts(
+                tokens=7, small_steps=6, large_calls=1, drafted=6, accepted=3,
+                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
+            ),
             id="a large token after three small ones; the end is the small model's",
         ),
         pytest.param(
             "token_cascade", THREE, says([2, 7, 7, 5, 6, 7], unsure=[1, 2]), says(SIX), [*SIX, END], "sllsssl",
             Counts(
-                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2, verified=Counter({1: 1, 2: 1, 4: 1})
+                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2,
+                verified=Counter({1: 1, 2: 1, 4: 1}), kept=Counter({(1, 1): 1, (3, 3): 1}),
             ),
             id="deferred where the small model is unsure",
         ),
         pytest.param(
             "token_cascade", THREE, says([2, 7, 4, 5]), says(SIX), [2, 7, 4, 5, END], "sssls",
-            Counts(tokens=5, small_steps=4, large_calls=1, drafted=4, accepted=3, verified=Counter({4: 1})),
+            Counts(
+                tokens=5, small_steps=4, large_calls=1, drafted=4, accepted=3,
+                verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
+            ),
             id="a sure mistake is not verified",
         ),
         pytest.param(
             "diff_oracle", DiffOracleSettings(deferral_cost=0.5), says([2, 3, 7, 7], unsure=[0, 2]),
             says([2, 3, 4], unsure=[0]), [2, 3, 4, 7, END], "sscss",
             Counts(
-                tokens=5, small_steps=5, large_calls=5, drafted=5, accepted=4, rollbacks=1, verified=Counter({1: 5})
+                tokens=5, small_steps=5, large_calls=5, drafted=5, accepted=4, rollbacks=1,
+                verified=Counter({1: 5}), kept=Counter({(1, 1): 4, (1, 0): 1}),
             ),
             id="both unsure, both sure, the small one unsure; a sure small one against a sure large one",
         ),
         pytest.param(
             "bild_oracle", UNSURE, says([2, 7, 4]), says([2, 3, 4], unsure=[2]), [2, 3, 4, END], "sccs",
             Counts(
-                tokens=4, small_steps=4, large_calls=4, drafted=4, accepted=2, rollbacks=2, verified=Counter({1: 4})
+                tokens=4, small_steps=4, large_calls=4, drafted=4, accepted=2, rollbacks=2,
+                verified=Counter({1: 4}), kept=Counter({(1, 1): 2, (1, 0): 2}),
             ),
             id="a wrong token, and a right one that the large model finds unlikely",
         ),

@@ -283,12 +283,19 @@ def test_counts_of_a_speculative_cascade(deferral_cost: float, proposers: str, t
     assert (generation.tokens, generation.proposers) == (tokens, proposers)
     if deferral_cost == 0.9:
         assert generation.counts == Counts(
-            tokens=4, small_steps=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1})
+            tokens=4, small_steps=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})
         )
     else:
         # Three drafted and the second put right; then one drafted and one more run for what follows it.
         assert generation.counts == Counts(
-            tokens=4, small_steps=5, large_calls=2, drafted=4, accepted=2, rollbacks=1, verified=Counter({4: 1, 2: 1})
+            tokens=4,
+            small_steps=5,
+            large_calls=2,
+            drafted=4,
+            accepted=2,
+            rollbacks=1,
+            verified=Counter({4: 1, 2: 1}),
+            kept=Counter({(3, 1): 1, (1, 1): 1}),
         )
 
 

@@ -39,6 +39,7 @@ def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshol
                 counts.large_calls += 1
                 counts.accepted += unseen - 1
                 counts.verified[unseen] += 1
+                counts.kept[unseen - 1, unseen - 1] += unseen > 1
                 unseen = 0
                 log_likelihood += float(torch.log_softmax(large(tuple(source), prefix), -1)[token])
         counts.tokens += len(text)
@@ -90,8 +91,9 @@ def test_counts_by_hand() -> None:
     """Sure, sure, unsure, sure, unsure, unsure, sure: the large model sees 3, 2 and 1 new positions in its three runs."""
     pair = prefix_pair(says([2, 3, 4, 5, 6, 7, 2], unsure=[2, 4, 5]), says([2, 3, 4, 5, 6, 6, 2]))
     found = perplexity(pair, [[5, END]], [[2, 3, 4, 5, 6, 7, 2]], PerplexitySettings(fallback_threshold=0.5))
-    verified = Counter({3: 1, 2: 1, 1: 1})
-    assert found.counts == Counts(7, small_steps=7, large_calls=3, drafted=4, accepted=3, fallbacks=3, verified=verified)
+    expected = Counts(7, small_steps=7, large_calls=3, drafted=4, accepted=3, fallbacks=3)
+    expected.verified, expected.kept = Counter({3: 1, 2: 1, 1: 1}), Counter({(2, 2): 1, (1, 1): 1})
+    assert found.counts == expected
     assert found.large_share == 3 / 7
     # All but one position is all but certain; there the large model puts 6, and 7 is e^-20 as likely.
     assert found.log_likelihood == pytest.approx(-20, abs=1e-4)

@@ -1,0 +1,1 @@
+"""Greedy decoding again from noted readings: the same tokens and counts, without running a model for what is known."""
