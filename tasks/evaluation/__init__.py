@@ -1,1 +1,1 @@
-"""Quality, timing, statistics, frontiers and figures."""
+"""Quality, timing, acceptance, statistics, frontiers; the report made of them."""

@@ -8,10 +8,9 @@ takes the best.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +42,15 @@ class Quality:
     """Every metric that was computed, `metric` among them, in points."""
     signature: str
     """How BLEU was computed, in sacrebleu's own words; to be printed beside a BLEU."""
+    resampled: NDArray[np.float64] = field(compare=False, repr=False)
+    """`value` of each bootstrap resample of the examples, `[samples]`: what is paired with another text's."""
+
+    def minus(self, other: Quality) -> Interval:
+        """The 95 % interval of `value` minus that of `other`, in points; both on the same examples, samples and seed.
+
+        It is far narrower than either quality's own interval, because the examples that are hard are hard for both.
+        """
+        return percentile_interval(self.resampled - other.resampled)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int) -> Quality:
@@ -62,32 +70,12 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
     """
     _check(hypotheses, references, metric)
     rouges = _rouges(metric)
-    bleu, signature = _corpus_bleu(hypotheses, references)
+    bleu = bleu_of(bleu_statistics(hypotheses, references).sum(axis=0))
     means = _rouge_table(hypotheses, references, rouges).mean(axis=0).tolist()
     scores = {"bleu": bleu, **dict(zip(rouges, means, strict=True))}
-    interval = percentile_interval(_resampled(hypotheses, references, metric, samples, seed))
-    return Quality(metric, scores[metric], interval, scores, signature)
-
-
-def difference_interval(
-    hypotheses: Sequence[str],
-    baseline: Sequence[str],
-    references: Sequence[tuple[str, ...]],
-    metric: str,
-    samples: int,
-    seed: int,
-) -> Interval:
-    """The paired interval of the quality of `hypotheses` minus that of `baseline`, in points, on the same resamples.
-
-    It is far narrower than either quality's own interval, because the examples that are hard are hard for both.
-
-    Raises:
-        ValueError: as `score`.
-    """
-    _check(hypotheses, references, metric)
-    _check(baseline, references, metric)
-    ours, theirs = (_resampled(texts, references, metric, samples, seed) for texts in (hypotheses, baseline))
-    return percentile_interval(ours - theirs)
+    resampled = _resampled(hypotheses, references, metric, samples, seed)
+    signature = _signature(tuple(map(len, references)))
+    return Quality(metric, scores[metric], percentile_interval(resampled), scores, signature, resampled)
 
 
 def _rouges(metric: str) -> tuple[str, ...]:
@@ -99,8 +87,7 @@ def _resampled(
 ) -> NDArray[np.float64]:
     """The metric on bootstrap resamples, `[samples]`, in points."""
     if metric == "bleu":
-        sums = resampled_sums(bleu_statistics(hypotheses, references), samples, seed)
-        return np.array([bleu_of(row) for row in sums])
+        return bleus_of(resampled_sums(bleu_statistics(hypotheses, references), samples, seed))
     rouges = _rouges(metric)
     column = _rouge_table(hypotheses, references, rouges)[:, [rouges.index(metric)]]
     return resampled_sums(column, samples, seed)[:, 0] / len(hypotheses)
@@ -140,14 +127,30 @@ def bleu_of(sums: Sequence[float] | NDArray[np.float64]) -> float:
     return BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp").score
 
 
-def _corpus_bleu(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> tuple[float, str]:
-    """BLEU and its signature; missing references are `None` in sacrebleu's streams."""
+def bleus_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same for many rows, `[samples, 10]`: a thousand resamples of every point of a sweep.
+
+    Where every order has a match nothing is smoothed, and BLEU is its definition (Papineni et al., 2002); else it is left to
+    sacrebleu.
+    """
+    matched, total = sums[:, 2 : 2 + _NGRAMS], sums[:, 2 + _NGRAMS :]
+    plain = np.asarray((matched > 0).all(axis=1))
+    scores = np.array([0.0 if simple else bleu_of(row) for simple, row in zip(plain, sums, strict=True)])
+    brevity = np.minimum(0.0, 1.0 - sums[plain, 1] / sums[plain, 0])
+    scores[plain] = 100.0 * np.exp(np.log(matched[plain] / total[plain]).mean(axis=1) + brevity)
+    return scores
+
+
+@functools.lru_cache(maxsize=4)
+def _signature(references: tuple[int, ...]) -> str:
+    """What sacrebleu calls a corpus BLEU over examples with these numbers of references."""
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU()
-    streams = [list(stream) for stream in itertools.zip_longest(*references)]
-    value = metric.corpus_score(list(hypotheses), streams).score
-    return value, str(metric.get_signature())
+    # Missing references are `None` in sacrebleu's streams, which it looks at in a score only.
+    streams: list[Any] = [[None if stream >= count else "" for count in references] for stream in range(max(references))]
+    metric.corpus_score([""] * len(references), streams)
+    return str(metric.get_signature())
 
 
 @functools.cache
@@ -170,6 +173,12 @@ def _rouge_example(hypothesis: str, references: tuple[str, ...], names: tuple[st
     """The F-measures of one example in points, the best reference for each metric."""
     best = _rouge_scorer(names).score_multi([split_sentences(text) for text in references], split_sentences(hypothesis))
     return tuple(100.0 * best[name].fmeasure for name in names)
+
+
+def forget() -> None:
+    """Forgets the examples scored so far, for whoever times the scoring."""
+    _bleu_example.cache_clear()
+    _rouge_example.cache_clear()
 
 
 def split_sentences(text: str) -> str:

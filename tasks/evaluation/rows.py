@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ class RowFile:
         partial.replace(path)
 
     def find(self, **wanted: Any) -> Row | None:
-        """The row whose fields have these values, if it was measured already."""
-        return next((row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())), None)
+        """The last row whose fields have these values, if there is one."""
+        return next((row for row in reversed(self.rows) if all(row.get(name) == value for name, value in wanted.items())), None)
 
     def append(self, row: Row) -> Row:
         """Adds a row and does not return before it is on the disk."""
@@ -48,6 +49,15 @@ def read_rows(path: Path) -> list[Row]:
         except (json.JSONDecodeError, UnicodeDecodeError):
             continue
     return rows
+
+
+def as_json(value: Any) -> Any:
+    """Settings as strict JSON: infinity, which it lacks, as text."""
+    if isinstance(value, dict):
+        return {name: as_json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(inner) for inner in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _line(row: Row) -> str:

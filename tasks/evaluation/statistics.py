@@ -6,6 +6,7 @@ Significance Tests for Machine Translation Evaluation*, 2004 (resampling sentenc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,11 +35,17 @@ def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.fl
     table = np.asarray(columns, dtype=np.float64)
     if table.ndim != 2 or not len(table) or samples < 1:
         raise ValueError(f"{samples} resamples of an array of shape {table.shape}; at least one of one row is needed")
-    draws = np.random.default_rng(seed)
-    sums = np.empty((samples, table.shape[1]))
-    for sample in range(samples):
-        sums[sample] = table[draws.integers(len(table), size=len(table))].sum(axis=0)
+    sums: NDArray[np.float64] = _times_drawn(len(table), samples, seed) @ table
     return sums
+
+
+# Every point of a sweep is resampled by the same draws, which take longer to make than to use.
+@functools.lru_cache(maxsize=4)
+def _times_drawn(rows: int, samples: int, seed: int) -> NDArray[np.float64]:
+    """How often each resample holds each row: `[samples, rows]`, whole numbers."""
+    draws = np.random.default_rng(seed)
+    times = [np.bincount(draws.integers(rows, size=rows), minlength=rows) for _ in range(samples)]
+    return np.array(times, dtype=np.float64)
 
 
 def percentile_interval(statistics: ArrayLike) -> Interval:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-Run = Callable[[int], None]
+Run = Callable[[int], object]
 """Decodes the example of that number, alone, from its source ids to its output ids."""
 
 

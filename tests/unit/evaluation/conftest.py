@@ -34,10 +34,18 @@ def _row(drafter: str, split: str, method: str, settings: Row, quality: float, s
             "fallbacks": 25,
             "rollbacks": 10,
             "verified": {"1": 20, "2": 20},
+            "kept": {"3/3": 20, "3/0": 10} if small else {},
         },
         "examples": 200,
         "sampling": {"temperature": 0.0},
     }
+
+
+def untimed(row: Row, speedup: float) -> Row:
+    """The row as it would be had the point been replayed and predicted alone."""
+    times = ("latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval")
+    kept = {name: value for name, value in row.items() if name not in times}
+    return {**kept, "how": "replayed", "predicted": {"latency_ms": 20 / speedup, "speedup": speedup}}
 
 
 def _bild(drafter: str, split: str, threshold: float, quality: float, speedup: float) -> Row:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.frontier import Point, choose, choose_rows, frontier, frontier_gap, point_of
+from tasks.evaluation.frontier import Point, choose, choose_rows, frontier, frontier_gap, hypervolume, point_of
 
 
 def at(latency: float, quality: float) -> Point:
@@ -22,6 +22,22 @@ def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
 
 def test_a_frontier_of_nothing_is_empty() -> None:
     assert frontier([None, None]) == []
+
+
+@pytest.mark.parametrize(
+    ("points", "area"),
+    [
+        ([], 0.0),
+        ([Point(60, 2.0)], (60 - 40) * (2.0 - 1.0)),
+        # Three steps, from the fastest down: 5 by 2, then 10 more by 1, then 5 more by 0.5.
+        ([Point(55, 2.0), Point(60, 1.5), Point(45, 3.0)], 5 * 2.0 + 10 * 1.0 + 5 * 0.5),
+        # Dominated, failed, equal to another, slower than the reference, worse than the reference.
+        ([Point(60, 2.0), Point(50, 1.5), None, Point(60, 2.0), Point(70, 0.9), Point(30, 9.0)], 20.0),
+        ([Point(40, 5.0), Point(90, 1.0)], 0.0),
+    ],
+)
+def test_the_hypervolume_by_hand(points: list[Point | None], area: float) -> None:
+    assert hypervolume(points, Point(40, 1.0)) == pytest.approx(area)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +110,7 @@ def test_a_method_without_a_good_point_chooses_none() -> None:
         row("bild", 60.0, 0.0),
         row("bild", 60.0, 1.0, error="failed"),
         {"method": "bild", "split": "validation", "settings": {}},
+        {name: value for name, value in row("bild", 60.0, 2.0, predicted={"speedup": 2.0}).items() if name != "speedup"},
     ],
 )
 def test_rows_without_finite_measurements_are_no_points(broken: dict[str, Any]) -> None:

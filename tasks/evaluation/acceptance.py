@@ -1,0 +1,152 @@
+"""How well two models agree: the acceptance rate α of a pair, and what became of each drafted token of a method.
+
+α is of the pair alone, whatever the method; accepted lengths and acceptance by position are of what a method drafted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.distributions import transform
+from tasks.decoding.settings import SamplingSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.evaluation.statistics import Interval, ratio_interval
+
+_CELLS = 2**24
+"""Probabilities of one model that are held at a time, 64 MiB as float32."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How many drafted tokens speculative sampling would keep."""
+
+    rate: float
+    """α = E Σ min(p, q)."""
+    interval: Interval
+    tokens: int
+    """Positions that it is the mean of."""
+
+
+@torch.inference_mode()
+def measure_acceptance(
+    pair: Pair,
+    sources: Rows,
+    sampling: SamplingSettings,
+    seed: int,
+    limit: int,
+    batch: int,
+    most_tokens: int = 10_000,
+    samples: int = 1000,
+) -> Acceptance:
+    """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
+
+    p and q are what tokens are drawn from: greedy, the mean is the share of positions at which both put the same token.
+
+    Args:
+        pair: The two models.
+        sources: Token ids of each source; taken in random order, until there are tokens enough.
+        sampling: How the large model writes the texts, and what both models' predictions go through.
+        seed: Of the order, the draws and the bootstrap.
+        limit: Most tokens of a text, the end token included.
+        batch: Sources side by side.
+        most_tokens: Positions after which no more are read; the text that they end in is cut.
+        samples: Resamples of the examples, for the interval.
+
+    Raises:
+        ValueError: there is no source.
+    """
+    order = random.Random(seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
+    request = Request(limit, sampling, seed)
+    sums: list[float] = []
+    lengths: list[int] = []
+    for begin in range(0, len(order), batch):
+        chosen = order[begin : begin + batch]
+        rows = [sources[place] for place in chosen]
+        written = decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen)
+        texts = list(_at_most([one.tokens for one in written], most_tokens - sum(lengths)))
+        sums += _agreements(pair, rows[: len(texts)], texts, sampling)
+        lengths += map(len, texts)
+        if sum(lengths) == most_tokens:
+            break
+    interval = ratio_interval(sums, lengths, samples, seed)
+    return Acceptance(sum(sums) / sum(lengths), interval, sum(lengths))
+
+
+def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
+    """The first texts, up to this many tokens of all together."""
+    for text in texts:
+        if tokens <= 0:
+            return
+        yield text[:tokens]
+        tokens -= len(text)
+
+
+def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettings) -> list[float]:
+    """Σ min(p, q), added up over the positions of each text."""
+    memory = pair.large.encode(sources)
+    streams = (
+        _predictions(pair.small, memory if pair.shares_encoder else pair.small.encode(sources), texts),
+        _predictions(pair.large, memory, texts),
+    )
+    sums = torch.zeros(len(texts), dtype=torch.float64)
+    for small, large in zip(*streams, strict=True):
+        q, p = (transform(step.logits, sampling) for step in (small, large))
+        agreed = torch.minimum(p, q).sum(-1, dtype=torch.float64).cpu()
+        real = torch.arange(agreed.shape[1]) < torch.tensor(large.lengths)[:, None]
+        sums += agreed.masked_fill(~real, 0.0).sum(-1)
+    return [float(one) for one in sums]
+
+
+def _predictions(decoder: Decoder, memory: Memory, texts: Rows) -> Iterator[Step]:
+    """What a model predicts at each token of given texts, a few positions at a time."""
+    starts = decoder.start(memory)
+    if max(map(len, starts)) > 1:
+        # By itself, so that each position of the runs after it predicts a token of a text.
+        decoder.forward([start[:-1] for start in starts])
+    fed = [[start[-1], *text[:-1]] for start, text in zip(starts, texts, strict=True)]
+    size = max(1, _CELLS // (len(texts) * decoder.vocabulary))
+    for begin in range(0, max(map(len, fed)), size):
+        yield decoder.forward([row[begin : begin + size] for row in fed])
+
+
+def accepted_lengths(counts: Mapping[str, Any]) -> dict[int, int]:
+    """How many verified drafts had this many tokens kept, from none to the most that any draft had.
+
+    Args:
+        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+    """
+    drafts = _drafts(counts)
+    found: Counter[int] = Counter()
+    for (_, kept), number in drafts.items():
+        found[kept] += number
+    longest = max((drafted for drafted, _ in drafts), default=-1)
+    return {kept: found[kept] for kept in range(longest + 1)}
+
+
+def acceptance_by_position(counts: Mapping[str, Any]) -> list[float]:
+    """P(token i of a draft is kept | all before it were, and there is one), for i = 1, 2, …, as far as any draft came.
+
+    Args:
+        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+    """
+    drafts = _drafts(counts)
+    shares = []
+    for position in range(1, max((drafted for drafted, _ in drafts), default=0) + 1):
+        reached = sum(number for (drafted, kept), number in drafts.items() if drafted >= position and kept >= position - 1)
+        if not reached:
+            break
+        shares.append(sum(number for (_, kept), number in drafts.items() if kept >= position) / reached)
+    return shares
+
+
+def _drafts(counts: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+    """Drafts by the numbers of drafted and of kept tokens."""
+    split = ((key.split("/"), number) for key, number in counts["kept"].items())
+    return {(int(drafted), int(kept)): int(number) for (drafted, kept), number in split}

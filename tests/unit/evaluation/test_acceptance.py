@@ -1,0 +1,197 @@
+"""The acceptance rate by hand, by enumeration and against whole runs without caches; positions of drafts by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.distributions import transform
+from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.evaluation import acceptance
+from tasks.evaluation.acceptance import Acceptance, acceptance_by_position, accepted_lengths, measure_acceptance
+from tests import laws
+from tests.architectures import models, over_runtimes, pair_of, whole_rows
+from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
+
+GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=1.0)
+COOL = SamplingSettings(temperature=0.8, top_k=3)
+"""Draws no padding, which FSMT would mask in a whole run."""
+SIX = [2, 3, 4, 5, 6, 7]
+
+
+def measured(
+    pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
+) -> Acceptance:
+    return measure_acceptance(pair, sources, sampling, seed=3, limit=limit, batch=batch, most_tokens=most, samples=50)
+
+
+def fixed(*rows: dict[int, float]) -> Predict:
+    """Gives the probabilities of each place in turn."""
+
+    def predict(source: Prefix, prefix: Prefix) -> Tensor:
+        given = torch.zeros(8)
+        for token, probability in rows[len(prefix) - 1].items():
+            given[token] = probability
+        return given.log()
+
+    return predict
+
+
+@pytest.mark.parametrize(
+    ("small", "limit", "agreed", "positions"),
+    [
+        (SIX, 10, 7, 7),
+        ([2, 7, 4, 5, 6, 7], 10, 6, 7),
+        ([2, 7, 4, 5, 7, 7], 3, 2, 3),
+        # Its end token comes one place too early, and again where the end is.
+        ([2, 3, 4, 5, 6], 10, 6, 7),
+        ([3, 4, 5, 6, 7, 2, 2], 10, 0, 7),
+    ],
+    ids=["a twin", "one token differs", "up to the limit", "the end token", "never"],
+)
+def test_greedy_it_is_the_share_of_like_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
+    found = measured(prefix_pair(says(small), says(SIX)), [[5, END]], GREEDY, limit=limit)
+    assert found == Acceptance(agreed / positions, (agreed / positions,) * 2, positions)
+
+
+def test_sampled_it_is_what_two_distributions_have_in_common() -> None:
+    """1/4 + 1/8 at the first token whatever is drawn, 1/2 at the second."""
+    large = fixed({2: 1 / 2, 3: 1 / 4, 4: 1 / 4}, {END: 1.0})
+    small = fixed({2: 1 / 4, 3: 1 / 8, 5: 5 / 8}, {END: 1 / 2, 7: 1 / 2})
+    found = measured(prefix_pair(small, large), [[5, END]] * 9, SAMPLED)
+    assert found.tokens == 18
+    assert found.rate == pytest.approx(7 / 16)
+    assert found.interval == pytest.approx((7 / 16, 7 / 16))
+    # Of the small model's first distribution 2/7 on 2 and 5/7 on 5 are left; the large one's 3 and 4 are as likely.
+    narrow = measured(prefix_pair(small, large), [[5, END]], SamplingSettings(temperature=1.0, top_k=2))
+    assert narrow.rate == pytest.approx((2 / 7 + 1 / 2) / 2)
+
+
+def test_prefixes_are_the_large_models_own() -> None:
+    """Against the mean over all texts of at most three tokens, each as often as the large model draws it."""
+    sampling = laws.SAMPLINGS["cool, top-k"]
+
+    def expected(author: Predict) -> float:
+        agreed = length = 0.0
+        for text, share in laws.law_of(author, sampling, 3).items():
+            prefixes = [(START, *text[:place]) for place in range(len(text))]
+            dists = ((laws.dist(laws.SMALL, one, sampling), laws.dist(laws.LARGE, one, sampling)) for one in prefixes)
+            agreed += share * sum(float(q.clip(max=p).sum()) for q, p in dists)
+            length += share * len(text)
+        return agreed / length
+
+    pair = prefix_pair(laws.SMALL, laws.LARGE)
+    found = measured(pair, [list(laws.SOURCE)] * 1500, sampling, limit=3, batch=500)
+    low, high = found.interval
+    error = (high - low) / 4
+    assert found.rate == pytest.approx(expected(laws.LARGE), abs=4 * error)
+    assert abs(found.rate - expected(laws.SMALL)) > 8 * error
+
+
+@over_runtimes("t5", "bart", "fsmt", "gpt2", "llama")
+@pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
+def test_with_caches_it_is_what_whole_runs_give(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
+    """Texts and prompts of unequal length, side by side, against one forward pass a position."""
+    pair, sources = pair_of(name, runtime), [*toy_sources(8, seed=1), [7]]
+    whole = [whole_rows(model) for model in models(name)]
+    written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14, sampling, 3))
+    # This FSMT never ends a text.
+    assert (len({len(one.tokens) for one in written}) == 1) == (name == "fsmt")
+    shares = [
+        float(torch.minimum(*(transform(model(tuple(source), prefix), sampling) for model in whole)).sum())
+        for source, one in zip(sources, written, strict=True)
+        for prefix in ((START, *one.tokens[:place]) for place in range(len(one.tokens)))
+    ]
+    assert 0.2 < sum(shares) / len(shares) < 0.99
+    for batch in (1, 4, 9):
+        found = measured(pair, sources, sampling, limit=14, batch=batch)
+        assert found.tokens == len(shares)
+        assert found.rate == pytest.approx(sum(shares) / len(shares), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_the_fused_runtime_gives_the_same(name: str) -> None:
+    sources = toy_sources(5, seed=1)
+    fused, reference = (measured(pair_of(name, runtime), sources, SAMPLED) for runtime in (Runtime("fused"), REFERENCE))
+    assert fused.tokens == reference.tokens
+    assert fused.rate == pytest.approx(reference.rate, rel=1e-4)
+
+
+@pytest.mark.parametrize("cells", [1, 100, 250])
+@pytest.mark.parametrize("name", ["t5", "gpt2"])
+def test_it_is_the_same_a_few_positions_at_a_time(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 24 tokens and 4 rows: one position, one, and two."""
+    pair, sources = pair_of(name), toy_sources(6, seed=1)
+    whole = measured(pair, sources, SAMPLED)
+    monkeypatch.setattr(acceptance, "_CELLS", cells)
+    assert measured(pair, sources, SAMPLED).rate == pytest.approx(whole.rate, rel=1e-5)
+
+
+@pytest.mark.parametrize(("most", "read"), [(1, 1), (7, 7), (10, 10), (28, 28), (1000, 35)])
+def test_it_stops_at_enough_tokens(most: int, read: int) -> None:
+    """Texts of seven tokens, of which the sixth alone is not agreed on, two side by side."""
+    found = measured(prefix_pair(says([*SIX[:5], 2]), says(SIX)), [[5, END]] * 5, GREEDY, batch=2, most=most)
+    whole, rest = divmod(read, 7)
+    assert found.tokens == read
+    assert found.rate == pytest.approx((6 * whole + min(rest, 5) + max(rest - 6, 0)) / read)
+
+
+def test_the_interval_is_over_examples() -> None:
+    """Texts that are all agreed on and texts of which nothing is: their tokens are far from independent."""
+
+    def sometimes(source: Prefix, prefix: Prefix) -> Tensor:
+        return says(SIX if source[0] % 2 else [7, *SIX])(source, prefix)
+
+    found = measured(prefix_pair(sometimes, says(SIX)), [[place + 2, END] for place in range(40)], GREEDY)
+    low, high = found.interval
+    assert found.rate == 0.5
+    # The standard error of a half by 40 draws is 0.079; by 280 it would be 0.03.
+    assert 0.2 < high - low < 0.4
+
+
+def test_a_shared_encoder_runs_once() -> None:
+    class Headless(PrefixDecoder):
+        def encode(self, sources: Rows) -> Memory:
+            raise AssertionError("the small model has no encoder of its own")
+
+    small, large = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
+    shared = Pair(Headless(small, "small"), PrefixDecoder(large, "large"), shares_encoder=True)
+    assert measured(shared, toy_sources(5), SAMPLED) == measured(prefix_pair(small, large), toy_sources(5), SAMPLED)
+
+
+def test_no_source_is_refused() -> None:
+    with pytest.raises(ValueError, match="each example needs both"):
+        measured(prefix_pair(says(SIX), says(SIX)), [], GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("kept", "lengths", "positions"),
+    [
+        ({}, {}, []),
+        # Of ten first tokens 7 stay, of the six second ones after those 4, and the four third ones after those.
+        ({"3/3": 4, "3/1": 2, "2/0": 3, "1/1": 1}, {0: 3, 1: 3, 2: 0, 3: 4}, [7 / 10, 4 / 6, 1.0]),
+        # No draft came as far as its third token.
+        ({"4/1": 5}, {0: 0, 1: 5, 2: 0, 3: 0, 4: 0}, [1.0, 0.0]),
+        # Two digits: numbers, not letters, are compared.
+        ({"10/10": 1, "9/2": 1}, {**dict.fromkeys(range(11), 0), 2: 1, 10: 1}, [1.0, 1.0, 0.5] + [1.0] * 7),
+    ],
+    ids=["nothing drafted", "mixed", "never far", "two digits"],
+)
+def test_drafts_by_hand(kept: dict[str, int], lengths: dict[int, int], positions: list[float]) -> None:
+    assert accepted_lengths({"kept": kept}) == lengths
+    assert acceptance_by_position({"kept": kept}) == pytest.approx(positions)
+
+
+def test_drafts_as_the_loop_counts_them() -> None:
+    """Windows of three, 2 and 1 of them kept, then a window of one that is."""
+    pair = prefix_pair(says([2, 3, 7, 5, 7, 7]), says(SIX))
+    [one] = decode("speculative", SpeculativeSettings(draft_length=3), pair, [[5, END]], Request(7))
+    counts = {"kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}}
+    lengths = accepted_lengths(counts)
+    assert lengths == {0: 0, 1: 2, 2: 1, 3: 0}
+    assert sum(length * drafts for length, drafts in lengths.items()) == one.counts.accepted == 4
+    assert acceptance_by_position(counts) == pytest.approx([1.0, 1 / 2, 0.0])

@@ -1,0 +1,225 @@
+"""Theory of cost: sizes against the papers' tables, operations against PyTorch's own counter and by hand."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tasks.decoding.batches import decode_all
+from tasks.decoding.generation import total
+from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Request
+from tasks.evaluation.operations import Operations, Sizes, operations_of, relative_operations, sizes_of
+from tasks.evaluation.report.published import THEORY
+from tests.architectures import models
+
+SOURCE = [5, 9, 14, 3, 8, 11, 1]
+ONE = Sizes(
+    parameters=1, encoder_parameters=0, memory_parameters=0, decoder_parameters=1, head_parameters=0, encoder_layers=1,
+    layers=0, width=0, attention_width=0, cache_width=0, weight_bytes=1, cache_bytes=1,
+)  # fmt: skip
+"""One weight and nothing else: what the papers' formulas are about."""
+
+
+def counted(tokens: int, small_steps: int = 0, **verified: int) -> dict[str, Any]:
+    """Counts as rows hold them; `_4=2` are two calls of four positions."""
+    calls = {positions[1:]: number for positions, number in verified.items()}
+    return {"tokens": tokens, "small_steps": small_steps, "verified": calls, "layers": 0}
+
+
+@functools.cache
+def one_layer(family: str, width: int, inner: int, heads: int) -> Sizes:
+    """A model of one layer of that shape; what its weights are does not matter."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    shape: dict[str, Any] = {"d_model": width, "d_ff": inner, "num_heads": heads, "num_layers": 1}
+    if family == "gpt2":
+        shape = {"n_embd": width, "n_inner": inner, "n_head": heads, "n_layer": 1}
+    config = AutoConfig.for_model(family, vocab_size=16, pad_token_id=0, **shape)
+    with torch.device("meta"):
+        model = (AutoModelForCausalLM if family == "gpt2" else AutoModelForSeq2SeqLM).from_config(config)
+    return sizes_of(model.to_empty(device="cpu").eval())
+
+
+@pytest.mark.parametrize(
+    ("family", "layers", "width", "inner", "heads", "millions"),
+    [
+        ("t5", 24, 1024, 4096, 16, 402),
+        ("t5", 6, 512, 2048, 8, 25),
+        ("mt5", 24, 1024, 2816, 16, 409),
+        ("mt5", 8, 512, 1024, 6, 25),
+        ("gpt2", 36, 1280, 5120, 20, 708),
+        ("gpt2", 12, 768, 3072, 12, 85),
+    ],
+)
+def test_decoder_weights_are_those_of_the_papers_tables(
+    family: str, layers: int, width: int, inner: int, heads: int, millions: int
+) -> None:
+    """BiLD, Table 2, and its first version's for GPT-2: parameters of the decoder without embeddings."""
+    sizes = one_layer(family, width, inner, heads)
+    layer = sizes.decoder_parameters - sizes.head_parameters + sizes.memory_parameters
+    assert layers * layer / 1e6 == pytest.approx(millions, abs=0.9)
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "fsmt", "gpt2", "llama", "gemma2", "bloom"])
+def test_every_matrix_is_in_one_place(name: str) -> None:
+    """All matrices of all parts together are those of the model, without the embeddings."""
+    model = models(name)[1]
+    sizes = sizes_of(model)
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    matrices = {
+        id(weight): weight.numel() for weight in model.parameters() if weight.dim() == 2 and id(weight) not in embeddings
+    }
+    assert sizes.encoder_parameters + sizes.memory_parameters + sizes.decoder_parameters == sum(matrices.values())
+    assert {sizes.encoder_parameters > 0, sizes.memory_parameters > 0} == {model.config.is_encoder_decoder}
+    assert json.loads(json.dumps(dataclasses.asdict(sizes))) == dataclasses.asdict(sizes)
+
+
+def test_sizes_by_hand() -> None:
+    """Llama of width 32: two heads of 8 for queries, one for keys and values; three layers; 24 tokens."""
+    sizes = sizes_of(models("llama")[1])
+    layer = 32 * 16 + 2 * 32 * 8 + 16 * 32 + 3 * 32 * 40
+    assert sizes == Sizes(
+        parameters=3 * (layer + 2 * 32) + 32 + 2 * 24 * 32,
+        encoder_parameters=0,
+        memory_parameters=0,
+        decoder_parameters=3 * layer + 24 * 32,
+        head_parameters=24 * 32,
+        encoder_layers=0,
+        layers=3,
+        width=32,
+        attention_width=16,
+        cache_width=16,
+        weight_bytes=4,
+        cache_bytes=4,
+    )
+    assert sizes_of(models("llama")[1], int8=True) == dataclasses.replace(sizes, weight_bytes=1)
+
+
+def eager(name: str) -> tuple[Any, Any]:
+    """A pair whose attention the counter sees."""
+    small, large = copy.deepcopy(models(name))
+    for model in (small, large):
+        model.set_attn_implementation("eager")
+    return small, large
+
+
+def theory_and_counter(name: str, method: str, settings: Any) -> tuple[float, float]:
+    """Operations for one text, as they are worked out here and as PyTorch counts them."""
+    pair = eager(name)
+    small, large = map(sizes_of, pair)
+    with FlopCounterMode(display=False) as counter:
+        generations = decode_all(method, settings, open_pair(*pair, runtime=REFERENCE), [SOURCE], Request(12), 1)
+    counts = vars(total(generations))
+    found = operations_of(counts, 1, len(SOURCE), small, large)
+    assert found is not None
+    hidden = 0.0
+    if not large.encoder_layers:
+        # Eager attention multiplies what the causal mask then hides: of the prompt, all but the lower triangle.
+        readers = {"vanilla_large": [large], "vanilla_small": [small]}.get(method, [small, large])
+        masked = len(SOURCE) * (len(SOURCE) - 1) / 2
+        hidden = sum(4 * sizes.layers * sizes.attention_width * masked for sizes in readers)
+    return found.flops * counts["tokens"], counter.get_total_flops() - hidden
+
+
+@pytest.mark.parametrize("method", ["vanilla_large", "vanilla_small"])
+@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "gpt2", "llama"])
+def test_operations_of_one_model_are_those_that_pytorch_counts(name: str, method: str) -> None:
+    """To the last one."""
+    theory, counter = theory_and_counter(name, method, VanillaSettings())
+    assert theory == pytest.approx(counter, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["t5", "mt5", "bart", "gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("speculative", SpeculativeSettings(draft_length=3)),
+        ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=2.0)),
+    ],
+)
+def test_operations_of_two_models_are_nearly_those(name: str, method: str, settings: Any) -> None:
+    """Short by the second position of a small step after a kept draft: the toys' small model is a third of the large one."""
+    theory, counter = theory_and_counter(name, method, settings)
+    assert theory == pytest.approx(counter, rel=0.08)
+
+
+@pytest.mark.parametrize(("alpha", "draft_length", "operations", "speedup"), THEORY)
+def test_speculative_decoding_by_its_theorem(alpha: float, draft_length: int, operations: float, speedup: float) -> None:
+    """SD, Theorem 3.11 and Table 1, with a drafter that costs nothing; memory accesses shrink by the tokens a run gives."""
+    runs = 1_000_000
+    tokens = round(runs * (1 - alpha ** (draft_length + 1)) / (1 - alpha))
+    counts = counted(tokens, **{f"_{draft_length + 1}": runs})
+    found = relative_operations(counts, 1000, 0, None, ONE)
+    assert found is not None
+    assert found.flops == pytest.approx(operations, abs=0.005)
+    assert 1 / found.bytes == pytest.approx(speedup, abs=0.005)
+    assert found.intensity == pytest.approx(draft_length + 1)
+    # A small model of a tenth of the weights: ĉ γ operations and γ reads more a run.
+    tenth = dataclasses.replace(ONE, decoder_parameters=10)
+    drafted = relative_operations({**counts, "small_steps": draft_length * runs}, 1000, 0, ONE, tenth)
+    assert drafted is not None
+    assert drafted.flops == pytest.approx((0.1 * draft_length + draft_length + 1) * runs / tokens)
+    assert drafted.bytes == pytest.approx((0.1 * draft_length + 1) * runs / tokens)
+
+
+ENCODED = Sizes(
+    parameters=0, encoder_parameters=100, memory_parameters=30, decoder_parameters=50, head_parameters=7, encoder_layers=2,
+    layers=3, width=0, attention_width=4, cache_width=8, weight_bytes=2, cache_bytes=1,
+)  # fmt: skip
+
+
+def test_operations_by_hand() -> None:
+    """Two texts of five tokens with sources of six: a position sees nine, 6 of the source and half of its text."""
+    counts = counted(10, small_steps=8, _1=1, _4=3)
+    source = 2 * 130 * 6 + 4 * 2 * 4 * 36
+    large = 13 * (2 * 50 + 4 * 3 * 4 * 9) + 2 * source
+    small = 8 * (2 * 50 + 4 * 3 * 4 * 9) + 2 * source
+    large_bytes = 4 * (2 * 50 + 3 * 8 * 9) + 2 * 2 * 130
+    small_bytes = 8 * (2 * 50 + 3 * 8 * 9) + 2 * 2 * 130
+    found = operations_of(counts, 2, 6, ENCODED, ENCODED)
+    assert found is not None
+    assert found.flops == pytest.approx((large + small) / 10)
+    assert found.bytes == pytest.approx((large_bytes + small_bytes) / 10)
+    assert found.intensity == pytest.approx((large + small) / (large_bytes + small_bytes))
+    shared = operations_of(counts, 2, 6, ENCODED, ENCODED, shares_encoder=True)
+    assert shared is not None
+    assert (found.flops - shared.flops) * 10 == pytest.approx(2 * (2 * 100 * 6 + 4 * 2 * 4 * 36))
+    assert (found.bytes - shared.bytes) * 10 == pytest.approx(2 * 2 * 100)
+
+
+def test_a_prompt_is_read_with_the_first_token() -> None:
+    """Decoder-only: two texts of three tokens after prompts of five, whose four first positions run without the head."""
+    alone = dataclasses.replace(ENCODED, encoder_parameters=0, memory_parameters=0, encoder_layers=0)
+    found = operations_of(counted(6, _1=6), 2, 5, None, alone)
+    assert found is not None
+    assert found.flops * 6 == pytest.approx(6 * (2 * 50 + 4 * 3 * 4 * 6) + 2 * (2 * 43 * 4 + 4 * 3 * 4 * 10))
+    assert found.bytes * 6 == pytest.approx(6 * (2 * 50 + 3 * 8 * 6))
+
+
+def test_the_large_model_alone_is_one() -> None:
+    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == Operations(1.0, 1.0, 1.0)
+
+
+def test_a_model_that_never_runs_costs_nothing() -> None:
+    """The small model alone, with an encoder that it shares and that therefore runs for it."""
+    tenth = dataclasses.replace(ENCODED, decoder_parameters=5, encoder_parameters=10, memory_parameters=3)
+    for shares_encoder in (False, True):
+        found = operations_of(counted(12, small_steps=12), 3, 7, tenth, ENCODED, shares_encoder=shares_encoder)
+        assert found == operations_of(counted(12, _1=12), 3, 7, None, tenth)
+
+
+def test_what_counts_and_sizes_do_not_tell_is_none() -> None:
+    """Runs of a drafter whose size is not known, and a model that leaves layers out."""
+    for relative in (operations_of, relative_operations):
+        assert relative(counted(12, small_steps=9, _4=3), 3, 7, None, ENCODED) is None
+        assert relative({**counted(12, _1=12), "layers": 20}, 3, 7, ENCODED, ENCODED) is None
