@@ -27,6 +27,7 @@ def main() -> None:
         machine=params.machine,
         train_file=paths.calibration_set,
         held_out_file=paths.held_out_calibration,
+        large=paths.model("large"),
     )
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tasks.tracking import spool as files
-from tasks.tracking.shipper import Shipment, ship_all, ship_file, tracking_uri
-from tasks.tracking.sink import Away, Blocked, MlflowSink
+from tasks.tracking.follower import Follower
+from tasks.tracking.shipper import Shipment, ship_all, tracking_uri
 
 _LONGEST_PARAM = 6000
 _LONGEST_TAG = 8000
-_LIVE_SECONDS = 3.0
-_LONGEST_PAUSE = 60.0
 
 
 class Recorder:
@@ -31,8 +30,8 @@ class Recorder:
         name: what the run is called on MLflow's pages.
         tags, params: of the run; values become text, and None is left out.
         parent: the run that this one is part of, in the same experiment.
-        live: send lines every few seconds while the stage works, for curves to watch. Leave it off wherever something is
-            timed: then nothing is imported, and no thread runs, before `close`.
+        live: send lines every few seconds while the stage works, for curves to watch. A stage that times something does so
+            under `quiet`; without `live` nothing is imported, and no thread runs, before `close`.
         root: the repository, where the default spool and the default database lie.
         spool: where records wait; see `spool_folder`.
         uri: MLflow's tracking URI; see `tracking_uri`.
@@ -68,15 +67,13 @@ class Recorder:
         self._file = self.path.open("ab", buffering=0)
         self._artifacts = 0
         self._live = live
-        self._follower: _Follower | None = None
+        self._follower: Follower | None = None
+        self._quiet = 0
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Adds a value to each named curve; None is left out, NaN is kept."""
         self._write(kind="metrics", values=_numbers(metrics), step=0 if step is None else step, time=files.now_ms())
-        # From the first metric on: by then the stage has done its imports, which a second thread's could get in the way of.
-        if self._live and self._follower is None:
-            self._follower = _Follower(self.path, self._uri)
-            self._follower.start()
+        self._follow()
 
     def log_params(self, params: Mapping[str, Any]) -> None:
         """Adds settings, which MLflow never lets change again."""
@@ -86,11 +83,12 @@ class Recorder:
         """Sets tags, or changes them."""
         self._write(kind="tags", values=_texts(tags, _LONGEST_TAG))
 
-    def log_artifact(self, path: Path, folder: str = "") -> None:
+    def log_artifact(self, path: Path, folder: str = "", beside: Sequence[str] = ()) -> None:
         """Keeps a file or folder as it is now: it is copied, and may change before the copy is sent.
 
         Args:
             folder: where it goes among the run's artifacts.
+            beside: keys of earlier runs of the same experiment that keep it as well, those of them that MLflow has.
         """
         place = files.artifact_folder(self.path) / str(self._artifacts)
         place.mkdir(parents=True)
@@ -98,7 +96,7 @@ class Recorder:
             shutil.copytree(path, place / path.name)
         else:
             shutil.copy2(path, place / path.name)
-        self._write(kind="artifact", path=f"{self._artifacts}/{path.name}", folder=folder)
+        self._write(kind="artifact", path=f"{self._artifacts}/{path.name}", folder=folder, beside=list(beside))
         self._artifacts += 1
 
     def child(
@@ -124,6 +122,17 @@ class Recorder:
             end=end,
             status=status,
         )
+        self._follow()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Around what is timed: lines are written, and sent after the block."""
+        with contextlib.nullcontext() if self._follower is None else self._follower.quiet():
+            self._quiet += 1
+            try:
+                yield
+            finally:
+                self._quiet -= 1
 
     def close(self, status: str = "FINISHED") -> None:
         """Ends the run and sends what waits, for at most `flush_seconds`; a KILLED run is left to the next shipper.
@@ -153,33 +162,14 @@ class Recorder:
         else:
             self.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
 
+    def _follow(self) -> None:
+        """Starts sending: at the first number, when the stage has done its imports, which another thread's could get in."""
+        if self._live and self._follower is None and not self._quiet:
+            self._follower = Follower(self.path, self._uri)
+            self._follower.start()
+
     def _write(self, **line: Any) -> None:
         self._file.write(files.encode(line))
-
-
-class _Follower(threading.Thread):
-    """Sends a run's lines every few seconds while they are written."""
-
-    def __init__(self, path: Path, uri: str) -> None:
-        super().__init__(name="tracking", daemon=True)
-        self._path, self._uri = path, uri
-        self._stopping = threading.Event()
-
-    def run(self) -> None:
-        sink: MlflowSink | None = None
-        pause = 0.0
-        while not self._stopping.wait(pause):
-            try:
-                sink = MlflowSink(self._uri) if sink is None else sink
-                ship_file(self._path, self._uri, sink)
-                pause = _LIVE_SECONDS
-            except (Away, Blocked, files.Busy, OSError):
-                pause = min(max(2 * pause, _LIVE_SECONDS), _LONGEST_PAUSE)
-
-    def stop(self, patience: float) -> None:
-        """Lets the call in progress end, for at most `patience` seconds."""
-        self._stopping.set()
-        self.join(patience)
 
 
 def _ship_within(spool: Path, uri: str, seconds: float) -> Shipment:

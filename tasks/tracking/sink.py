@@ -15,8 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tasks.tracking.spool import now_ms
+from tasks.tracking.views import view_tags
+
 KEY_TAG = "draftline.key"
 PARENT_TAG = "mlflow.parentRunId"
+_SERVER_LANES = 4
 _METRICS_A_CALL = 500
 _PARAMS_A_CALL = 100
 
@@ -49,6 +53,10 @@ class Metric(NamedTuple):
 class Sink(Protocol):
     """What a shipper sends to; every call raises `Away`, `Blocked`, `Refused` or `Gone`, and may be repeated."""
 
+    @property
+    def lanes(self) -> int:
+        """Calls that it may get at once, each from a thread of its own."""
+
     def find(self, experiment: str, key: str) -> str | None:
         """The id of the run that was created with `key`, or None."""
 
@@ -73,16 +81,14 @@ class MlflowSink:
     """
 
     def __init__(self, uri: str) -> None:
-        _set_environment()
-        try:
-            from mlflow.tracking import MlflowClient
-        except Exception as error:  # not installed, or any of the many packages that it imports fails
-            raise Away(f"mlflow cannot be imported: {error}") from error
-        _hush()
+        make_ready(uri)
+        from mlflow.tracking import MlflowClient
+
         self._uri = uri
+        # A server answers four in the time of one; an SQLite file has one writer, and no others who wait for its lock.
+        self.lanes = 1 if _sqlite_file(uri) else _SERVER_LANES
         self._experiments: dict[str, str] = {}
-        with _meaning():
-            _create_database(uri)
+        with _opening(), _meaning():
             self._client = MlflowClient(uri)
             self._client.search_experiments(max_results=1)
 
@@ -134,7 +140,9 @@ class MlflowSink:
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 try:
-                    self._client.create_experiment(name, artifact_location=_artifact_location(self._uri))
+                    # Its page opens on runs, not on traces of language-model applications.
+                    tags = {"mlflow.experimentKind": "custom_model_development", **view_tags(now_ms())}
+                    self._client.create_experiment(name, artifact_location=_artifact_location(self._uri), tags=tags)
                 except MlflowException as error:
                     if error.error_code != "RESOURCE_ALREADY_EXISTS":
                         raise
@@ -143,6 +151,22 @@ class MlflowSink:
                 raise Blocked(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
             self._experiments[name] = str(found.experiment_id)
         return self._experiments[name]
+
+
+def make_ready(uri: str) -> None:
+    """What connecting needs of this machine alone, seconds of one core the first time: the import, and an SQLite database.
+
+    Raises:
+        Away: mlflow is not installed or does not import, or the database cannot be made.
+    """
+    _set_environment()
+    try:
+        import mlflow.tracking  # noqa: F401 (for later)
+    except Exception as error:  # not installed, or any of the many packages that it imports fails
+        raise Away(f"mlflow cannot be imported: {error}") from error
+    _hush()
+    with _opening(), _meaning():
+        _create_database(uri)
 
 
 def _sqlite_file(uri: str) -> Path | None:
@@ -199,6 +223,15 @@ def _meaning() -> Iterator[None]:
         raise _MEANINGS.get(error.error_code, Away)(_one_line(error)) from error
     except Exception as error:  # whatever driver lies under MLflow, the stage must not fail for it
         raise Away(_one_line(error)) from error
+
+
+@contextlib.contextmanager
+def _opening() -> Iterator[None]:
+    """A store that does not open is away, whatever it says of why: nothing has been sent that it could mean."""
+    try:
+        yield
+    except (Blocked, Gone, Refused) as error:
+        raise Away(str(error)) from error
 
 
 def _one_line(error: Exception) -> str:

@@ -1,9 +1,10 @@
 """The spool: one JSONL file a run, a sidecar with what has been sent of it, and a folder with copies of its artifacts.
 
 Each line is an object with a `kind`: `open` (first: experiment, name, key, parent, tags, params, time, writer), then any number
-of `metrics` (values, step, time), `params`, `tags`, `artifact` (path inside the run's folder, artifact folder) and `child` (a
-whole run: name, key, tags, params, metrics, start, end), and at last `end` (status, time). Times are milliseconds since the
-epoch. A line counts once its newline is there, so that a writer killed in the middle of one leaves nothing broken behind.
+of `metrics` (values, step, time), `params`, `tags`, `artifact` (path inside the run's folder, artifact folder, keys of earlier
+runs that keep it as well) and `child` (a whole run: name, key, tags, params, metrics, start, end, status), and at last `end`
+(status, time). Times are milliseconds since the epoch. A line counts once its newline is there, so that a writer killed in the
+middle of one leaves nothing broken behind.
 """
 
 from __future__ import annotations
@@ -101,11 +102,15 @@ def artifact_folder(path: Path) -> Path:
 
 @dataclass
 class Sent:
-    """What has been sent of a file: to which destination (a hash, as a URI may hold a password), as which run, how far."""
+    """What has been sent of a file: to which destination (a hash, as a URI may hold a password), as which run, how far.
+
+    Lines between `offset` and `begun` may be in MLflow already: they were on their way when this was noted.
+    """
 
     destination: str
     run_id: str | None = None
     offset: int = 0
+    begun: int = 0
 
     def save(self, path: Path) -> None:
         """Writes the sidecar of the file `path` in one step."""

@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from tasks.errors import InputError
 from tasks.training import checkpoints
+from tasks.training.acceptance import Measure
 from tasks.training.data import IGNORED, Batch, TokenisedSet, ordered_batches
 from tasks.training.engine import open_engine
 from tasks.training.objective import Objective
@@ -42,6 +43,8 @@ class Outcome:
     seconds: float
     resumed_from: int
     """The step at which the run was taken up; 0 for a run from the start."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """What `measure` gave at the end."""
 
 
 def train(
@@ -53,6 +56,7 @@ def train(
     resume: Path,
     log: Log,
     label: str,
+    measure: Measure | None = None,
 ) -> Outcome:
     """Trains `model`, and what `settings` add to it, in place for `settings.steps` steps.
 
@@ -65,6 +69,7 @@ def train(
         resume: Folder for checkpoints, this run's alone; removed at the end.
         log: Called every few steps.
         label: Stands before the progress bar.
+        measure: What else to learn of the model whenever its validation loss is.
 
     Raises:
         DivergedError: the loss became NaN or infinite; names the step.
@@ -77,6 +82,7 @@ def train(
     batches = ordered_batches(examples, settings.batch_size, settings.seed, first, settings.steps)
     meter = _Meter(log)
     loss, validation_loss = math.nan, math.nan
+    measured: dict[str, float] = {}
     with tqdm(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
         for step, batch in enumerate(batches, start=first + 1):
             # Seeding each step by its number makes dropout after a resume what it would have been.
@@ -87,13 +93,14 @@ def train(
                 bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
             if step % settings.evaluate_every == 0 or step == settings.steps:
                 validation_loss = evaluate(objective, held_out, device)
-                log({"validation_loss": validation_loss}, step)
+                measured = {} if measure is None else measure(objective.model)
+                log({"validation_loss": validation_loss, **measured}, step)
             if step % settings.checkpoint_every == 0 and step < settings.steps:
                 checkpoints.save(engine, resume, step)
             bar.update()
     engine.destroy()
     shutil.rmtree(resume, ignore_errors=True)
-    return Outcome(loss, validation_loss, time.monotonic() - begun, first)
+    return Outcome(loss, validation_loss, time.monotonic() - begun, first, measured)
 
 
 def _train_step(engine: Any, batch: Batch, device: torch.device, step: int) -> float:

@@ -6,15 +6,18 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tasks import tracking
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up, working_lock
-from tasks.models.checkpoints import initial_model, save_model
-from tasks.models.pair import check_lengths
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
 from tasks.models.settings import ModelSettings, TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.training.acceptance import HeldOutAcceptance, Measure
 from tasks.training.data import TokenisedSet
 from tasks.training.loop import train
 from tasks.training.settings import TrainingSettings
@@ -42,8 +45,12 @@ def train_stage(
     machine: MachineSettings,
     train_file: Path,
     held_out_file: Path,
+    large: Path | None = None,
 ) -> None:
     """Trains the model `name` of a task, resuming what an interrupted run of the same work left, and saves it.
+
+    Args:
+        large: The model that wrote the files' targets, where one did: the drafter's acceptance by it is measured as well.
 
     Raises:
         InputError: missing data, a checkpoint that does not fit, settings that the model is not built for, or a diverging
@@ -87,10 +94,20 @@ def train_stage(
             resume=paths.resume(f"{stage}-{name}") / work,
             log=record.log_metrics,
             label=f"{stage} {name}",
+            measure=None if large is None else _acceptance_by(large, start, held_out, tokenizer, device),
         )
         record.log_metrics({"seconds": outcome.seconds})
     save_model(start.cpu(), tokenizer, paths.model(name))
+    held_out_numbers = {"validation_loss": outcome.validation_loss, **outcome.measured}
     print(
         f"{paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {training.steps} steps in {outcome.seconds:.0f} s, "
-        f"validation loss {outcome.validation_loss:.3f}"
+        + ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in held_out_numbers.items())
     )
+
+
+def _acceptance_by(large: Path, drafter: Any, held_out: TokenisedSet, tokenizer: Any, device: torch.device) -> Measure:
+    """Raises `InputError` where the two models make no pair."""
+    model = load_model(large, device)
+    check_pair(tokenizer, load_tokenizer(large), "the drafter", str(large))
+    check_kinds(drafter, model)
+    return HeldOutAcceptance(model, held_out, vocabulary_of(tokenizer, drafter, model), device)

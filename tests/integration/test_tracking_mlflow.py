@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -89,6 +90,17 @@ def test_runs_arrive_with_parents_curves_and_artifacts(tmp_path: Path, capfd: py
     assert len(runs_of(mlflow, "translation")) == 3
 
 
+def test_an_experiment_offers_its_charts_from_the_first_run_on(tmp_path: Path) -> None:
+    Recorder("translation", "train", root=tmp_path, flush_seconds=30).close()
+    tags = client(tmp_path).get_experiment_by_name("translation").tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+    views = [json.loads(value) for name, value in tags.items() if name.startswith("mlflow.sharedViewState.")]
+    assert [view["name"] for view in views if "test" not in view["name"]] == [
+        "Speed-up × quality (validation)",
+        "Training curves",
+    ]
+
+
 def test_stages_that_meet_before_there_is_a_database_all_arrive(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tasks.tracking import Recorder;"
@@ -159,6 +171,35 @@ def test_away_is_noticed_fast_and_the_record_is_sent_later(tmp_path: Path, capsy
     assert len(runs_of(client(tmp_path), "translation")) == 3
 
 
+def test_a_store_that_mlflow_does_not_open_is_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Recorder("translation", "sweep", root=tmp_path, uri=str(tmp_path / "mlruns"), live=True, flush_seconds=30) as sweep:
+        sweep.child("point")
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: 1 run waits for MLflow (The filesystem tracking backend")
+
+
+def test_a_server_that_hangs_costs_a_sweep_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        sweep = Recorder("translation", "sweep", root=tmp_path, uri=uri, live=True, flush_seconds=1)
+        sweep.child("point 0")
+        accepted, _ = silent.accept()
+        with accepted:
+            start = time.monotonic()
+            for point in range(1, 300):
+                sweep.child(f"point {point}", params={"window": point}, metrics={f"m{i}": i for i in range(25)})
+            with sweep.quiet():
+                pass
+            assert time.monotonic() - start < 5
+            sweep.close()
+            assert time.monotonic() - start < 10
+    assert "1 run waits for MLflow" in capsys.readouterr().err
+    # A line a point: all of them are there to be sent.
+    assert sum(b'"child"' in line for line in sweep.path.read_bytes().splitlines()) == 300
+
+
 def test_a_deleted_experiment_is_neither_restored_nor_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mlflow = client(tmp_path)
     experiment = mlflow.create_experiment("translation")
@@ -171,10 +212,58 @@ def test_a_deleted_experiment_is_neither_restored_nor_replaced(tmp_path: Path, c
     assert list(runs_of(mlflow, "translation")) == ["train"]
 
 
-def test_a_hundred_points_arrive(tmp_path: Path) -> None:
+def test_a_hundred_points_arrive_beside_the_work_with_what_a_page_compares(tmp_path: Path) -> None:
     start = time.monotonic()
-    with Recorder("translation", "sweep", root=tmp_path, flush_seconds=60) as sweep:
+    with Recorder("translation", "sweep", root=tmp_path, live=True, flush_seconds=60) as sweep:
         for point in range(100):
-            sweep.child(f"point {point}", params={"window": point}, metrics={f"m{i}": i for i in range(12)})
+            sweep.child(f"point {point}", {"split": "test"}, {"window": point}, {f"m{i}": i for i in range(25)})
+            if point == 50:
+                with sweep.quiet():
+                    time.sleep(0.1)
     print(f"100 points in {time.monotonic() - start:.1f} s")
-    assert len(runs_of(client(tmp_path), "translation")) == 101
+    runs = runs_of(client(tmp_path), "translation")
+    assert len(runs) == 101
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert {len(run.data.metrics) for name, run in runs.items() if name != "sweep"} == {25}
+
+
+def test_points_reach_a_server_side_by_side(tmp_path: Path) -> None:
+    """Threads of one client against MLflow's own server, whose workers take them at once."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    uri = f"http://127.0.0.1:{port}"
+    store = [
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path / 'server.db'}",
+        "--artifacts-destination",
+        str(tmp_path / "artifacts"),
+    ]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "2", *store]
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for_server(port)
+        with Recorder("translation", "sweep", root=tmp_path, uri=uri, flush_seconds=120) as sweep:
+            for point in range(40):
+                sweep.child(f"point {point}", params={"window": point}, metrics={"bleu": point})
+        from mlflow import MlflowClient
+
+        runs = runs_of(MlflowClient(uri), "translation")
+        assert sorted(runs) == sorted(["sweep", *(f"point {point}" for point in range(40))])
+        assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def wait_for_server(port: int) -> None:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        except OSError:
+            assert time.monotonic() < until, "the server did not start"
+            time.sleep(0.2)

@@ -16,6 +16,7 @@ from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training import checkpoints
+from tasks.training.acceptance import HeldOutAcceptance, Measure
 from tasks.training.data import TokenisedSet, ordered_batches
 from tasks.training.engine import make_optimizer, open_engine, rate_factor
 from tasks.training.loop import DivergedError, train
@@ -73,7 +74,7 @@ class _Interrupted(Exception):
     pass
 
 
-def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None) -> Any:
+def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None, measure: Measure | None = None) -> Any:
     settings = TrainingSettings(
         optimizer="adamw", learning_rate=1e-2, steps=12, batch_size=8, evaluate_every=3, checkpoint_every=4, seed=5
     )
@@ -83,7 +84,7 @@ def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None) -> Any
         if stop_at is not None and step >= stop_at and "validation_loss" in metrics:
             raise _Interrupted
 
-    outcome = train(model, examples, examples, settings, CPU, folder, log, "test")
+    outcome = train(model, examples, examples, settings, CPU, folder, log, "test", measure)
     return model, outcome
 
 
@@ -96,6 +97,38 @@ def test_an_interrupted_run_ends_with_the_same_weights(examples: TokenisedSet, t
     assert outcome.resumed_from == 8
     assert weights_equal(resumed, whole)
     assert not (tmp_path / "cut").exists()
+
+
+def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: TokenisedSet, tmp_path: Path) -> None:
+    plain, _ = run(examples, tmp_path / "plain")
+    measure = HeldOutAcceptance(plain.eval(), examples, 64, CPU)
+    with pytest.raises(_Interrupted):
+        run(examples, tmp_path / "cut", stop_at=9, measure=measure)
+    measured, outcome = run(examples, tmp_path / "cut", measure=measure)
+    assert weights_equal(measured, plain)
+    # What it ends as is what it is compared with.
+    assert outcome.measured == {"acceptance_rate": pytest.approx(1.0, abs=1e-5), "acceptance_greedy": 1.0}
+
+
+def test_acceptance_is_a_curve_beside_the_validation_loss(examples: TokenisedSet, tmp_path: Path) -> None:
+    lines: list[tuple[int, dict[str, float]]] = []
+    settings = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=60, batch_size=16, evaluate_every=30)
+    large, _ = run(examples, tmp_path / "large")
+    train(
+        fresh_model(),
+        examples,
+        examples,
+        settings,
+        CPU,
+        tmp_path / "small",
+        lambda metrics, step: lines.append((step, metrics)),
+        "test",
+        HeldOutAcceptance(large, examples, 64, CPU),
+    )
+    curve = [(step, metrics) for step, metrics in lines if "validation_loss" in metrics]
+    assert [step for step, _ in curve] == [30, 60]
+    assert all(metrics.keys() == {"validation_loss", "acceptance_rate", "acceptance_greedy"} for _, metrics in curve)
+    assert all(0 < metrics["acceptance_rate"] < 1 and 0 <= metrics["acceptance_greedy"] <= 1 for _, metrics in curve)
 
 
 def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 
 from tasks.tracking import Recorder, lineage, ship_all, spool_folder, tracking_uri
 from tasks.tracking import spool as files
-from tasks.tracking.sink import PARENT_TAG, Away, Blocked, Gone, Metric, Refused
+from tasks.tracking.sink import PARENT_TAG
+from tests.sinks import Killed, MemorySink
 
 ROOT = Path(__file__).parents[2]
 DEAD_WRITER = """
@@ -29,94 +29,6 @@ record.log_metrics({"loss": 2.0}, step=1)
 assert "mlflow" not in sys.modules
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@dataclass
-class Run:
-    """What a sink keeps of a run; metrics are a set, as MLflow's databases keep one of two equal ones."""
-
-    key: str
-    name: str
-    tags: dict[str, str]
-    start: int
-    metrics: set[Metric] = field(default_factory=set)
-    params: dict[str, str] = field(default_factory=dict)
-    artifacts: dict[str, str] = field(default_factory=dict)
-    status: str = "RUNNING"
-    end: int = 0
-
-
-class Killed(BaseException):
-    """Stands for the end of a shipper's process."""
-
-
-class MemorySink:
-    """A `Sink` in memory that can be killed before or after its n-th call, be away, refuse a metric and lose its runs."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
-        self.calls = 0
-        self.connections = 0
-        self.kill_at: int | None = None
-        self.after = False
-        self.away = False
-        self.deleted = ""
-        self.seconds = 0.0
-
-    def connect(self, uri: str) -> MemorySink:
-        self.connections += 1
-        if self.away:
-            raise Away(f"{uri} does not answer")
-        return self
-
-    def by_name(self, name: str) -> Run:
-        (run,) = (run for run in self.runs.values() if run.name == name)
-        return run
-
-    def _call(self, after: bool) -> None:
-        if not after:
-            self.calls += 1
-            time.sleep(self.seconds)
-        if self.calls == self.kill_at and self.after == after:
-            raise Killed
-
-    def find(self, experiment: str, key: str) -> str | None:
-        return next((run_id for run_id, run in self.runs.items() if run.key == key), None)
-
-    def create(self, experiment: str, key: str, name: str, tags: dict[str, str], start: int) -> str:
-        self._call(after=False)
-        if experiment == self.deleted:
-            raise Blocked(f"experiment {experiment!r} is deleted")
-        run_id = f"run{len(self.runs)}"
-        self.runs[run_id] = Run(key, name, tags, start)
-        self._call(after=True)
-        return run_id
-
-    def log(self, run_id: str, metrics: list[Metric], params: dict[str, str], tags: dict[str, str]) -> None:
-        self._call(after=False)
-        if any(metric.name == "refused" for metric in metrics):
-            raise Refused("a bad name")
-        run = self._run(run_id)
-        run.metrics |= set(metrics)
-        run.params |= params
-        run.tags |= tags
-        self._call(after=True)
-
-    def log_artifact(self, run_id: str, path: Path, folder: str) -> None:
-        self._call(after=False)
-        self._run(run_id).artifacts[f"{folder}/{path.name}"] = path.read_text(encoding="utf-8")
-        self._call(after=True)
-
-    def end(self, run_id: str, status: str, time: int) -> None:
-        self._call(after=False)
-        run = self._run(run_id)
-        run.status, run.end = status, time
-        self._call(after=True)
-
-    def _run(self, run_id: str) -> Run:
-        if run_id not in self.runs:
-            raise Gone(run_id)
-        return self.runs[run_id]
 
 
 @pytest.fixture
@@ -194,18 +106,63 @@ def test_everything_arrives_once_and_the_spool_is_empty_after(spool: Path, tmp_p
     assert sink.calls == 14
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("after", [False, True], ids=["before the call", "after the call"])
 @pytest.mark.parametrize("call", range(1, 15))
-def test_a_shipper_killed_at_any_call_neither_loses_nor_doubles(spool: Path, tmp_path: Path, call: int, after: bool) -> None:
+def test_a_shipper_killed_at_any_call_neither_loses_nor_doubles(
+    spool: Path, tmp_path: Path, call: int, after: bool, lanes: int
+) -> None:
     record_a_sweep(spool, tmp_path / "figure.svg")
-    sink = MemorySink()
+    sink = MemorySink(lanes)
     sink.kill_at, sink.after = call, after
     with pytest.raises(Killed):
         ship_all(spool, "uri", connect=sink.connect)
-    sink.kill_at = None
+    sink.revive()
     assert ship_all(spool, "uri", connect=sink.connect).left == 0
     assert described(sink) == WHOLE
     assert not list(spool.iterdir())
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_point_is_three_calls_and_as_many_points_go_at_once_as_the_sink_takes(spool: Path, lanes: int) -> None:
+    with Recorder("translation", "sweep", spool=spool, flush_seconds=0) as record:
+        for point in range(40):
+            record.child(f"point {point}", {"kind": "point"}, {"window": point}, {f"m{i}": i for i in range(25)})
+    sink = MemorySink(lanes)
+    sink.seconds = 0.001
+    assert ship_all(spool, "uri", connect=sink.connect).sent == 1
+    assert sink.calls == 3 * 40 + 3
+    assert (sink.most_inside, sink.finds) == (lanes, 0)
+    assert {f"point {point}" for point in range(40)} | {"sweep"} == {run.name for run in sink.runs.values()}
+
+
+def test_after_a_kill_only_what_was_on_its_way_is_looked_up(spool: Path) -> None:
+    with Recorder("translation", "sweep", spool=spool, flush_seconds=0) as record:
+        for point in range(100):
+            record.child(f"point {point}")
+    sink = MemorySink(4)
+    sink.kill_at = 150
+    with pytest.raises(Killed):
+        ship_all(spool, "uri", connect=sink.connect)
+    sink.revive()
+    assert ship_all(spool, "uri", connect=sink.connect).left == 0
+    assert len(sink.runs) == len({run.name for run in sink.runs.values()}) == 101
+    assert 0 < sink.finds <= 16
+
+
+def test_a_file_can_be_kept_with_runs_that_have_ended_as_well(spool: Path, tmp_path: Path) -> None:
+    sweep = Recorder("translation", "sweep", spool=spool, flush_seconds=0)
+    sweep.close("FAILED")
+    figure = tmp_path / "figure.svg"
+    figure.write_text("a frontier", encoding="utf-8")
+    sink = MemorySink()
+    for folder in ("while it waits", "once it is sent"):
+        with Recorder("translation", folder, spool=spool, flush_seconds=0) as report:
+            report.log_artifact(figure, folder, beside=[sweep.key, "made elsewhere"])
+        assert ship_all(spool, "uri", connect=sink.connect).left == 0
+    assert sink.by_name("sweep").status == "FAILED"
+    assert set(sink.by_name("sweep").artifacts) == {"while it waits/figure.svg", "once it is sent/figure.svg"}
+    assert set(sink.by_name("once it is sent").artifacts) == {"once it is sent/figure.svg"}
 
 
 def test_a_kill_between_removing_a_file_and_its_company_leaves_waste_that_the_next_pass_removes(spool: Path) -> None:

@@ -1,0 +1,246 @@
+"""What a sweep and a report leave in MLflow, read back from the spool and from a sink in memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.evaluation import record
+from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report
+from tasks.paths import TaskPaths
+from tasks.tracking import follower, ship_all
+from tasks.tracking.sink import PARENT_TAG
+from tasks.tracking.views import view_tags
+from tests.sinks import MemorySink, Run
+
+PAIR = {
+    "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
+    "acceptance": {
+        "greedy": {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 5000},
+        "sampled": {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
+    },
+    "plan": {
+        "points": 60,
+        "timed": 12,
+        "replay_seconds": 4.0,
+        "prediction_error": {"sample": {"points": 5, "mean": 0.03, "worst": 0.08}, "all": {"points": 12, "mean": 0.02}},
+    },
+}
+ROW = {
+    "task": "toy",
+    "drafter": "aligned",
+    "split": "validation",
+    "method": "bild",
+    "settings": {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10},
+    "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0},
+    "lossless": False,
+    "metric": "bleu",
+    "examples": 4,
+    "how": "replayed",
+    "why": "frontier",
+    "quality": {"bleu": 40.0, "rougeL": 60.0},
+    "quality_interval": [38.0, 42.0],
+    "counts": {
+        "tokens": 100,
+        "small_steps": 90,
+        "large_calls": 40,
+        "drafted": 90,
+        "accepted": 60,
+        "fallbacks": 25,
+        "rollbacks": 10,
+        "verified": {"3": 40},
+        "kept": {"3/2": 40},
+    },
+    "predicted": {"latency_ms": 21.0, "speedup": 1.5},
+}
+TIMED = {
+    **ROW,
+    "latency_ms": [10.0, 30.0],
+    "vanilla_latency_ms": [20.0, 40.0],
+    "speedup": 1.5,
+    "speedup_interval": [1.3, 1.7],
+}
+FAILED = {name: ROW[name] for name in ("split", "method", "settings", "lossless", "metric")} | {"error": "RuntimeError: memory"}
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySink:
+    """A folder to work in, and a sink that gets the records when `runs` is asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRAFTLINE_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "uri")
+    monkeypatch.setattr(record, "_FLUSH_SECONDS", 0.0)
+    sink = MemorySink()
+    monkeypatch.setattr(follower, "make_ready", lambda uri: None)
+    monkeypatch.setattr(follower, "MlflowSink", sink.connect)
+    return sink
+
+
+def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
+    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
+        sweep.pair(PAIR)
+        with sweep.quiet():
+            for row in rows:
+                sweep.point(row)
+
+
+def runs(sink: MemorySink) -> dict[str, Run]:
+    assert ship_all(Path("spool"), "uri", connect=sink.connect).left == 0
+    return {run.name: run for run in sink.runs.values()}
+
+
+def values(run: Run) -> dict[str, float]:
+    return {metric.name: metric.value for metric in run.metrics}
+
+
+NAME = "bild aligned fallback_threshold=0.6 rollback_threshold=inf max_draft=10 validation"
+
+
+def test_a_timed_point_is_a_child_with_what_the_pages_compare(places: MemorySink) -> None:
+    swept([TIMED])
+    point = runs(places)[NAME]
+    assert places.runs[point.tags[PARENT_TAG]].name == "sweep aligned"
+    assert (
+        point.tags.items()
+        >= {
+            "kind": "point",
+            "method": "bild",
+            "drafter": "aligned",
+            "lossless": "False",
+            "split": "validation",
+            "timed": "True",
+            "how": "replayed",
+            "why": "frontier",
+        }.items()
+    )
+    assert point.params == {
+        "fallback_threshold": "0.6",
+        "rollback_threshold": "inf",
+        "max_draft": "10",
+        "proposer": "small",
+        "drafter": "aligned",
+        "method": "bild",
+    }
+    expected = {
+        "bleu": 40.0,
+        "rougeL": 60.0,
+        "quality_interval_low": 38.0,
+        "quality_interval_high": 42.0,
+        "speedup": 1.5,
+        "speedup_interval_low": 1.3,
+        "speedup_interval_high": 1.7,
+        "latency_ms": 20.0,
+        "latency_ms_p50": 20.0,
+        "latency_ms_p95": 29.0,
+        "predicted_speedup": 1.5,
+        "predicted_latency_ms": 21.0,
+        "large_calls_per_token": 0.4,
+        "fallback_rate": 0.25,
+        "rollback_rate": 0.25,
+        "acceptance_rate": 0.8,
+        "acceptance_rate_low": 0.78,
+        "acceptance_rate_high": 0.82,
+    }
+    found = values(point)
+    assert {name: found.get(name) for name in expected} == pytest.approx(expected)
+
+
+def test_the_saved_views_read_names_that_are_recorded(places: MemorySink) -> None:
+    swept([TIMED])
+    point = runs(places)[NAME]
+    views = [json.loads(json.loads(tag)["state"]) for name, tag in view_tags(0).items() if not name.endswith(".training")]
+    for view in views:
+        assert set(re.findall(r"tags\.(\w+)", view["searchFilter"])) <= set(point.tags)
+        for kind, name in re.findall(r"(\w+)\.`(\w+)`", " ".join([*view["selectedColumns"], view["orderByKey"]])):
+            assert name in {"params": [*point.params], "metrics": [*values(point)], "tags": [*point.tags]}[kind]
+        for chart in view["compareRunCharts"]:
+            axes = [chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart]
+            assert {*axes, *chart.get("selectedMetrics", [])} <= set(values(point))
+            assert set(chart.get("selectedParams", [])) <= set(point.params)
+
+
+def test_a_point_that_was_not_timed_has_predictions_and_no_time(places: MemorySink) -> None:
+    swept([{**ROW, "why": None}])
+    point = runs(places)[NAME]
+    found = values(point)
+    assert (found["bleu"], found["predicted_speedup"], found["predicted_latency_ms"]) == (40.0, 1.5, 21.0)
+    assert not [name for name in found if "latency" in name and not name.startswith("predicted_")]
+    assert "speedup" not in found
+    assert point.tags["timed"] == "False"
+    assert "why" not in point.tags
+
+
+def test_a_point_that_failed_is_a_failed_run_that_says_why(places: MemorySink) -> None:
+    swept([FAILED])
+    point = runs(places)[NAME]
+    assert (point.status, point.metrics, point.tags["error"]) == ("FAILED", set(), "RuntimeError: memory")
+
+
+def test_the_parent_says_what_the_sweep_is_and_what_it_cost(places: MemorySink) -> None:
+    swept([TIMED])
+    sweep = runs(places)["sweep aligned"]
+    assert sweep.status == "FINISHED"
+    assert sweep.params == {"seed": "1", "drafter": "aligned"}
+    assert sweep.tags.items() >= {"kind": "sweep", "drafter": "aligned", "runtime": "native"}.items()
+    assert values(sweep) == {
+        "cost_ratio": 0.2,
+        "points": 60,
+        "timed": 12,
+        "replay_seconds": 4.0,
+        "prediction_error_mean": 0.03,
+        "prediction_error_worst": 0.08,
+        "acceptance_rate": 0.8,
+        "acceptance_rate_low": 0.78,
+        "acceptance_rate_high": 0.82,
+        "acceptance_rate_sampled": 0.7,
+        "acceptance_rate_sampled_low": 0.68,
+        "acceptance_rate_sampled_high": 0.72,
+    }
+
+
+def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_drafter() -> None:
+    assert acceptance_metrics(ROW, PAIR)["acceptance_rate"] == 0.8
+    assert acceptance_metrics({**ROW, "sampling": {"temperature": 1.0}}, PAIR)["acceptance_rate"] == 0.7
+    assert acceptance_metrics({**ROW, "settings": {}}, PAIR)["acceptance_rate"] == 0.8
+    assert acceptance_metrics({**ROW, "settings": {"drafter": "bigram"}}, PAIR) == {}
+    alone = {**ROW, "settings": {}, "counts": {**ROW["counts"], "small_steps": 0}}  # type: ignore[dict-item]
+    assert acceptance_metrics(alone, PAIR) == {}
+
+
+def test_what_is_not_known_of_a_pair_is_left_out() -> None:
+    assert pair_metrics({}) == {}
+    assert pair_metrics({"costs": None, "acceptance": {"greedy": None}, "plan": {"timed": 3}}) == {"timed": 3}
+    assert acceptance_metrics(ROW, {}) == {}
+
+
+def test_the_report_lies_with_its_own_run_and_with_both_sweeps(places: MemorySink) -> None:
+    paths = TaskPaths("toy")
+    for drafter in ("unaligned", "aligned"):
+        swept([], drafter)
+    page = Path("report.html")
+    page.write_text("<h1>", encoding="utf-8")
+    record_report(paths, "bleu", {"frontier_gap": 1.3}, [page], [])
+    found = runs(places)
+    assert values(found["report"]) == {"frontier_gap": 1.3}
+    assert found["report"].tags.items() >= {"kind": "report", "metric": "bleu"}.items()
+    for name in ("report", "sweep unaligned", "sweep aligned"):
+        assert found[name].artifacts == {"report/report.html": "<h1>"}
+
+
+def test_a_report_on_sweeps_that_noted_no_run_has_its_own(places: MemorySink) -> None:
+    record_report(TaskPaths("toy"), "bleu", {}, [], [])
+    assert [run.tags["kind"] for run in runs(places).values()] == ["report"]
+
+
+def test_a_sweep_that_dies_leaves_its_points_and_its_key(places: MemorySink) -> None:
+    with pytest.raises(RuntimeError), SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
+        sweep.point(TIMED)
+        raise RuntimeError
+    key = json.loads(Path("results/toy/sweep/aligned/run.json").read_text(encoding="utf-8"))["run"]
+    found = runs(places)
+    assert (found["sweep aligned"].status, found["sweep aligned"].key) == ("FAILED", key)
+    assert found[NAME].status == "FINISHED"
