@@ -1,25 +1,27 @@
 """`params.yaml` as one typed schema. It gathers what each package defines and holds no value of its own.
 
-`python -m tasks.config` checks a file; `python -m tasks.config --table` prints every setting with its meaning.
+`python -m tasks.config` checks a file and counts the points of each grid; `--table` prints every setting with its meaning,
+`--presets` the ranges of the papers that a grid may name.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.settings import METHOD_SETTINGS, CalibrateSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.settings import METRICS, GridSettings, SweepSettings
+from tasks.evaluation.sweeping.grid import expand, first_mistake, points
+from tasks.evaluation.sweeping.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.training.settings import TrainingSettings
@@ -99,7 +101,7 @@ def load(path: Path = DEFAULT) -> Params:
     try:
         params = Params.model_validate(raw)
     except ValidationError as error:
-        raise InputError(f"{path}: {_describe(error)}") from None
+        raise InputError(f"{path}: {first_mistake(error)}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         odd = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
@@ -111,33 +113,6 @@ def load(path: Path = DEFAULT) -> Params:
             except InputError as error:
                 raise InputError(f"{path}: tasks.{name}.sweep.grid.{index}: {error}") from None
     return params
-
-
-def points(grid: GridSettings) -> Iterator[Any]:
-    """The settings of every point of a grid, in the order of its values.
-
-    Raises:
-        InputError: an unknown method or setting, or a value out of bounds.
-    """
-    if grid.method not in METHOD_SETTINGS:
-        raise InputError(f"unknown method {grid.method!r}; known are {', '.join(METHOD_SETTINGS)}")
-    adapter: TypeAdapter[Any] = TypeAdapter(METHOD_SETTINGS[grid.method])
-    for values in itertools.product(*grid.values.values()):
-        try:
-            yield adapter.validate_python(dict(zip(grid.values, values, strict=True)))
-        except ValidationError as error:
-            raise InputError(_describe(error)) from None
-
-
-def _describe(error: ValidationError) -> str:
-    """The first mistake as `place: what is wrong; what would be right`."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"unknown setting {place}; remove it or correct its name"
-    message = first["msg"].removeprefix("Value error, ")
-    found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
-    return f"{place}: {message}{found}" if place else f"{message}{found}"
 
 
 def table() -> str:
@@ -152,6 +127,7 @@ def table() -> str:
         "tasks.*.{finetune.small,finetune.large,align}": TrainingSettings,
         "tasks.*.calibrate": CalibrateSettings,
         "tasks.*.sweep": SweepSettings,
+        "tasks.*.sweep.grid.*": GridSettings,
         **{f"grid values of {name}": kind for name, kind in METHOD_SETTINGS.items() if dataclasses.fields(kind)},
     }
     for section, kind in sections.items():
@@ -195,16 +171,21 @@ def task_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Checks a parameter file, or prints the table of settings."""
+    """Checks a parameter file, or prints the table of settings or of presets."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--params", type=Path, default=DEFAULT)
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
+    parser.add_argument("--presets", action="store_true", help="print the presets of sweep.grid as Markdown")
     arguments = parser.parse_args()
     if arguments.table:
         print(table())
-        return
-    params = load(arguments.params)
-    print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
+    elif arguments.presets:
+        print(presets_table())
+    else:
+        params = load(arguments.params)
+        print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
+        for name, task in params.tasks.items():
+            print(f"  {name}: {len(expand(task.sweep.grid))} points in its grid")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,37 @@
-"""Stage `sweep`: every point of the grid for one drafter, measured on validation; the chosen ones measured on test.
+"""Stage `sweep`: the grid for one drafter, planned and timed on validation; what is chosen there measured on test.
 
 `python -m tasks.sweep --task translation --drafter aligned`
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Sequence
+import dataclasses
+import json
+import shutil
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from tasks import tracking
+from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.opened import Runtime
-from tasks.decoding.settings import TABLES, VanillaSettings
+from tasks.decoding.settings import TABLES, SamplingSettings
 from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, choose_rows
-from tasks.evaluation.measurements import point_metrics
-from tasks.evaluation.measuring import VANILLA, Bench, Point, Split
-from tasks.evaluation.rows import Row, RowFile
-from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.acceptance import measure_acceptance
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.operations import sizes_of
+from tasks.evaluation.record import SweepRecord
+from tasks.evaluation.rows import Row, RowFile, as_json
+from tasks.evaluation.sweeping.finishing import Finisher
+from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweeping.measuring import Bench
+from tasks.evaluation.sweeping.points import Point, Split
+from tasks.evaluation.sweeping.running import Running
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
@@ -32,30 +39,16 @@ from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
-_BASELINES = [VANILLA, Point("vanilla_small", VanillaSettings())]
-_MEASURING = [f"evaluation/{module}" for module in ("measuring", "quality", "statistics", "timing")]
-_CODE = ["decoding", "models", *_MEASURING]
-
-
-def run_points(points: Iterable[Point], split: Split, bench: Bench, rows: RowFile, labels: Row) -> list[Row]:
-    """Measures the points that the row file does not hold yet; gives the rows of all of them."""
-    done = []
-    for point in tqdm(list(points), desc=f"sweep {labels['drafter']} {split.name}", unit="point"):
-        found = rows.find(split=split.name, **point.fields())
-        done.append(found or rows.append({**labels, **bench.row(point, split)}))
-    return done
-
-
-def chosen_points(rows: list[Row], points: list[Point]) -> list[Point]:
-    """The points that the validation rows single out, each once."""
-    chosen = [rows[index] for index in choose_rows(rows).values() if index is not None]
-    named = [{"method": row["method"], "settings": row["settings"]} for row in chosen]
-    return [point for point in points if point.fields() in named]
-
-
-def shuffled(points: list[Point], seed: int) -> list[Point]:
-    """An order that no method profits from."""
-    return random.Random(seed).sample(points, len(points))  # noqa: S311 (an order, not a secret)
+_CODE = [
+    "decoding",
+    "models",
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "measuring", "points", "replaying")),
+    *(f"evaluation/{module}" for module in ("quality", "statistics", "timing")),
+]
+"""What a row depends on; how the grid is written, and what of it is timed, changes no row."""
+_PLANNING = ("grid", "plan", "near", "sample")
+"""Settings that say which points are measured, not how: a row stands when they change."""
+_SAMPLED = SamplingSettings(temperature=1.0)
 
 
 def require_composable(grid: Iterable[Point], pair: Pair, request: Request) -> None:
@@ -81,38 +74,29 @@ def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit
     return encode(tokenizer, [example.references[0] for example in examples], limit)
 
 
-def record(paths: TaskPaths, drafter: str, runtime: str, sweep: SweepSettings, rows: list[Row], inputs: list[str]) -> None:
-    """One parent run for the sweep and one child run a point."""
-    tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter, "runtime": runtime}
-    with tracking.Recorder(paths.task, f"sweep {drafter}", tags={**tags, **tracking.lineage(inputs=inputs)}) as parent:
-        parent.log_params({"points": len(rows), "latency_examples": sweep.latency_examples, "seed": sweep.seed})
-        for row in rows:
-            settings = " ".join(f"{name}={value}" for name, value in row["settings"].items())
-            parent.child(
-                " ".join(part for part in (row["method"], drafter, settings, row["split"]) if part),
-                tags={
-                    **tags,
-                    "kind": "point",
-                    "method": row["method"],
-                    "lossless": row["lossless"],
-                    "split": row["split"],
-                },
-                params=row["settings"],
-                metrics={} if "error" in row else point_metrics(row),
-                status="FAILED" if "error" in row else "FINISHED",
-            )
-        parent.log_artifact(paths.rows(drafter))
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A task's two models and its text, ready to be swept."""
+
+    pair: Pair
+    models: dict[str, Any]
+    tokenizer: Any
+    device: str
+    inputs: list[Path]
+    """Files and folders whose content a row depends on."""
+
+    @property
+    def described(self) -> str:
+        """What the large model runs on."""
+        return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
 
 
-def main() -> None:
-    """Reads `params.yaml` and the two models; appends rows, taking up an interrupted sweep where it stopped."""
-    from tasks.config import load, points, task_parser
+def open_task(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: Sequence[Point]) -> Opened:
+    """Loads the models, once for all points.
 
-    parser = task_parser(__doc__)
-    parser.add_argument("--drafter", required=True, choices=tuple(DRAFTERS))
-    arguments = parser.parse_args()
-    params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, drafter = params.task(arguments.task), arguments.drafter
+    Raises:
+        InputError: a model is missing, or the two do not fit each other or the task.
+    """
     device, dtype = set_up(params.machine)
     small, large = paths.model(DRAFTERS[drafter]), paths.model("large")
     tokenizer = load_tokenizer(large)
@@ -121,35 +105,114 @@ def main() -> None:
     check_kinds(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, task.text)
-    grid = [Point(entry.method, settings) for entry in task.sweep.grid for settings in points(entry)]
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
     runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
     pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration, runtime)
+    # The calibration set counts whether the grid has tables or not: a point that was measured stays measured.
+    inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
+    return Opened(pair, models, tokenizer, device.type, inputs)
+
+
+def describe_pair(opened: Opened, sources: Rows, request: Request, task: Task, int8: bool) -> Row:
+    """What is of the two models, whatever the method: acceptance rates and sizes."""
+    sweep = task.sweep
+    acceptance = {}
+    for name, sampling in (("greedy", SamplingSettings()), ("sampled", _SAMPLED)):
+        try:
+            found = measure_acceptance(
+                *(opened.pair, sources, sampling, sweep.seed, request.max_new_tokens, sweep.quality_batch),
+                samples=sweep.bootstrap_samples,
+            )
+        except RuntimeError:  # a model cannot be run: the baselines' rows will say why
+            continue
+        acceptance[name] = {**dataclasses.asdict(found), "temperature": sampling.temperature}
+    sizes = {name: dataclasses.asdict(sizes_of(model, int8=int8)) for name, model in opened.models.items()}
+    text = {"source_tokens": statistics.fmean(map(len, sources)), "shares_encoder": opened.pair.shares_encoder}
+    return {"acceptance": acceptance, "sizes": {**sizes, **text}}
+
+
+def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[Row], str]:
+    """Measures what is not measured yet; writes rows.jsonl and pair.json, and records every point.
+
+    Returns:
+        The rows of this grid, and what the large model runs on.
+    """
+    grid = [Point(method, settings) for method, settings in expand(task.sweep.grid)]
+    opened = open_task(params, task, paths, drafter, grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
-    require_composable(grid, pair, request)
-    bench = Bench(pair, tokenizer, task.metric, request, task.sweep, device.type)
-    split = {
-        name: Split(name, read_jsonl(paths.split(name)), tokenizer, task.text.max_source_tokens, task.sweep)
+    require_composable(grid, opened.pair, request)
+    bench = Bench(opened.pair, opened.tokenizer, task.metric, request, task.sweep, opened.device)
+    validation, test = (
+        Split(name, read_jsonl(paths.split(name)), opened.tokenizer, task.text.max_source_tokens, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON)
+    )
+    lineage = {
+        name: value
+        for name, value in tracking.lineage(inputs=list(map(str, opened.inputs))).items()
+        if not name.startswith("mlflow.")
     }
-    # The calibration set counts whether the grid has tables or not, and the grid does not: a point that was measured stays
-    # measured when others are added.
-    files = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    measured_as = {name: value for name, value in vars(task.sweep).items() if name != "grid"} | {
-        "metric": task.metric,
-        "text": task.text,
-        "machine": params.machine,
-    }
-    rows = RowFile(paths.rows(drafter), fingerprint(measured_as, files, _CODE))
-    labels = {"task": arguments.task, "drafter": drafter}
-    with timing_lock(device.type):
-        done = run_points([*_BASELINES, *shuffled(grid, task.sweep.seed)], split[CHOSEN_ON], bench, rows, labels)
-        chosen = chosen_points(done, grid)
-        done += run_points([*_BASELINES, *chosen], split[REPORTED_ON], bench, rows, labels)
-    described = str(getattr(pair.large, "described", type(pair.large).__name__))
-    record(paths, drafter, described, task.sweep, done, [str(file) for file in files])
-    failed = [row for row in done if "error" in row]
-    print(f"{arguments.task}/{drafter}: {len(done)} points measured, {len(failed)} failed ({described})")
+    work = work_of(params, task, opened, lineage)
+    rows = RowFile(paths.rows(drafter), work)
+    pair: Row = {"drafter": drafter, "runtime": opened.described}
+    settings = {"points": len(grid), "latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
+    # The record ends, and sends what waits, when the machine is free for others again.
+    with SweepRecord(paths, drafter, opened.described, settings, opened.inputs) as record, timing_lock(opened.device):
+        pair |= describe_pair(opened, validation.sources, request, task, params.machine.dtype == "int8")
+        record.pair(pair)
+        finisher = Finisher(bench, rows, {"task": paths.task, "drafter": drafter}, record.point, record.quiet)
+        running = Running(finisher, notes_for(work, paths.resume(f"sweep-{drafter}")))
+        done = running.validate(grid, validation)
+        done += running.report(done, grid, test)
+        noted = as_json({"sweep": dataclasses.asdict(task.sweep), "machine": dataclasses.asdict(params.machine)})
+        pair |= {
+            "costs": None if finisher.costs is None else finisher.costs.as_json(),
+            "plan": running.planned or None,
+            "lineage": {**lineage, "settings": noted},
+            "grid": [point.fields() for point in grid],
+        }
+        record.pair(pair)
+        record.keep([paths.rows(drafter), write_pair(pair, paths.rows(drafter).with_name("pair.json"))])
+    return done, opened.described
+
+
+def work_of(params: Params, task: Task, opened: Opened, lineage: Mapping[str, str]) -> str:
+    """The fingerprint of what a row depends on.
+
+    A time is of the machine that it was taken on: rows that came from another one are measured anew.
+    """
+    hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
+    measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
+    how = {"metric": task.metric, "text": task.text, "machine": params.machine, "ran on": [opened.described, hardware]}
+    return fingerprint(measured_as | how, opened.inputs, _CODE)
+
+
+def notes_for(work: str, folder: Path) -> Path:
+    """Where readings are kept for this very work; those for other work are of no use, and removed."""
+    for other in folder.glob("*") if folder.is_dir() else ():
+        if other.name != work:
+            shutil.rmtree(other)
+    return folder / work
+
+
+def write_pair(pair: Row, path: Path) -> Path:
+    """Writes pair.json in one step."""
+    partial = path.with_name(f".partial.{path.name}")
+    partial.write_text(json.dumps(pair, ensure_ascii=False, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return partial.replace(path)
+
+
+def main() -> None:
+    """Reads `params.yaml` and the two models; appends rows, taking up an interrupted sweep where it stopped."""
+    from tasks.config import load, task_parser
+
+    parser = task_parser(__doc__)
+    parser.add_argument("--drafter", required=True, choices=tuple(DRAFTERS))
+    arguments = parser.parse_args()
+    params, paths = load(arguments.params), TaskPaths(arguments.task)
+    done, described = sweep(params, params.task(arguments.task), paths, arguments.drafter)
+    timed, failed = ([row for row in done if name in row] for name in ("speedup", "error"))
+    counts = f"{len(done)} points, {len(timed)} timed, {len(failed)} failed"
+    print(f"{arguments.task}/{arguments.drafter}: {counts} ({described})")
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0]['error']}")
 

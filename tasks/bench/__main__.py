@@ -8,6 +8,7 @@ at the fastest setting that a short trial finds, only after the tokens were seen
 
 `python -m tasks.bench` times random weights of three shapes; with `--task translation`, after `make repro`, the trained pair as
 well, on which alone BiLD means anything. The last line is JSON; ratios are above 1 where decoding here is faster.
+`python -m tasks.bench sweep --task translation` shows what planning a sweep saves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tasks.bench import ctranslate
+from tasks.bench import ctranslate, sweep
 from tasks.bench.cases import Case, Opened, random_case
 from tasks.bench.formats import number_formats
 from tasks.bench.measured import Measured, UnequalError, measure
@@ -119,4 +120,7 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
 
 if __name__ == "__main__":
     with stage():
-        main()
+        if sys.argv[1:2] == ["sweep"]:
+            sweep.main(sys.argv[2:])
+        else:
+            main()

@@ -15,7 +15,7 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request
 from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
-from tasks.evaluation.quality import difference_interval, score
+from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import read_rows
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_of
@@ -91,25 +91,23 @@ class Validation:
         texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
         return texts
 
-    def score(self, texts: list[str]) -> float:
-        """The task's metric."""
-        return score(texts, self._references, *self._resampling).value
+    def quality(self, texts: list[str]) -> Quality:
+        """By the task's metric."""
+        return score(texts, self._references, *self._resampling)
 
     def alone(self, decoder: Decoder) -> float:
         """The metric of one model's own texts."""
-        return self.score(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder)))
+        return self.quality(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder))).value
 
     def bild(self, opened: Opened) -> dict[str, Any]:
         """Of vanilla and of BiLD, and whether BiLD loses any (`TOLERANCES`)."""
-        bild = self.texts("bild", BildSettings(**(opened.case.bild or {})), opened.pair)
-        vanilla = self.texts("vanilla_large", VanillaSettings(), opened.pair)
-        interval = difference_interval(bild, vanilla, self._references, *self._resampling)
-        ours, theirs = self.score(bild), self.score(vanilla)
+        ours = self.quality(self.texts("bild", BildSettings(**(opened.case.bild or {})), opened.pair))
+        theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), opened.pair))
         return {
             "metric": self._task.metric,
             "examples": len(self._sources),
-            "vanilla": round(theirs, 3),
-            "bild": round(ours, 3),
-            "difference_interval": list(interval),
-            "no_loss": ours >= theirs - TOLERANCES["no_loss"] - 1e-9,
+            "vanilla": round(theirs.value, 3),
+            "bild": round(ours.value, 3),
+            "difference_interval": list(ours.minus(theirs)),
+            "no_loss": ours.value >= theirs.value - TOLERANCES["no_loss"] - 1e-9,
         }

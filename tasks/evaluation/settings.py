@@ -12,10 +12,13 @@ METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum")
 
 @settings
 class GridSettings:
-    """The points of one method: every combination of the listed values."""
+    """The points of one method: every combination of the values of a preset and of those listed beside it."""
 
     method: str = knob("A method of the registry.")
-    values: dict[str, list[Any]] = knob("Setting name to the values it takes.", default_factory=dict)
+    preset: str = knob("A range of the papers by its name, see the table of presets; empty: none.", default="")
+    values: dict[str, list[Any]] = knob(
+        "Setting name to the values it takes; they replace the preset's, or stand beside them.", default_factory=dict
+    )
 
 
 @settings
@@ -23,6 +26,19 @@ class SweepSettings:
     """What is decoded and how it is timed (quality on whole splits; latency at batch 1 on a subset, beside vanilla)."""
 
     grid: list[GridSettings] = knob("The points, method by method.", default_factory=list)
+    plan: bool = knob(
+        "Replay greedy points from noted readings and time only those on or near the predicted frontier, those that would be "
+        "chosen and a random sample; false: decode and time every point.",
+        default=True,
+    )
+    near: float = knob(
+        "A point is near the predicted frontier where it would be on it if it were faster by this share; of points alike to "
+        "within it, and to 0.1 point of quality or a fifth of what they lose, one is timed.",
+        default=0.05,
+        ge=0,
+        le=1,
+    )
+    sample: int = knob("Random points of the rest that are timed too, to show the prediction's error.", default=5, ge=0)
     sampling: SamplingSettings = knob("How every method takes its tokens.", default_factory=SamplingSettings)
     quality_batch: int = knob("Examples decoded side by side for quality.", default=128, unit="examples", ge=1)
     latency_threads: int = knob(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.config import load, points, table
-from tasks.decoding.settings import METHOD_SETTINGS, BildSettings
+from tasks.config import load, main, table
+from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.decoding.strategies import METHODS
 from tasks.errors import InputError
-from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweeping.presets import presets_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def test_the_file_of_the_repository_is_valid() -> None:
     assert str(params.text_of("multi30k")) == "../multi30k"
     for task in params.tasks.values():
         assert task.align.seed == task.finetune.small.seed, "aligned and unaligned would differ in more than their text"
-        assert {grid.method for grid in task.sweep.grid} == {"bild", "speculative"}
+        assert {grid.method for grid in task.sweep.grid} >= {"bild", "speculative"}
 
 
 def test_every_method_has_settings() -> None:
@@ -35,6 +36,12 @@ def test_every_method_has_settings() -> None:
 def test_the_documented_settings_are_those_of_the_schema() -> None:
     assert table() in (ROOT / "docs/settings.md").read_text(encoding="utf-8"), (
         "run: python -m tasks.config --table, and put it into docs/settings.md"
+    )
+
+
+def test_the_documented_presets_are_those_of_the_code() -> None:
+    assert presets_table() in (ROOT / "docs/settings.md").read_text(encoding="utf-8"), (
+        "run: python -m tasks.config --presets, and put it into docs/settings.md"
     )
 
 
@@ -59,16 +66,20 @@ MISTAKES: list[tuple[Change, str]] = [
     (lambda params: task_of(params)["align"].update(warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
     (lambda params: task_of(params)["corpus"].update(source="files"), "source is files but there is no files section"),
     (
-        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bold", "values": {}}),
-        "sweep.grid.2: unknown method 'bold'; known are vanilla_large",
+        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bold", "values": {}}]),
+        "sweep.grid.0: unknown method 'bold'; known are vanilla_large",
     ),
     (
-        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bild", "values": {"fallback_threshold": [0.5, 2]}}),
-        "sweep.grid.2: fallback_threshold is 2.0; it must be at most 1",
+        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "values": {"fallback_threshold": [0.5, 2]}}]),
+        "sweep.grid.0: fallback_threshold is 2.0; it must be at most 1",
     ),
     (
-        lambda params: task_of(params)["sweep"]["grid"].append({"method": "bild", "values": {"fallback": [0.5]}}),
-        "sweep.grid.2: unknown setting fallback",
+        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "values": {"fallback": [0.5]}}]),
+        "sweep.grid.0: unknown setting fallback",
+    ),
+    (
+        lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "preset": "poetry"}]),
+        "sweep.grid.0: bild has no preset 'poetry'; it has translation, summarization",
     ),
 ]
 
@@ -98,10 +109,16 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_grid_is_every_combination() -> None:
-    grid = GridSettings(method="bild", values={"fallback_threshold": [0.5, 0.6], "rollback_threshold": [1, float("inf")]})
-    assert list(points(grid)) == [
-        BildSettings(fallback_threshold=fallback, rollback_threshold=rollback)
-        for fallback in (0.5, 0.6)
-        for rollback in (1.0, float("inf"))
+def test_a_check_counts_the_points_of_each_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    task_of(params)["sweep"]["grid"] = [
+        {"method": "bild", "preset": "v1"},
+        {"method": "bild", "preset": "v1", "values": {"fallback_threshold": [0.8, 0.9]}},
     ]
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["config", "--params", str(path)])
+    main()
+    assert "translation: 24 points" in capsys.readouterr().out, "20 of the preset and 4 at 0.9; those at 0.8 are there already"

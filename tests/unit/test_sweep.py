@@ -1,12 +1,23 @@
-"""What the sweep reads for drafters that are tables, and what it refuses before it measures."""
+"""The stage from its settings to its files; what it reads for drafters that are tables, and what it refuses beforehand."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import torch
 
+from tasks import config, tracking
+from tasks import sweep as stage
+from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import (
     BeamSettings,
@@ -16,11 +27,19 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Request
+from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError
-from tasks.evaluation.measuring import VANILLA, Point
-from tasks.sweep import calibration_targets, require_composable
-from tests.toys import prefix_pair, says
+from tasks.evaluation.operations import sizes_of
+from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweeping.measuring import Bench
+from tasks.evaluation.sweeping.points import VANILLA, Point
+from tasks.models.settings import TextSettings
+from tasks.paths import TaskPaths
+from tasks.sweep import Opened, calibration_targets, require_composable, sweep
+from tests.architectures import models, pair_of
+from tests.benches import LIMIT, Words, examples_of, sweep_settings
+from tests.toys import prefix_pair, says, whole_runs
 
 NO_TABLES = [VANILLA, Point("token_cascade", TokenCascadeSettings()), Point("bild", BildSettings(drafter="copy"))]
 
@@ -76,3 +95,155 @@ def test_what_the_pair_cannot_run_is_refused_before_anything_is_measured(
     require_composable(NO_TABLES, pair, request)
     with pytest.raises(InputError, match=message):
         require_composable([*NO_TABLES, point], pair, request)
+
+
+BILD = GridSettings(method="bild", values={"fallback_threshold": [0.2, 0.4, 0.6], "rollback_threshold": [1.0, math.inf]})
+SPECULATIVE = GridSettings(method="speculative", values={"draft_length": [1, 3, 20, 30]})
+PATHS = TaskPaths("toy")
+
+
+class Recorded:
+    """Stands for the sweep's run in MLflow."""
+
+    def __init__(self, *about: Any) -> None:
+        self.pairs: list[Row] = []
+        self.points: list[Row] = []
+        self.kept: list[Path] = []
+        self.point = self.points.append
+
+    def pair(self, pair: Row) -> None:
+        self.pairs.append(dict(pair))
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def keep(self, files: list[Path]) -> None:
+        self.kept += files
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorded]]:
+    """A task in a folder, whose models are toys; and what its sweeps record."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no other sweep of this machine is waited for
+    pair, found = pair_of("t5"), []
+    for name, seed in (("validation", 0), ("test", 1)):
+        PATHS.split(name).parent.mkdir(parents=True, exist_ok=True)
+        write_jsonl(examples_of(pair, 6, seed), PATHS.split(name))
+
+    def record(*about: Any) -> Recorded:
+        found.append(Recorded(*about))
+        return found[-1]
+
+    monkeypatch.setattr(stage, "SweepRecord", record)
+    monkeypatch.setattr(stage, "open_task", lambda *_: opened(pair))
+    yield found
+
+
+def opened(pair: Pair) -> Opened:
+    small, large = models("t5")
+    return Opened(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
+
+
+def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
+    settings = sweep_settings(grid=list(grid), latency_examples=3, **changed)
+    task = Task(metric="bleu", text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
+    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned")
+    assert described
+    return rows
+
+
+def named(rows: list[Row]) -> set[tuple[str, str, str]]:
+    return {(row["split"], row["method"], str(row["settings"])) for row in rows}
+
+
+def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: list[Recorded]) -> None:
+    rows = swept(BILD, SPECULATIVE)
+    path = PATHS.rows("aligned")
+    validation = [row for row in rows if row["split"] == "validation"]
+    assert len(validation) == len(named(validation)) == 2 + 6 + 4
+    assert {(row["task"], row["drafter"]) for row in rows} == {("toy", "aligned")}
+    assert sorted(read_rows(path), key=str) == sorted(rows, key=str)
+    assert any("speedup" not in row for row in rows)
+    pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert pair.keys() == {"drafter", "runtime", "acceptance", "sizes", "costs", "plan", "lineage", "grid"}
+    small, large = models("t5")
+    assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
+    assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
+    assert pair["acceptance"]["greedy"]["temperature"] == 0
+    assert pair["acceptance"]["sampled"]["temperature"] == 1
+    for found in pair["acceptance"].values():
+        assert found["interval"][0] <= found["rate"] <= found["interval"][1]
+    assert pair["plan"]["points"] == 10
+    assert len(pair["grid"]) == 10
+    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # who ran it is for the record alone
+    assert pair["plan"]["timed"] == sum("speedup" in row for row in validation) - 2
+    assert pair["costs"]["cost_ratio"] > 0
+    assert pair["lineage"]["settings"]["sweep"]["latency_examples"] == 3
+    assert sorted(file.name for file in path.parent.iterdir()) == ["pair.json", "rows.jsonl"]
+    [record] = records
+    assert named(record.points) == named(rows)
+    assert record.pairs[0].keys() == {"drafter", "runtime", "acceptance", "sizes"}
+    assert record.pairs[-1]["plan"] == pair["plan"]
+    assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
+
+
+def test_what_was_measured_stands_when_other_points_are_asked_for(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = swept(SPECULATIVE, plan=False)
+    written = PATHS.rows("aligned").read_bytes()
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(Bench, "timed", lambda *_: pytest.fail("timed again"))
+        assert swept(SPECULATIVE, plan=False) == whole
+        assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
+    larger = swept(SPECULATIVE, BILD, sample=0)
+    assert PATHS.rows("aligned").read_bytes().startswith(written)
+    assert named(whole) < named(larger)
+
+
+@pytest.mark.parametrize("changed", [{"seed": 1}, {"latency_trials": 2}])
+def test_other_work_is_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
+    notes = PATHS.resume("sweep-aligned")
+    before = {row["fingerprint"] for row in swept(SPECULATIVE)}
+    assert {folder.name for folder in notes.iterdir()} == before
+    after = {row["fingerprint"] for row in swept(SPECULATIVE, **changed)}
+    assert len(before) == len(after) == 1
+    assert before != after
+    assert {row["fingerprint"] for row in read_rows(PATHS.rows("aligned"))} == after
+    assert {folder.name for folder in notes.iterdir()} == after
+
+
+def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {row["fingerprint"] for row in swept(SPECULATIVE)}
+    monkeypatch.setattr(tracking, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
+    assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
+
+
+def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, large = map(whole_runs, models("t5"))
+    broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
+    monkeypatch.setattr(stage, "open_task", lambda *_: opened(broken))
+    rows = swept(SPECULATIVE)
+    assert len(rows) == 6 + 2
+    assert all("large model gave NaN" in row["error"] for row in rows)
+    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {}
+
+
+def test_a_sweep_of_which_nothing_came_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--drafter", "aligned"])
+    monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
+    outcomes = [[{"speedup": 1.0}, {"quality": {}}, {"error": "RuntimeError: one"}], [{"error": "RuntimeError: all"}] * 2]
+    monkeypatch.setattr(stage, "sweep", lambda *_: (outcomes.pop(0), "native code"))
+    stage.main()
+    assert capsys.readouterr().out == "toy/aligned: 3 points, 1 timed, 1 failed (native code)\n"
+    with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
+        stage.main()

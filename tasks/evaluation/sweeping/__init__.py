@@ -1,0 +1,1 @@
+"""A sweep: its points, played from notes, planned, decoded, timed."""

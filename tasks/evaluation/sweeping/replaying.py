@@ -1,0 +1,107 @@
+"""Many points on one split from one set of noted readings: their exact outputs, at a fraction of decoding each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tasks.decoding.decoder import BrokenLogitsError
+from tasks.decoding.replay.notebook import Notebook
+from tasks.decoding.replay.noted import noted_pair
+from tasks.decoding.replay.pages import LARGE, SMALL
+from tasks.decoding.replay.play import UnplayableError
+from tasks.decoding.strategies import Pair, Request, compose
+from tasks.decoding.strategy import Strategy
+from tasks.errors import InputError
+from tasks.evaluation.sweeping.points import Outputs, Point, Split
+
+
+@dataclass
+class Replayed:
+    """What came of playing a grid."""
+
+    outputs: dict[int, Outputs] = field(default_factory=dict)
+    """By the place of the point in the grid; a point that cannot be played, or failed, is not there."""
+    errors: dict[int, str] = field(default_factory=dict)
+    """What the models did wrong, such as broken logits, where a point came to it."""
+
+
+def replay(
+    points: Sequence[Point],
+    pair: Pair,
+    request: Request,
+    split: Split,
+    folder: Path,
+    label: str,
+    known: Sequence[Sequence[Sequence[int]]] = (),
+) -> Replayed:
+    """Plays all points that can be, example by example: a reading is taken once, whatever number of points asks for it.
+
+    Args:
+        points: The grid.
+        pair: The models that are read where nothing is noted.
+        request: Length limit, sampling and seed.
+        split: The examples.
+        folder: Keeps the readings of each example, so that a killed sweep, or a larger grid, reads only what is new.
+        label: Stands before the progress bar.
+        known: Texts by example, once or several times: both models are read along each in one run, before anything is played.
+    """
+    book = Notebook(pair, folder)
+    found = Replayed()
+    playing: dict[int, Strategy] = _composed(points, noted_pair(pair, book), request)
+    found.outputs = {place: Outputs("replayed") for place in playing}
+    timed = set(split.timed)
+    for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
+        name, before = f"{split.name}-{example}", book.runs
+        book.open(source, name)
+        if playing:
+            _read_along(book, [texts[example] for texts in known])
+        for place, strategy in list(playing.items()):
+            try:
+                [generation] = strategy.run([source], [example], request.max_new_tokens)
+            except UnplayableError:
+                del playing[place], found.outputs[place]
+            except RuntimeError as error:
+                found.errors[place] = f"{type(error).__name__}: {error}"
+                del playing[place], found.outputs[place]
+            else:
+                found.outputs[place].add(generation, timed=example in timed)
+        if book.runs > before:
+            book.close(name)
+    return found
+
+
+def _read_along(book: Notebook, texts: Sequence[Sequence[int]]) -> None:
+    """Reads both models at every prefix of these texts; broken logits are left to whichever point comes to them."""
+    for text in texts:
+        places = [book.page.root]
+        for token in text[:-1]:
+            places.append(places[-1].step(token))
+        for side in (SMALL, LARGE):
+            with contextlib.suppress(BrokenLogitsError):
+                book.read(side, places)
+
+
+def _composed(points: Sequence[Point], noted: Pair, request: Request) -> dict[int, Strategy]:
+    strategies = {}
+    for place, point in enumerate(points):
+        try:
+            strategies[place] = compose(point.method, point.settings, noted, request)
+        except InputError:  # it needs a model's layers or heads, which notes do not hold
+            continue
+    return strategies
+
+
+def twins(outputs: Mapping[int, Outputs], points: Sequence[Point]) -> dict[int, int]:
+    """Points that do the same as an earlier point of their method on every example: by place, the place of the first."""
+    first: dict[tuple[str, int], int] = {}
+    found = {}
+    for place in sorted(outputs):
+        known = first.setdefault((points[place].method, outputs[place].behaviour), place)
+        if known != place:
+            found[place] = known
+    return found

@@ -1,0 +1,68 @@
+"""Two sweeps of one grid set against each other: what the planned one missed, and what it got wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.bench.sweep import GRID, missed_share, retiming, unequal
+from tasks.evaluation.sweeping.grid import expand
+
+Row = dict[str, Any]
+
+
+def row(name: int, quality: float, speedup: float | None) -> Row:
+    found: Row = {
+        "method": "bild",
+        "settings": {"max_draft": name},
+        "metric": "bleu",
+        "quality": {"bleu": quality},
+        "counts": {"tokens": 10 * name},
+    }
+    if speedup is not None:
+        found |= {"speedup": speedup, "speedup_interval": [0.96 * speedup, 1.04 * speedup]}
+    return found
+
+
+VANILLA = {**row(0, 94.0, 1.0), "method": "vanilla_large"}
+WHOLE = [VANILLA, row(1, 90.0, 3.0), row(2, 92.0, 2.5), row(3, 92.05, 2.45), row(4, 94.0, 1.5), row(5, 91.0, 1.0)]
+
+
+def planned(timed: set[int]) -> list[Row]:
+    """Times of its own, by which nothing is judged."""
+    return [row(name, one["quality"]["bleu"], 1.1 if name in timed else None) for name, one in enumerate(WHOLE[1:], start=1)]
+
+
+def test_the_whole_frontier_was_timed() -> None:
+    assert missed_share(planned({1, 2, 3, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.0, "worst": 0.0}
+
+
+def test_a_point_as_good_speaks_for_another_within_a_tenth_of_a_point_and_the_interval() -> None:
+    assert missed_share(planned({1, 3, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.005, "worst": 0.02}
+    assert missed_share(planned({1, 2, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.0, "worst": 0.0}
+
+
+def test_what_nothing_timed_comes_near_is_missed() -> None:
+    # In place of 2.5 and 2.45 there is 1.5; in place of 1.5 nothing.
+    assert missed_share(planned({1, 4}), WHOLE) == {"frontier": 4, "points": 2, "mean": 0.1969, "worst": 0.4}
+    assert missed_share(planned({1, 2}), WHOLE) == {"frontier": 4, "points": 1, "mean": 0.25, "worst": 1.0}
+
+
+def test_what_two_timings_of_one_point_differ_by_is_not_missed() -> None:
+    assert missed_share(planned({1, 4}), WHOLE, apart=0.39)["points"] == 1
+    assert missed_share(planned({1, 4}), WHOLE, apart=0.41)["points"] == 0
+    # 1.1 twice, in place of 3 and 1.5.
+    assert retiming(planned({1, 4}), WHOLE) == pytest.approx((1.9 / 3 + 0.4 / 1.5) / 2)
+
+
+def test_a_replayed_quality_or_count_that_is_not_the_decoded_one_is_counted() -> None:
+    found = planned({1})
+    assert unequal(found, WHOLE) == 0
+    found[1]["quality"] = {"bleu": 92.1}
+    found[3]["counts"] = {"tokens": 41}
+    assert unequal(found, WHOLE) == 2
+
+
+def test_the_grid_is_of_some_two_hundred_points() -> None:
+    assert 190 <= len(expand(GRID)) <= 230

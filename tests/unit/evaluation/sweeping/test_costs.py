@@ -1,0 +1,214 @@
+"""Latency from counts: by hand, learned, and against a clock that only runs of models move."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.decoding.generation import Counts
+from tasks.decoding.settings import (
+    BildOracleSettings,
+    BildSettings,
+    SequenceCascadeSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+    VanillaSettings,
+)
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.evaluation.sweeping.costs import Costs, kept_costs, measure_costs
+from tests.benches import LARGE, LIMIT, SMALL, Clock, ticking_pair
+from tests.toys import toy_sources
+
+SOURCES = toy_sources(8, seed=10)
+
+
+def hand_made(**changed: Any) -> Costs:
+    parts = {"encode_small_ms": 1.0, "encode_large_ms": 4.0, "small_step_ms": 0.5}
+    return Costs(**(parts | {"verify_ms": {8: 7.5, 1: 2.0, 2: 2.5, 4: 3.5}} | changed))
+
+
+def drafted(small_steps: int, verified: dict[int, int]) -> Counts:
+    """Of one text whose drafts were verified in runs of these widths."""
+    return Counts(small_steps=small_steps, drafted=small_steps, large_calls=sum(verified.values()), verified=Counter(verified))
+
+
+@pytest.mark.parametrize(
+    ("positions", "milliseconds"),
+    [(1, 2.0), (2, 2.5), (4, 3.5), (8, 7.5), (3, 3.0), (6, 5.5), (7, 6.5), (9, 8.5), (12, 11.5)],
+)
+def test_a_run_is_measured_or_lies_between_or_goes_on_as_it_did_last(positions: int, milliseconds: float) -> None:
+    assert hand_made().verify(positions) == pytest.approx(milliseconds)
+
+
+def test_one_width_is_all_that_is_known() -> None:
+    assert [hand_made(verify_ms={1: 2.0}).verify(positions) for positions in (1, 2, 9)] == [2.0] * 3
+
+
+def test_parts_of_an_example() -> None:
+    assert hand_made().parts(drafted(6, {3: 2, 1: 1})) == {"encoders": 5.0, "small": 3.0, "large": 2 * 3.0 + 2.0}
+
+
+@pytest.mark.parametrize(
+    ("counts", "encoders"),
+    [
+        (Counts(large_calls=3, verified=Counter({1: 3})), 4.0),
+        (Counts(small_steps=3), 1.0),
+        (drafted(3, {4: 1}), 5.0),
+        (drafted(3, {}), 5.0),
+    ],
+    ids=["large alone", "small alone", "both", "a draft that ends the text: the large model has read the source"],
+)
+def test_encoders_that_run(counts: Counts, encoders: float) -> None:
+    assert hand_made().parts(counts)["encoders"] == encoders
+
+
+def test_a_shared_encoder_runs_once_whoever_decodes() -> None:
+    shared = hand_made(encode_small_ms=0.0)
+    for counts in (Counts(small_steps=3), Counts(large_calls=2, verified=Counter({1: 2})), drafted(3, {4: 1}), drafted(3, {})):
+        assert shared.parts(counts)["encoders"] == 4.0
+
+
+def test_latency_is_the_mean_over_examples_and_what_its_method_costs_besides() -> None:
+    costs = hand_made()
+    examples = [drafted(6, {3: 2, 1: 1}), drafted(2, {2: 1})]
+    runs = (5 + 3 + 8 + 5 + 1 + 2.5) / 2
+    assert costs.latency("bild", examples) == pytest.approx(runs)
+    costs.beside_ms["bild"] = (0.75, 0.25)
+    assert costs.latency("bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2)
+    assert costs.latency("speculative", examples) == pytest.approx(runs)
+
+
+def test_no_text_is_predicted_to_take_less_than_no_time() -> None:
+    costs, example = hand_made(), [drafted(6, {3: 2, 1: 1})]
+    costs.beside_ms["bild"] = (0.0, -6.0)
+    assert costs.latency("bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
+
+
+def learned(text: float, call: float, calls: list[int]) -> Costs:
+    """Taught by points with so many calls, each of which took what its runs take, `text` and `call` a call."""
+    costs = hand_made()
+    points = [[drafted(4, {2: count})] for count in calls]
+    costs.learn("bild", [(point, costs.latency("bild", point) + text + call * point[0].large_calls) for point in points])
+    return costs
+
+
+@pytest.mark.parametrize(("text", "call"), [(3.0, 0.5), (0.0, 1.5), (-1.0, -0.2), (0.0, 0.0)])
+def test_a_known_law_is_learned_from_several_points(text: float, call: float) -> None:
+    costs = learned(text, call, [2, 5, 9, 14, 20, 30])
+    unseen = [drafted(4, {2: 12})]
+    assert costs.latency("bild", unseen) == pytest.approx(hand_made().latency("bild", unseen) + text + 12 * call, rel=0.01)
+    assert costs.beside_ms["bild"] == pytest.approx((text, call), abs=0.35)
+
+
+@pytest.mark.parametrize("calls", [1, 4, 10])
+def test_one_point_is_predicted_as_it_was_measured_all_but_for_the_ridge(calls: int) -> None:
+    costs, point = learned(2.0, 0.5, [calls]), [drafted(4, {2: calls})]
+    runs, beside = hand_made().latency("bild", point), 2.0 + 0.5 * calls
+    assert runs + 0.94 * beside < costs.latency("bild", point) < runs + beside
+
+
+def test_points_alike_do_not_set_text_and_call_against_each_other() -> None:
+    """Two points with nearly the same calls and a little noise: plain least squares would give the slope to the noise."""
+    costs = hand_made()
+    points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
+    costs.learn("bild", [(point, costs.latency("bild", point) + beside) for point, beside in points])
+    text, call = costs.beside_ms["bild"]
+    assert abs(text) < 0.5
+    assert abs(call) < 0.2  # 0.4 without a ridge
+
+
+def test_costs_in_a_file() -> None:
+    costs = hand_made()
+    costs.beside_ms["bild"] = (0.75, 0.25)
+    written = json.loads(json.dumps(costs.as_json()))
+    assert written["cost_ratio"] == 0.25
+    assert written["verify_ms"] == {"1": 2.0, "2": 2.5, "4": 3.5, "8": 7.5}
+    assert written["beside_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
+    assert [written[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")] == [1.0, 4.0, 0.5]
+
+
+def measured(clock: Clock, pair: Pair) -> Costs:
+    return measure_costs(pair, SOURCES, Request(LIMIT), clock)
+
+
+@pytest.mark.parametrize("shares_encoder", [False, True])
+def test_the_price_of_each_part_is_found(shares_encoder: bool) -> None:
+    clock = Clock()
+    costs = measured(clock, ticking_pair(clock, shares_encoder=shares_encoder))
+    assert costs.encode_small_ms == pytest.approx(0 if shares_encoder else SMALL.encode)
+    assert costs.encode_large_ms == pytest.approx(LARGE.encode)
+    assert costs.small_step_ms == pytest.approx(SMALL.step)
+    assert costs.cost_ratio == pytest.approx(SMALL.step / LARGE.step)
+    assert list(costs.verify_ms) == [1, 2, 3, 4, 6]  # of which there is room beside half a text of 12 tokens
+    for positions in range(1, 12):
+        assert costs.verify(positions) == pytest.approx(LARGE.step + (positions - 1) * LARGE.position)
+
+
+def test_widths_of_which_there_is_no_room_are_not_measured() -> None:
+    clock = Clock()
+    assert list(measure_costs(ticking_pair(clock), SOURCES, Request(1), clock).verify_ms) == [1]
+
+
+@pytest.mark.parametrize("moment", [0.01, 0.3, 1.0, 2.5])
+def test_a_hiccup_of_the_machine_costs_no_more_than_its_round(moment: float) -> None:
+    quiet, hiccup = Clock(), Clock()
+    wanted = measured(quiet, ticking_pair(quiet))
+    assert quiet.now > moment
+    pair = ticking_pair(hiccup)
+    hiccup.slowness = lambda now: 1.0 if now < moment or now > moment + 1 else 1000.0
+    found = measured(hiccup, pair)
+    assert hiccup.now > quiet.now + 1
+    assert found.verify_ms == pytest.approx(wanted.verify_ms)
+    for part in ("encode_small_ms", "encode_large_ms", "small_step_ms"):
+        assert getattr(found, part) == pytest.approx(getattr(wanted, part))
+
+
+def test_a_wider_run_is_never_cheaper() -> None:
+    clock = Clock()
+    pair = ticking_pair(clock)
+    pair.large.price = dataclasses.replace(LARGE, position=-0.3)  # type: ignore[attr-defined]
+    widths = list(measured(clock, pair).verify_ms.values())
+    assert widths == pytest.approx([widths[0]] * len(widths))
+
+
+RUNS_ALONE: list[tuple[str, Any]] = [
+    ("vanilla_large", VanillaSettings()),
+    ("vanilla_small", VanillaSettings()),
+    ("bild", BildSettings(fallback_threshold=0.3)),
+    ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=float("inf"), max_draft=20)),
+    ("bild_oracle", BildOracleSettings()),
+    ("speculative", SpeculativeSettings(draft_length=7)),
+    ("token_cascade", TokenCascadeSettings(deferral_cost=0.9)),
+]
+TWICE = ("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.6))
+"""Its two models encode each for itself, even what they could share."""
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "shares_encoder"),
+    [*((*one, shared) for one in RUNS_ALONE for shared in (False, True)), (*TWICE, False)],
+)
+def test_what_only_runs_take_is_predicted_as_the_clock_has_it(method: str, settings: Any, shares_encoder: bool) -> None:
+    clock = Clock()
+    pair = ticking_pair(clock, shares_encoder=shares_encoder)
+    costs = measured(clock, pair)
+    begun, examples = clock(), []
+    for number, source in enumerate(SOURCES):
+        [generation] = decode(method, settings, pair, [source], Request(LIMIT), [number])
+        examples.append(generation.counts)
+    took = 1000 * (clock() - begun) / len(SOURCES)
+    assert costs.latency(method, examples) == pytest.approx(took)
+
+
+def test_costs_are_measured_once(tmp_path: Path) -> None:
+    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, {"bild": (0.1, 0.2)})
+    assert kept_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs
+    again = kept_costs(tmp_path / "notes" / "costs.json", lambda: pytest.fail("measured again"))
+    assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0})
+    (tmp_path / "notes" / "costs.json").write_text('{"encode_')  # cut short by a kill
+    assert kept_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs

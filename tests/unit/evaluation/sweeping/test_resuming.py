@@ -1,0 +1,191 @@
+"""Sweeps that are killed and taken up again, grow, or meet what breaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.decoder import Rows, Step
+from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, Point
+from tests.benches import Price
+from tests.sweeps import BEAMS, GRID, JUDGED, TIMES, Planned, Sweep, by_name, name_of, named
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(*_: Any) -> Row:
+        raise AssertionError("timed again")
+
+    monkeypatch.setattr(sweep.bench, "timed", timed)
+
+
+def test_a_sweep_that_is_done_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Sweep(tmp_path)
+    rows = first.validate()
+    rows += first.running.report(rows, GRID, first.test)
+    written = first.path.read_bytes()
+    again = Sweep(tmp_path)
+    again.large().price = Price(50.0, 3.0, 2.0)  # the machine has changed, the plan has not
+    forbid_timing(again, monkeypatch)
+    found = again.validate()
+    found += again.running.report(found, GRID, again.test)
+    assert by_name(found[: len(GRID) + 2]) == by_name(rows[: len(GRID) + 2])
+    assert sorted(found, key=str) == sorted(rows, key=str)
+    assert first.path.read_bytes() == written
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9, 14, 23])
+def test_a_sweep_that_was_killed_goes_on(planned: Planned, tmp_path: Path, count: int) -> None:
+    told: list[Row] = []
+
+    def kill(row: Row) -> None:
+        told.append(row)
+        if len(told) == count:
+            raise Killed
+
+    killed = Sweep(tmp_path, finished=kill)
+    with pytest.raises(Killed):
+        killed.running.report(killed.validate(), GRID, killed.test)
+    written = killed.path.read_bytes()
+    assert len(read_rows(killed.path)) == count
+    sweep = Sweep(tmp_path)
+    rows = sweep.validate()
+    reported = sweep.running.report(rows, GRID, sweep.test)
+    assert sweep.path.read_bytes().startswith(written)
+    assert len(read_rows(sweep.path)) == len(rows) + len(reported)
+    for found, wanted in ((rows, planned[1]), (reported, planned[2])):
+        timed = by_name(found)
+        assert {name: row.get("why") for name, row in timed.items()} == {name_of(row): row.get("why") for row in wanted}
+
+
+def kill_at(sweep: Sweep, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends the process at that run of the large model."""
+    forward = sweep.large().forward
+
+    def counted(tokens: Rows) -> Step:
+        if sweep.large().ran == run:
+            raise Killed
+        return forward(tokens)
+
+    monkeypatch.setattr(sweep.large(), "forward", counted)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.95])
+def test_a_kill_at_any_moment_loses_no_row_and_changes_none(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    whole = Sweep(tmp_path / "whole")
+    begun = whole.large().ran
+    whole.validate()
+    killed = Sweep(tmp_path / "killed")
+    kill_at(killed, begun + int(share * (whole.large().ran - begun)), monkeypatch)
+    with pytest.raises(Killed):
+        killed.validate()
+    written = killed.path.read_bytes()
+    sweep = Sweep(tmp_path / "killed")
+    rows = by_name(sweep.validate())
+    assert sweep.path.read_bytes().startswith(written)
+    for name, row in by_name(planned[1]).items():
+        assert {part: rows[name].get(part) for part in (*JUDGED, "how", "why", "same_as")} == {
+            part: row.get(part) for part in (*JUDGED, "how", "why", "same_as")
+        }
+
+
+def test_other_work_begins_anew(tmp_path: Path) -> None:
+    Sweep(tmp_path).validate(GRID[:4])
+    other = Sweep(tmp_path, work="other work")
+    assert read_rows(other.path) == []
+    rows = other.validate(GRID[:4])
+    assert {row["fingerprint"] for row in read_rows(other.path)} == {"other work"}
+    assert len(rows) == 6
+
+
+def test_a_larger_grid_keeps_what_was_measured(tmp_path: Path) -> None:
+    small = Sweep(tmp_path)
+    before = by_name(small.validate(GRID[:9]))
+    written = small.path.read_bytes()
+    large = Sweep(tmp_path)
+    rows = by_name(large.validate())
+    assert large.path.read_bytes().startswith(written)
+    assert rows.keys() == named(*BASELINES, *GRID)
+    for name, row in before.items():
+        if "speedup" in row:
+            assert rows[name] == row
+
+
+def test_a_point_that_breaks_while_it_is_timed_costs_no_other(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = next(row for row in planned[1] if row.get("why") == "frontier")
+    sweep = Sweep(tmp_path)
+    timed = sweep.bench.timed
+
+    def breaking(point: Point, *rest: Any) -> Row:
+        if name_of(point.fields()) == name_of(victim):
+            raise RuntimeError("out of memory")
+        return timed(point, *rest)
+
+    monkeypatch.setattr(sweep.bench, "timed", breaking)
+    rows = by_name(sweep.validate())
+    assert rows.keys() == named(*BASELINES, *GRID)
+    failed = [row for row in rows.values() if "error" in row]
+    assert [name_of(row) for row in failed] == [name_of(victim)]
+    assert failed[0]["error"] == "RuntimeError: out of memory"
+    assert not failed[0].keys() & (TIMES | {"quality", "predicted"})
+
+
+def break_after(sweep: Sweep, side: str, prefix: tuple[int, ...]) -> None:
+    model = getattr(sweep.pair, side)
+    sound = model.predict
+
+    def predict(source: tuple[int, ...], text: tuple[int, ...]) -> torch.Tensor:
+        logits: torch.Tensor = sound(source, text)
+        return torch.full_like(logits, math.nan) if text == prefix else logits
+
+    model.predict = predict
+
+
+@pytest.mark.parametrize("plan", [True, False])
+def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> None:
+    """The large model breaks on a text of the small one that is not its own: what never shows it that text is measured."""
+    sweep = Sweep(tmp_path, plan=plan)
+    small = sweep.bench.decoded(BASELINES[1], sweep.validation)
+    large = sweep.bench.decoded(VANILLA, sweep.validation)
+    example = next(number for number in range(8) if small.tokens[number][:3] != large.tokens[number][:3])
+    break_after(sweep, "large", (0, *small.tokens[example][:3]))
+    rows = sweep.validate()
+    assert by_name(rows).keys() == named(*BASELINES, *GRID)
+    failed = [row for row in rows if "error" in row]
+    assert 0 < len(failed) < len(GRID)
+    for row in failed:
+        assert row["error"].startswith("BrokenLogitsError: the large model gave NaN")
+        assert not row.keys() & (TIMES | {"quality", "predicted", "why"})
+    broken = {name_of(row) for row in failed}
+    for place, point in enumerate(GRID):
+        batch_of_one = dataclasses.replace(sweep.bench.sweep, quality_batch=1)
+        sweep.bench.sweep = batch_of_one
+        outcome: Outputs | None
+        try:
+            outcome = sweep.bench.decoded(point, sweep.validation)
+        except RuntimeError:
+            outcome = None
+        assert (outcome is None) == (name_of(point.fields()) in broken), place
+
+
+def test_without_a_baseline_there_is_nothing_to_plan_by(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    small = sweep.bench.decoded(BASELINES[1], sweep.validation)
+    break_after(sweep, "small", (0, *small.tokens[0][:1]))
+    rows = by_name(sweep.validate([GRID[-3], BEAMS]))
+    errors = {name: "error" in row for name, row in rows.items()}
+    assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
+    assert sweep.running.planned == {}
