@@ -9,10 +9,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tasks import config, report, tracking
+from tasks import config, report
 from tasks.errors import InputError, stage
-from tasks.evaluation.summary import summarize
-from tasks.evaluation.table import table_rows
+from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.table import table_rows
 from tasks.paths import TaskPaths
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     recorded: list[tuple[Any, ...]] = []
     params = MagicMock(**{"task.return_value.metric": "rougeL"})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
-    monkeypatch.setattr(report, "record", lambda *arguments: recorded.append(arguments))
+    monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])
     with stage():
         report.main()
@@ -75,14 +75,20 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((task, summary, files, inputs),) = run(monkeypatch)
-    written = {path.name for path in paths.results.iterdir() if path.is_file()}
-    assert written == {"summary.json", "metrics.json", "table.md", "frontier.csv", "pareto.png", "pareto.svg"}
-    assert task == "toy" and {file.name for file in files} == written and len(inputs) == 2
-    assert json.loads((paths.results / "summary.json").read_text(encoding="utf-8")) == summary
+    ((_, _, _, files, _),) = run(monkeypatch)
+    summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
+    written = {path for path in paths.results.rglob("*") if path.is_file() and "sweep" not in path.parts}
+    names = {path.name for path in written if path.parent == paths.results}
+    texts = {"summary.json", "metrics.json", "table.md", "frontier.csv", "report.html"}
+    assert names == texts | {"pareto.png", "pareto.svg"}
+    assert {path.parent.name for path in written} == {"toy", "figures"}
+    assert set(files) == written
     printed = capsys.readouterr().out
     assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
-    assert "BiLD aligned, no loss" in (paths.results / "table.md").read_text(encoding="utf-8")
+    assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
+    table = (paths.results / "table.md").read_text(encoding="utf-8")
+    assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
+    assert table.rstrip().splitlines()[-1].removeprefix("- ") == summary["verdict"]["changes"][-1]
 
 
 def summary_of(paths: TaskPaths) -> dict[str, Any]:
@@ -96,7 +102,44 @@ def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
     assert metrics["vanilla_large_validation_quality"] == 30.0
     assert metrics["frontier_mean_speedup_ratio"] == pytest.approx(4 / 3, rel=1e-5)
     assert "speculative_aligned_test_speedup" not in metrics
+    # Validation: 5 points above the small model's 25, by 1.0 and by 0.5 of speed.
+    assert (metrics["hypervolume_aligned_bild"], metrics["hypervolume_unaligned_all"]) == (5.0, 2.5)
+    assert (metrics["recommended_validation_speedup"], metrics["recommended_test_quality_difference"]) == (2.0, 0.0)
     assert all(isinstance(value, float) for value in metrics.values())
+
+
+def test_what_the_sweep_says_of_its_models_goes_into_the_summary(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"costs": {"cost_ratio": 0.125}}
+    paths.rows("aligned").with_name("pair.json").write_text(json.dumps(about), encoding="utf-8")
+    run(monkeypatch)
+    summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
+    assert summary["pairs"] == {"unaligned": None, "aligned": about}
+    assert "c = 0.12" in summary["verdict"]["changes"][-1]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
+    paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"aligned/pair\.json .*python -m tasks\.sweep --task toy --drafter aligned"):
+        report.read_pairs(paths)
+
+
+def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
+    rows = sweep("aligned", 2.0)
+    for name in ("latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval"):
+        del rows[2][name]
+    paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    summary = summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
+    assert [point["timed"] for point in summary["points"] if point["drafter"] == "aligned"] == [False, True]
+
+
+def test_what_was_measured_for_an_earlier_grid_stands_by(paths: TaskPaths) -> None:
+    rows = sweep("aligned", 2.0)
+    bild = [row for row in rows if row["method"] == "bild"]
+    earlier = [{**row, "settings": {"fallback_threshold": 0.123}, "speedup": 9.0} for row in bild]
+    pair = {"grid": [{"method": "bild", "settings": row["settings"]} for row in bild]}
+    assert report.asked_for([*rows, *earlier], pair) == rows
+    assert report.asked_for([*rows, *earlier], None) == [*rows, *earlier]
 
 
 def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
@@ -112,15 +155,12 @@ def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
 
 
 def test_numbers_and_files_are_recorded(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = MagicMock()
-    monkeypatch.setattr(tracking, "Recorder", opened)
-    monkeypatch.setattr(tracking, "lineage", MagicMock(return_value={"git_commit": "abc"}))
-    report.record("toy", summary_of(paths), [Path("table.md"), Path("pareto.png")], inputs=[])
-    assert opened.call_args.args == ("toy", "report")
-    assert opened.call_args.kwargs["tags"].items() >= {"kind": "report", "git_commit": "abc", "metric": "rougeL"}.items()
-    run_ = opened.return_value.__enter__.return_value
-    assert run_.log_metrics.call_args.args[0]["bild_aligned_no_loss_test_speedup"] == 2.0
-    assert [call.args[0].name for call in run_.log_artifact.call_args_list] == ["table.md", "pareto.png"]
+    [(where, metric, numbers, files, inputs)] = run(monkeypatch)
+    assert (where, metric) == (paths, "rougeL")
+    assert numbers["bild_aligned_no_loss_test_speedup"] == 2.0
+    assert {"summary.json", "table.md", "report.html", "pareto.png"} <= {file.name for file in files}
+    assert all(file.is_file() for file in files)
+    assert inputs == [paths.rows("unaligned"), paths.rows("aligned")]
 
 
 def test_missing_rows_end_in_one_line(
@@ -135,7 +175,7 @@ def test_missing_rows_end_in_one_line(
     assert not (paths.results / "summary.json").exists()
 
 
-@pytest.mark.parametrize("field", ["split", "settings", "counts", "latency_ms"])
+@pytest.mark.parametrize("field", ["split", "settings", "counts", "latency_ms", "speedup"])
 def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None:
     rows = sweep("aligned", 2.0)
     del rows[2][field]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.published import SUMMARIZATION, TRANSLATION, beside
-from tasks.evaluation.summary import summarize
-from tasks.evaluation.table import ROWS, as_markdown, as_text, settings_text, table_rows
+from tasks.evaluation.report.published import SUMMARIZATION, TRANSLATION, beside
+from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.table import ROWS, as_markdown, as_text, settings_text, table_rows
 
 Sweeps = dict[str, list[dict[str, Any]]]
 

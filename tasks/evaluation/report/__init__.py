@@ -1,0 +1,1 @@
+"""What a sweep shows: choices, tables, figures, pages and the verdict."""

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tasks.evaluation.report.charts import plotly_script
+from tasks.evaluation.report.figures import described_charts
+from tasks.evaluation.report.page import page
+from tasks.evaluation.report.summary import summarize
+
+Row = dict[str, Any]
+Sweeps = dict[str, list[Row]]
+_VOID = {"meta", "input", "br", "link", "img"}
+
+
+class Outline(HTMLParser):
+    """Tags in order, with a check that they nest; attributes that load something; scripts' texts; the words between tags."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.sections: list[str] = []
+        self.specs: list[str] = []
+        self.words: list[str] = []
+        self._kind: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.loads += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "srcset", "data", "action")]
+        self.loads += [f"{tag} {named['href']}"] if tag == "link" or not (named.get("href") or "#").startswith("#") else []
+        if tag == "section":
+            self.sections.append(named["id"] or "")
+        if tag == "script":
+            self._kind = named.get("type")
+            if self._kind == "application/json":
+                self.specs.append("")
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            if self._kind == "application/json":
+                self.specs[-1] += data
+        elif self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+
+def outline(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    found.close()
+    assert found.open == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(full_summary: Row, full_sweeps: Sweeps) -> str:
+    return page(full_summary, full_sweeps)
+
+
+def test_it_opens_with_the_verdict_and_answers_in_order(whole: str, full_summary: Row) -> None:
+    found = outline(whole)
+    order = ["verdict", "table-1", "deploy", "believe", "charts", "examples", "points", "tables", "definitions"]
+    assert found.sections == order
+    assert html.escape(full_summary["verdict"]["text"], quote=False) in whole.replace("&#39;", "'").replace("&#34;", '"')
+    words = " ".join(found.words)
+    for change in full_summary["verdict"]["changes"]:
+        assert change in words
+    assert "2.1% on average, 4.6% at worst, 10 points" in words and "a CPU of two cores" in words
+
+
+def test_it_needs_no_network(whole: str) -> None:
+    assert outline(whole).loads == []
+    own = whole.replace(plotly_script(), "")
+    assert len(own) < len(whole) - 1_000_000, "plotly.js is in the page"
+    assert not re.search(r"https?://|@import|url\(", own)
+    assert "displayModeBar: false" in own, "one of plotly's buttons would send the chart to a server"
+
+
+def test_data_cannot_break_out(full_summary: Row, full_sweeps: Sweeps, whole: str) -> None:
+    assert "<script>alert" not in whole and "&lt;script&gt;alert" in whole
+    hostile = "</script><script>alert(1)</script>"
+    rows = [{**row, "settings": {**row["settings"], hostile: 1}} for row in full_sweeps["aligned"] if row["method"] == "bild"]
+    sweeps = {**full_sweeps, "aligned": [*full_sweeps["aligned"], *rows]}
+    summary = {**full_summary, "task": hostile, "verdict": {**full_summary["verdict"], "text": hostile}}
+    summary["points"] = [
+        {**point, "settings": {**point["settings"], hostile: 1}} if point["method"] == "bild" else point
+        for point in full_summary["points"]
+    ]
+    text = page(summary, sweeps)
+    assert "<script>alert(1)" not in text
+    assert hostile in " ".join(outline(text).words)
+
+
+def test_every_panel_is_embedded_as_json(whole: str, full_summary: Row, full_sweeps: Sweeps) -> None:
+    specs = [json.loads(text) for text in outline(whole).specs]
+    panels = sum(len(chart.panels) for chart in described_charts(full_summary, full_sweeps).values())
+    assert len(specs) == panels + 1
+    assert all(spec["data"] for spec in specs)
+
+
+def test_every_point_has_a_row_with_prediction_apart_from_measurement(whole: str, full_summary: Row) -> None:
+    body = whole.split('<table id="all">')[1].split("</table>")[0]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in body.split("<tr ")[1:]]
+    assert len(rows) == len(full_summary["points"])
+    timed, untimed = body.count('class="timed'), body.count('class="untimed')
+    assert (timed, untimed) == tuple(sum(p["timed"] is wanted for p in full_summary["points"]) for wanted in (True, False))
+    measured = [cells[5] for cells in rows]
+    assert measured.count("–") == untimed
+    best = full_summary["points"][full_summary["verdict"]["point"]]
+    assert measured[0].startswith(f"{best['speedup']:.2f}×") and body.count(" best") == 1
+
+
+def test_published_numbers_are_marked(whole: str) -> None:
+    first = whole.split('id="table-1"')[1].split("</table>")[0]
+    cells = re.findall(r'<td class="published">(.*?)</td>', first)
+    assert "40.33 · 1.43×" in cells
+    assert not re.search(r"<td(?: class=\"wide\")?>40\.33", first)
+
+
+def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
+    shown = whole.split('id="examples"')[1].split("</section>")[0]
+    assert '<span class="corrected" title="corrected">leaves </span>' in shown
+    assert '<span class="large" title="large">half past </span>' in shown
+    assert '<span class="small" title="small">the </span>' in shown
+
+
+def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
+    alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
+    found = outline(page(summarize("toy", "bleu", alone), alone))
+    assert found.sections == ["verdict", "table-1", "deploy", "believe", "charts", "points", "definitions"]
+    assert len(found.specs) == 1
+    assert "The vanilla large model: nothing that was timed is faster and as good." in " ".join(found.words)
+
+
+def test_the_same_input_gives_the_same_page(whole: str, full_summary: Row, full_sweeps: Sweeps) -> None:
+    assert page(full_summary, full_sweeps) == whole
