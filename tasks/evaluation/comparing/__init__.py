@@ -1,0 +1,1 @@
+"""Two results set against each other: what differs, and whether by more than noise."""

@@ -1,0 +1,117 @@
+"""A finished result of two small sweeps, made by hand: a summary as `tasks.report` writes it, and rows with latencies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+
+_TIMED = 40
+_POINTS = {0.5: (58.0, 2.0), 0.7: (59.5, 1.6), 0.9: (60.0, 1.2)}
+"""Quality and speed-up of BiLD by its fallback threshold; vanilla has 60 points."""
+
+
+def _around(value: float, reach: float) -> list[float]:
+    return [value - reach, value + reach]
+
+
+def _settings(threshold: float) -> Row:
+    return {"drafter": "small", "fallback_threshold": threshold, "rollback_threshold": "inf", "max_draft": 10}
+
+
+def _measured(quality: float, speedup: float) -> Row:
+    return {
+        "quality": quality,
+        "quality_interval": _around(quality, 1.0),
+        "quality_difference_interval": _around(quality - 60.0, 0.2),
+        "speedup": speedup,
+        "speedup_interval": _around(speedup, 0.1),
+    }
+
+
+def _row(drafter: str, split: str, threshold: float, speedup: float, chance: np.random.Generator) -> Row:
+    lengths = np.random.default_rng(1).uniform(10, 50, _TIMED)
+    return {
+        "drafter": drafter,
+        "split": split,
+        "method": "bild",
+        "settings": _settings(threshold),
+        "vanilla_latency_ms": (lengths * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
+        "latency_ms": (lengths / speedup * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
+    }
+
+
+def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tuple[Row, dict[str, list[Row]]]:
+    """The summary, and the rows of each sweep.
+
+    Args:
+        faster: what every speed-up of the aligned drafter is multiplied by.
+        better: what is added to every quality of the aligned drafter, points.
+        seed: of the noise in the latencies.
+    """
+    chance = np.random.default_rng(seed)
+    points: list[Row] = []
+    rows: dict[str, list[Row]] = {"unaligned": [], "aligned": []}
+    for drafter in rows:
+        gain, lift = (faster, better) if drafter == "aligned" else (1.0, 0.0)
+        for threshold, (quality, speedup) in _POINTS.items():
+            measured: dict[str, Row] = {}
+            for split in ("validation", "test"):
+                row = _row(drafter, split, threshold, speedup * gain, chance)
+                rows[drafter].append(row)
+                found = sum(row["vanilla_latency_ms"]) / sum(row["latency_ms"])
+                measured[split] = _measured(quality + lift, found)
+            named = {"drafter": drafter, "method": "bild", "settings": _settings(threshold)}
+            points.append({**named, **measured["validation"], "test": measured["test"]})
+    chosen = {
+        ("unaligned", "no_loss"): 2,
+        ("unaligned", "one_point"): 1,
+        ("aligned", "no_loss"): 5,
+        ("aligned", "one_point"): 4,
+    }
+    summary = {
+        "task": "toy",
+        "metric": "bleu",
+        "vanilla": {
+            "large": {**_measured(60.0, 1.0), "test": _measured(60.0, 1.0)},
+            "small": {**_measured(50.0, 4.0), "test": None},
+            "small_aligned": None,
+        },
+        "points": points,
+        "choices": [
+            {"drafter": drafter, "method": "bild", "choice": choice, "point": place}
+            for (drafter, choice), place in chosen.items()
+        ],
+        "pairs": {drafter: _pair(drafter) for drafter in rows},
+    }
+    return summary, rows
+
+
+def _pair(drafter: str) -> Row:
+    rate = {"unaligned": 0.6, "aligned": 0.8}[drafter]
+    return {
+        "runtime": "native",
+        "lineage": {
+            "git_commit": "a" * 40,
+            "host_cpu": "a processor",
+            "input data/toy/corpus/validation.jsonl": "1" * 32,
+            "input data/toy/corpus/test.jsonl": "1" * 32,
+            "settings": {"sweep": {"seed": 1, "latency_examples": _TIMED}},
+        },
+        "acceptance": {"greedy": {"rate": rate, "interval": _around(rate, 0.02), "tokens": 1000}, "sampled": None},
+    }
+
+
+def write(folder: Path, summary: Row, rows: dict[str, list[Row]]) -> Path:
+    """Writes a result as the stages leave it; gives the folder."""
+    folder.mkdir(parents=True)
+    for drafter, lines in rows.items():
+        sweep = folder / "sweep" / drafter
+        sweep.mkdir(parents=True)
+        (sweep / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    return folder

@@ -1,0 +1,140 @@
+"""The command: what it reads, what it prints, how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import compare
+from tasks.compare import open_result
+from tasks.errors import InputError, stage
+from tests.finished import finished, write
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: Path | str) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", *map(str, words)])
+    with stage():
+        compare.main()
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    return write(tmp_path / "before", *finished())
+
+
+@pytest.fixture
+def after(tmp_path: Path) -> Path:
+    summary, rows = finished(faster=1.2, seed=1)
+    for pair in summary["pairs"].values():
+        pair["lineage"]["git_commit"] = "b" * 40
+    return write(tmp_path / "after", summary, rows)
+
+
+def test_a_result_against_itself(before: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run(monkeypatch, before, before / "summary.json")
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "nothing that is more than noise"
+    assert not any(heading in printed for heading in ("code", "settings", "data (md5)", "hardware"))
+
+
+def test_what_changed_stands_in_its_section_and_in_the_last_line(
+    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, before, after)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split() == ["git_commit", "a" * 12, "b" * 12] for line in lines)
+    assert lines[-1].startswith("more than noise: bild aligned, no loss: speed-up (test) 1.")
+    assert "unaligned, no loss" not in lines[-1]
+    (speedup,) = (line for line in lines if line.strip().startswith("bild aligned, no loss: speed-up"))
+    assert speedup.endswith("< 0.001  more than noise")
+    assert any("6 of 6 paired" in line for line in lines)
+
+
+def test_json_for_programs(
+    before: Path, after: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, before, after, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["more_than_noise"] == [one["name"] for one in found["numbers"] if one["more_than_noise"]] != []
+    assert found["differing"] == {"code": [["git_commit", "a" * 40, "b" * 40]]}
+
+
+def test_numbers_that_cannot_be_judged_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary, _ = finished()
+    del summary["vanilla"]["small"]["quality_interval"], summary["pairs"]
+    older = write(tmp_path / "older", summary, {})
+    run(monkeypatch, older, older)
+    printed = capsys.readouterr().out
+    assert "code: not recorded in A or B" in printed
+    assert printed.splitlines()[-1] == "nothing that is more than noise (not judged, for want of an interval: 1 of 19 numbers)"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, r"no summary\.json there; write it by: python -m tasks\.report"),
+        ("{", r"summary\.json is not JSON"),
+        ('{"metric": "bleu"}', r"summary\.json has no 'vanilla'"),
+        ("[]", r"summary\.json has no 'metric'"),
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "summary.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=words):
+        open_result(str(tmp_path))
+
+
+def test_a_mistake_is_one_line_and_status_2(
+    tmp_path: Path, before: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary, rows = finished()
+    other = write(tmp_path / "other", {**summary, "metric": "rougeL"}, rows)
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, before, other)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is measured in bleu and" in line and "compare results of one metric" in line
+
+
+def test_a_place_that_is_neither_path_nor_revision_is_refused() -> None:
+    for text in ("nowhere", ":nowhere", "HEAD:"):
+        with pytest.raises(InputError, match="no such file or folder; give a folder of results, a summary"):
+            open_result(text)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository of DVC's, as of one commit, whose results lie in DVC's cache; it is the working directory."""
+    pytest.importorskip("dvc")
+    folder = tmp_path / "repository"
+    write(folder / "results" / "toy", *finished())
+    monkeypatch.chdir(folder)
+    for name, value in {"name": "x", "email": "x@example.org"}.items():
+        monkeypatch.setenv(f"GIT_AUTHOR_{name.upper()}", value)
+        monkeypatch.setenv(f"GIT_COMMITTER_{name.upper()}", value)
+    outs = ["results/toy/summary.json", "results/toy/sweep/aligned", "results/toy/sweep/unaligned"]
+    steps: list[list[Any]] = [["git", "init", "-q"]]
+    steps += [[sys.executable, "-m", "dvc", "-q", *words] for words in (["init"], ["add", *outs])]
+    for step in [*steps, ["git", "add", "-A"], ["git", "commit", "-q", "-m", "a result"]]:
+        subprocess.run(step, check=True, capture_output=True)
+    return folder
+
+
+def test_a_revision_is_read_from_git_and_dvc(repository: Path) -> None:
+    (repository / "results/toy/summary.json").unlink()
+    (repository / "results/toy/summary.json").write_text(json.dumps(finished(faster=1.5)[0]), encoding="utf-8")
+    earlier = open_result("HEAD:results/toy")
+    assert (earlier.summary, earlier.rows) == tuple(json.loads(json.dumps(part)) for part in finished())
+    assert open_result("HEAD:results/toy/summary.json").summary == earlier.summary
+    with pytest.raises(InputError, match=r"v1:results/toy cannot be read: unknown Git revision 'v1'"):
+        open_result("v1:results/toy")
+    with pytest.raises(InputError, match=r"HEAD:results/other is not there, or neither DVC's cache nor a remote holds it"):
+        open_result("HEAD:results/other")
