@@ -106,7 +106,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "longrope": built("llama", **rope("longrope", **_LONG)),
     "umt5": umt5,
     "gemma2": functools.partial(gemma2, 1),
-    "bart": lambda: models("bart")[0],
+    "bart": lambda: copy.deepcopy(models("bart")[0]),  # shaken below, and others share it
     "t5 with another norm": lambda: replaced("t5 relu", "decoder.final_layer_norm", other_norm),
     "llama with another norm": lambda: replaced("llama", "model.norm", other_norm),
     "llama with an adapter": lambda: replaced("llama", "model.layers.1.self_attn.v_proj", Adapted),
