@@ -161,7 +161,7 @@ def make_ready(uri: str) -> None:
     """
     _set_environment()
     try:
-        import mlflow.tracking  # noqa: F401 (for later)
+        import mlflow.tracking  # noqa: F401 (so that no later call imports it, beside a timing)
     except Exception as error:  # not installed, or any of the many packages that it imports fails
         raise Away(f"mlflow cannot be imported: {error}") from error
     _hush()

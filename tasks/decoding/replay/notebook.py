@@ -58,12 +58,10 @@ class Notebook:
 
     def read(self, side: int, places: Sequence[Place]) -> list[Noted]:
         """The readings of one model at `places`, each of which is one token longer than the one before."""
-        notes = [place.notes[side] for place in places]
-        if None in notes:
-            first = notes.index(None)
+        first = next((number for number, place in enumerate(places) if place.notes[side] is None), None)
+        if first is not None:
             self._note(side, places[first:])
-            notes = [place.notes[side] for place in places]
-        return notes  # type: ignore[return-value]  # none is left
+        return [note for place in places if (note := place.notes[side]) is not None]
 
     @torch.inference_mode()
     def continued(self, side: int, place: Place, budget: int) -> Noted:

@@ -94,7 +94,7 @@ class Plan:
         return list(wanted)
 
     def _open(self) -> list[int]:
-        return [number for number in self.candidates if number not in self.timed and number not in self.why]
+        return [number for number in self.candidates if number not in self.why]
 
     def _anchors(self) -> dict[int, str]:
         """One point of each method that has none timed: its best by the runs alone."""
