@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,28 @@ def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) ->
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def discard_others(folder: Path) -> None:
+    """Removes what other pieces of work left beside `folder`: with other settings, text or code it is of no use."""
+    if folder.parent.is_dir():
+        for other in folder.parent.iterdir():
+            if other != folder and not other.name.startswith("."):
+                remove(other)
+
+
+def checksum(file: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that lies in it; nothing where there is none."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _source(name: str) -> Path:

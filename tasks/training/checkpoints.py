@@ -1,42 +1,100 @@
-"""Checkpoints to resume from: written whole or not at all, loaded only if every byte is as it was written."""
+"""Checkpoints to resume from: written whole or not at all, loaded only if every byte is as it was written.
+
+With several hosts the folder must be one that all of them see.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-_KEPT = 2
+from tasks import errors
+from tasks.errors import InputError
+from tasks.fingerprint import checksum, remove
+from tasks.training import ranks
+
+KEPT = 2
+"""Checkpoints on the disk: the newest, and one for where that is damaged."""
 _SEAL = "complete.json"
 
 
-def save(engine: Any, folder: Path, step: int) -> None:
-    """Writes the engine's state after `step` steps and drops all but the last two checkpoints."""
+def save(engine: Any, folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Writes the engine's state after `step` steps, with `state` beside it, and drops all but the last two checkpoints.
+
+    Raises:
+        InputError: no space is left; the partial checkpoint is gone, and older ones are as they were.
+    """
     tag = f"step{step:08d}"
-    shutil.rmtree(folder / tag, ignore_errors=True)
-    engine.save_checkpoint(str(folder), tag=tag, client_state={"step": step}, save_latest=False)
-    sums = {str(file.relative_to(folder / tag)): _checksum(file) for file in _files(folder / tag)}
-    partial = folder / tag / (_SEAL + ".partial")
-    partial.write_text(json.dumps(sums))
-    partial.rename(folder / tag / _SEAL)
-    for old in _sealed(folder)[:-_KEPT]:
-        shutil.rmtree(old)
+    if ranks.first():
+        remove(folder / tag)
+    ranks.wait()
+    with writing(f"the checkpoint of step {step}", folder / tag, folder):
+        engine.save_checkpoint(str(folder), tag=tag, client_state={**state, "step": step}, save_latest=False)
+        ranks.wait()
+        if ranks.first():
+            _seal(folder / tag)
+    if ranks.first():
+        _rotate(folder, tag)
 
 
-def load_latest(engine: Any, folder: Path) -> int:
-    """Restores the newest whole checkpoint and gives its step; 0 where there is none.
+def writing(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """`errors.writing`, for a run that goes on from the checkpoints in `folder`."""
+    return errors.writing(what, partial, lambda: _goes_on(folder))
+
+
+def _goes_on(folder: Path) -> str:
+    good = latest(folder)
+    return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
+
+
+def load_latest(engine: Any, folder: Path) -> tuple[int, dict[str, Any]]:
+    """Restores the newest whole checkpoint; gives its step and what was written beside it, 0 and nothing where there is none.
 
     DeepSpeed's files are pickles, so only files of this run's own folder whose checksums hold are opened.
+
+    Raises:
+        InputError: the checkpoint has no part for this process.
     """
-    for checkpoint in reversed(_sealed(folder)):
-        sums: dict[str, str] = json.loads((checkpoint / _SEAL).read_text())
-        if all((checkpoint / name).is_file() and _checksum(checkpoint / name) == known for name, known in sums.items()):
-            path, state = engine.load_checkpoint(str(folder), tag=checkpoint.name)
-            if path is not None:
-                return int(state["step"])
-    return 0
+    tag = ranks.agreed(latest(folder) if ranks.first() else None)
+    if tag is None:
+        return 0, {}
+    path, state = engine.load_checkpoint(str(folder), tag=tag)
+    if path is None:
+        raise InputError(f"the checkpoint {folder / tag} has no part for process {ranks.rank()}; remove it and run again")
+    return int(state["step"]), state
+
+
+def latest(folder: Path) -> str | None:
+    """The name of the newest checkpoint whose checksums hold."""
+    return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _holds(checkpoint)), None)
+
+
+def _holds(checkpoint: Path) -> bool:
+    try:
+        sums = json.loads((checkpoint / _SEAL).read_text())
+    except ValueError:
+        return False
+    if not isinstance(sums, dict):
+        return False
+    files = ((checkpoint / name, known) for name, known in sums.items())
+    return bool(sums) and all(file.is_file() and checksum(file) == known for file, known in files)
+
+
+def _rotate(folder: Path, newest: str) -> None:
+    """Drops whatever is neither the newest checkpoint nor one of those before it: half removed, partial or damaged ones too."""
+    before = [checkpoint.name for checkpoint in _sealed(folder) if checkpoint.name < newest]
+    for checkpoint in folder.glob("step*"):
+        if checkpoint.name not in (*before[1 - KEPT :], newest):
+            remove(checkpoint)
+
+
+def _seal(checkpoint: Path) -> None:
+    sums = {str(file.relative_to(checkpoint)): checksum(file) for file in _files(checkpoint)}
+    partial = checkpoint / (_SEAL + ".partial")
+    partial.write_text(json.dumps(sums))
+    partial.rename(checkpoint / _SEAL)
 
 
 def _sealed(folder: Path) -> list[Path]:
@@ -45,8 +103,3 @@ def _sealed(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(_SEAL))
-
-
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,12 +1,11 @@
-"""Tokenised examples and their order: batches of like length, the same for a seed wherever training is resumed."""
+"""Tokenised examples, and batches of them."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,10 +14,21 @@ from tasks.errors import InputError
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 
-_WINDOW = 32
-"""Batches among which examples are sorted by length: enough to save padding, few enough to stay random."""
 IGNORED = -100
 """The label of padding, which `transformers` leaves out of the loss."""
+
+
+@dataclass(frozen=True)
+class TopLogits:
+    """The large model's likeliest tokens at each target position of a batch, of which the rest is one bucket."""
+
+    tokens: Tensor
+    """int64 (examples, target positions, k)"""
+    log_probabilities: Tensor
+    """float32 of the same shape, in nats; 0 at padding."""
+
+    def to(self, device: torch.device) -> TopLogits:
+        return TopLogits(self.tokens.to(device), self.log_probabilities.to(device))
 
 
 @dataclass(frozen=True)
@@ -31,9 +41,83 @@ class Batch:
     """(examples, source positions): 1 at real positions."""
     labels: Tensor
     """(examples, target positions), `IGNORED` at padding, and at a source that stands in the same row."""
+    weights: Tensor | None = None
+    """What each position weighs in the loss, float32 like labels, 0 at padding; none: all real positions alike."""
+    top: TopLogits | None = None
+    """The large model's predictions at each position, where the calibration set holds them."""
+
+    def to(self, device: torch.device) -> Batch:
+        """Itself on a device."""
+        weights = None if self.weights is None else self.weights.to(device)
+        top = None if self.top is None else self.top.to(device)
+        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
 
 
-class TokenisedSet:
+class StoredLogits(Protocol):
+    """What a calibration set may hold of the large model's predictions."""
+
+    def of(self, example: int) -> tuple[Tensor, Tensor]:
+        """Tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
+        ...
+
+
+class TextSet:
+    """Sources and targets as token ids, made into batches."""
+
+    def __init__(
+        self,
+        sources: list[list[int]],
+        targets: list[list[int]],
+        pad: int,
+        *,
+        one_row: bool = False,
+        weights: list[list[float]] | None = None,
+        stored: StoredLogits | None = None,
+    ) -> None:
+        """Takes one row of ids an example.
+
+        Args:
+            sources: The end token last.
+            targets: As well.
+            pad: The id that fills sources up.
+            one_row: Whether a source is the beginning of its target's row, as decoder-only models read it.
+            weights: What each target position weighs in the loss; none: all alike.
+            stored: The large model's predictions at each target position.
+        """
+        self.sources, self.targets, self.pad, self.one_row = sources, targets, pad, one_row
+        self.weights, self.stored = weights, stored
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """These examples, padded to the longest among them."""
+        sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
+        lengths = [len(row) if self.one_row else 0 for row in sources]
+        if self.one_row:
+            sources = [source + target for source, target in zip(sources, labels, strict=True)]
+            labels = [[IGNORED] * length + target for length, target in zip(lengths, labels, strict=True)]
+        mask = padded([[1] * len(row) for row in sources], 0)
+        weights = None
+        if self.weights is not None:
+            rows = [[0.0] * length + self.weights[index] for length, index in zip(lengths, indices, strict=True)]
+            weights = padded(rows, 0.0, torch.float32)
+        return Batch(padded(sources, self.pad), mask, padded(labels, IGNORED), weights, self._top(indices, lengths))
+
+    def _top(self, indices: Sequence[int], lengths: list[int]) -> TopLogits | None:
+        if self.stored is None:
+            return None
+        rows = [self.stored.of(index) for index in indices]
+        widest = max(length + len(tokens) for length, (tokens, _) in zip(lengths, rows, strict=True))
+        shape = (len(rows), widest, rows[0][0].shape[-1])
+        top = TopLogits(torch.zeros(shape, dtype=torch.long), torch.zeros(shape))
+        for row, (length, (tokens, log_probabilities)) in enumerate(zip(lengths, rows, strict=True)):
+            top.tokens[row, length : length + len(tokens)] = tokens
+            top.log_probabilities[row, length : length + len(tokens)] = log_probabilities
+        return top
+
+
+class TokenisedSet(TextSet):
     """Sources and first references of a JSONL file as token ids."""
 
     def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, one_row: bool = False) -> None:
@@ -56,55 +140,14 @@ class TokenisedSet:
             }
 
         ids = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
-        self.sources: list[list[int]] = ids["source_ids"][:]
-        self.targets: list[list[int]] = ids["target_ids"][:]
-        self.pad: int = tokenizer.pad_token_id
-        self.one_row = one_row
+        targets: list[list[int]] = ids["target_ids"][:]
         if one_row:
             # A text's beginning is marked once, before its source.
-            self.targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in self.targets]
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def batch(self, indices: list[int]) -> Batch:
-        """These examples, padded to the longest among them."""
-        sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
-        if self.one_row:
-            rows = list(zip(sources, labels, strict=True))
-            sources = [source + target for source, target in rows]
-            labels = [[IGNORED] * len(source) + target for source, target in rows]
-        mask = _padded([[1] * len(row) for row in sources], 0)
-        return Batch(_padded(sources, self.pad), mask, _padded(labels, IGNORED))
+            targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in targets]
+        super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, one_row=one_row)
 
 
-def _padded(rows: list[list[int]], filler: int) -> Tensor:
+def padded(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
+    """Rows of numbers as one tensor (rows, longest), filled up on the right."""
     widest = max(map(len, rows))
-    return torch.tensor([row + [filler] * (widest - len(row)) for row in rows], dtype=torch.long)
-
-
-def ordered_batches(examples: TokenisedSet, batch_size: int, seed: int, first_step: int, steps: int) -> Iterator[Batch]:
-    """Batches `first_step` to `steps - 1` of the run that `seed` orders, epochs one after the other."""
-    per_epoch = -(-len(examples) // batch_size)
-    order: list[list[int]] = []
-    for step in range(first_step, steps):
-        epoch, place = divmod(step, per_epoch)
-        if not order or place == 0:
-            order = _epoch(examples, batch_size, f"{seed} {epoch}")
-        yield examples.batch(order[place])
-
-
-def _epoch(examples: TokenisedSet, batch_size: int, key: str) -> list[list[int]]:
-    """Every example once, in shuffled batches of like length."""
-    chance = random.Random(key)  # noqa: S311 (an order, not a secret)
-    indices = list(range(len(examples)))
-    chance.shuffle(indices)
-    window = _WINDOW * batch_size
-    for begin in range(0, len(indices), window):
-        indices[begin : begin + window] = sorted(
-            indices[begin : begin + window],
-            key=lambda index: len(examples.targets[index]) + len(examples.sources[index]),
-        )
-    batches = [indices[begin : begin + batch_size] for begin in range(0, len(indices), batch_size)]
-    chance.shuffle(batches)
-    return batches
+    return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=dtype)

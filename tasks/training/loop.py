@@ -1,9 +1,8 @@
-"""Train one model on a file of examples; resumable at every checkpoint, and the same from there on."""
+"""Train one model; resumable at every checkpoint, and the same from there on."""
 
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,12 +13,13 @@ import torch
 from tqdm import tqdm
 
 from tasks.errors import InputError
-from tasks.training import checkpoints
-from tasks.training.acceptance import Measure
-from tasks.training.data import IGNORED, Batch, TokenisedSet, ordered_batches
-from tasks.training.engine import open_engine
+from tasks.training import checkpoints, ranks
+from tasks.training.best import Best
+from tasks.training.data import IGNORED, Batch, TextSet
+from tasks.training.engine import backward, close, finite, gathered, open_engine, skipped
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
+from tasks.training.sources import TextSource
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
@@ -27,9 +27,17 @@ _EVALUATION_BATCH = 64
 Log = Callable[[dict[str, float], int], None]
 """Takes metrics by name and the step they belong to."""
 
+Measure = Callable[[Any], dict[str, float]]
+"""A model in training to numbers by name; it leaves the weights as they are."""
+
 
 class DivergedError(InputError):
-    """The training loss is no longer a number."""
+    """Training lost its numbers: what it says names the step, and the last good checkpoint."""
+
+    def __init__(self, what: str, step: int, resume: Path) -> None:
+        good = checkpoints.latest(resume)
+        kept = f"the last good checkpoint is {resume / good}" if good else "there is no checkpoint yet"
+        super().__init__(f"{what} at step {step}; {kept}; lower learning_rate in params.yaml and run again")
 
 
 @dataclass(frozen=True)
@@ -38,112 +46,149 @@ class Outcome:
 
     loss: float
     """Mean training loss a token since the last log line, in nats."""
-    validation_loss: float
-    """Mean of the same loss on the held-out examples, in nats."""
     seconds: float
     resumed_from: int
     """The step at which the run was taken up; 0 for a run from the start."""
+    steps: int
+    """Steps taken: fewer than asked for where training ended early."""
+    kept: int
+    """The step whose weights the model has."""
     measured: dict[str, float] = field(default_factory=dict)
-    """What `measure` gave at the end."""
+    """`validation_loss`, in nats, and what `measure` gave, of those weights."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a model in training is judged by."""
+
+    examples: TextSet
+    """Held-out text for the validation loss."""
+    measure: Measure | None = None
+    """What else to learn of the model whenever that is measured."""
 
 
 def train(
-    model: Any,
-    examples: TokenisedSet,
-    held_out: TokenisedSet,
+    objective: Objective,
+    source: TextSource,
+    held: Held,
     settings: TrainingSettings,
     device: torch.device,
+    *,
     resume: Path,
     log: Log,
     label: str,
-    measure: Measure | None = None,
 ) -> Outcome:
-    """Trains `model`, and what `settings` add to it, in place for `settings.steps` steps.
+    """Trains the objective's model, and what `settings` add to it, in place.
 
     Args:
-        model: A model of `transformers`, encoder-decoder or decoder-only; `examples` must be made for its kind.
-        examples: What it learns from.
-        held_out: What its validation loss is measured on.
+        objective: The model with its loss, on `device`.
+        source: What it learns from; made for its kind.
+        held: What it is judged by.
         settings: The recipe.
         device: Where to train.
-        resume: Folder for checkpoints, this run's alone; removed at the end.
+        resume: Folder for checkpoints, this run's alone; the caller's to remove once the model is saved.
         log: Called every few steps.
         label: Stands before the progress bar.
-        measure: What else to learn of the model whenever its validation loss is.
 
     Raises:
-        DivergedError: the loss became NaN or infinite; names the step.
-        InputError: the model is not built for what the settings train.
+        DivergedError: the loss, a gradient or a weight became NaN or infinite.
+        InputError: no space is left for a checkpoint, or weights are chosen by what is not measured.
     """
     begun = time.monotonic()
-    objective = Objective(model.to(device), settings)
     engine = open_engine(objective, settings, device)
-    first = checkpoints.load_latest(engine, resume)
-    batches = ordered_batches(examples, settings.batch_size, settings.seed, first, settings.steps)
-    meter = _Meter(log)
-    loss, validation_loss = math.nan, math.nan
-    measured: dict[str, float] = {}
-    with tqdm(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0) as bar:
-        for step, batch in enumerate(batches, start=first + 1):
+    first, state = checkpoints.load_latest(engine, resume)
+    best = Best(resume, settings)
+    best.restore(state)
+    meter = _Meter(log, resume, device)
+    step, measured = first, dict[str, float]()
+    with tqdm(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not ranks.first()) as bar:
+        while step < settings.steps and not best.exhausted:
             # Seeding each step by its number makes dropout after a resume what it would have been.
-            torch.manual_seed(settings.seed * 1_000_003 + step)
-            meter.add(_train_step(engine, batch, device, step), batch)
+            torch.manual_seed((settings.seed * 1_000_003 + step + 1) * ranks.world() + ranks.rank())
+            parts = [part.to(device) for part in source.parts(step)]
+            step += 1
+            meter.add(step, parts, *_train_step(engine, objective, parts, settings))
+            if skipped(engine):
+                raise DivergedError("the gradient is no longer finite", step, resume)
             if step % _LOG_EVERY == 0 or step == settings.steps:
-                loss = meter.flush(step, engine.get_lr()[0])
-                bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
-            if step % settings.evaluate_every == 0 or step == settings.steps:
-                validation_loss = evaluate(objective, held_out, device)
-                measured = {} if measure is None else measure(objective.model)
-                log({"validation_loss": validation_loss, **measured}, step)
-            if step % settings.checkpoint_every == 0 and step < settings.steps:
-                checkpoints.save(engine, resume, step)
+                bar.set_postfix(meter.flush(step, engine.get_lr()[0]), refresh=False)
+            evaluating = step % settings.evaluate_every == 0 or step == settings.steps
+            saving = step % settings.checkpoint_every == 0 and step < settings.steps
+            if (evaluating or saving) and not finite(engine):
+                raise DivergedError("weights are no longer finite", step, resume)
+            if evaluating:
+                with gathered(engine):
+                    measured = _evaluated(objective, held, device)
+                    best.look(objective.model, measured, step)
+                log(measured, step)
+            if saving:
+                checkpoints.save(engine, resume, step, best.state())
+                best.forget()
             bar.update()
-    engine.destroy()
-    shutil.rmtree(resume, ignore_errors=True)
-    return Outcome(loss, validation_loss, time.monotonic() - begun, first, measured)
+    close(engine)
+    kept = best.put_back(objective.model)
+    if kept not in (None, step) or not measured:
+        measured = _evaluated(objective, held, device)
+    ranks.wait()
+    return Outcome(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
 
 
-def _train_step(engine: Any, batch: Batch, device: torch.device, step: int) -> float:
+def _train_step(engine: Any, objective: Objective, parts: list[Batch], settings: TrainingSettings) -> tuple[float, float]:
+    """The mean loss of the step over all processes, and over how much its first term is summed."""
+    counts = objective.counts(parts)
     engine.train()
-    loss = engine(batch.source.to(device), batch.mask.to(device), batch.labels.to(device))
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise DivergedError(f"the training loss is {value} at step {step}; lower learning_rate in params.yaml and run again")
-    engine.backward(loss)
-    engine.step()
-    return value
+    loss = torch.zeros((), device=counts.device)
+    for part in parts:
+        mine = engine(part, counts)
+        backward(engine, mine, settings)
+        engine.step()
+        loss += mine.detach()
+    return float(ranks.total(loss)), float(counts[0])
 
 
 class _Meter:
     """Means since the last log line."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, resume: Path, device: torch.device) -> None:
+        self._log, self._resume, self._device = log, resume, device
+        self.loss = math.nan
+        """The mean at the last line."""
         self._reset()
 
     def _reset(self) -> None:
-        self._loss, self._tokens, self._since = 0.0, 0, time.monotonic()
+        self._sum, self._count, self._since = 0.0, 0.0, time.monotonic()
+        self._tokens = torch.zeros((), device=self._device)
 
-    def add(self, loss: float, batch: Batch) -> None:
-        tokens = int((batch.labels != IGNORED).sum())
-        self._loss += loss * tokens
-        self._tokens += tokens
+    def add(self, step: int, parts: list[Batch], loss: float, count: float) -> None:
+        if not math.isfinite(loss):
+            raise DivergedError(f"the training loss is {loss}", step, self._resume)
+        self._sum += loss * count
+        self._count += count
+        self._tokens += sum((part.labels != IGNORED).sum() for part in parts)
 
-    def flush(self, step: int, rate: float) -> float:
-        loss, seconds = self._loss / self._tokens, time.monotonic() - self._since
-        self._log({"loss": loss, "learning_rate": rate, "tokens_per_second": self._tokens / seconds}, step)
+    def flush(self, step: int, rate: float) -> dict[str, str]:
+        """Logs the means; gives them as a progress bar shows them."""
+        speed = float(ranks.total(self._tokens)) / (time.monotonic() - self._since)
+        # Of steps whose positions weigh nothing, as those of a replay in which nothing was rejected, nothing is lost.
+        self.loss = self._sum / self._count if self._count else 0.0
+        self._log({"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed}, step)
         self._reset()
-        return loss
+        return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
+
+
+def _evaluated(objective: Objective, held: Held, device: torch.device) -> dict[str, float]:
+    measured = {"validation_loss": evaluate(objective, held.examples, device)}
+    return measured if held.measure is None else {**measured, **held.measure(objective.model)}
 
 
 @torch.inference_mode()
-def evaluate(objective: Objective, examples: TokenisedSet, device: torch.device) -> float:
-    """Mean loss a target token, in nats, without dropout."""
+def evaluate(objective: Objective, examples: TextSet, device: torch.device) -> float:
+    """Mean loss a target token, in nats, without dropout; every process reads all the text."""
     objective.eval()
-    loss, tokens = 0.0, 0
-    for begin in range(0, len(examples), _EVALUATION_BATCH):
-        batch = examples.batch(list(range(begin, min(begin + _EVALUATION_BATCH, len(examples)))))
-        count = int((batch.labels != IGNORED).sum())
-        loss += float(objective(batch.source.to(device), batch.mask.to(device), batch.labels.to(device))) * count
-        tokens += count
-    return loss / tokens
+    batches = [
+        examples.batch(range(begin, min(begin + _EVALUATION_BATCH, len(examples))))
+        for begin in range(0, len(examples), _EVALUATION_BATCH)
+    ]
+    sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
+    counts = torch.tensor([objective.loss.counts(batch) for batch in batches], device=device).sum(0)
+    return objective.mean(sums, counts)

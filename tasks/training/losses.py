@@ -1,64 +1,51 @@
-"""The losses of a model that also predicts from inner layers, or through heads that look further ahead.
+"""What a batch loses: terms, each a sum over positions and how many it sums over.
 
-Pure functions of logits and labels; labels are int64 (examples, positions), `IGNORED` at padding. All give means a token.
+A term is divided by its count over the whole step, all processes and micro-batches together, so that how a step is cut up does
+not change what is learned: a mean of means would weigh the tokens of short texts more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.training.data import IGNORED
+from tasks.training.data import IGNORED, Batch
+from tasks.training.predictions import run, targets_of
 
 
-def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy in nats of logits (examples, positions, vocabulary); 0 where there is no label at all."""
-    total = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="sum")
-    return total / (labels != IGNORED).sum().clamp(min=1)
+class Loss(Protocol):
+    """What a model is trained on."""
+
+    def shares(self) -> list[float]:
+        """What the mean of each term weighs in the loss."""
+        ...
+
+    def counts(self, batch: Batch) -> list[float]:
+        """Over how much each term sums; of the labels alone, so that it is known before the model runs."""
+        ...
+
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        """Each term of a batch on the model's device: scalars, in nats."""
+        ...
 
 
-def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
-    """What each of `layers` decoder layers, counted from 1, weighs in the loss; the weights sum to 1.
+class TokenLoss:
+    """Cross-entropy of the text, by what each position weighs: fine-tuning, and BiLD's alignment on the large model's text."""
 
-    `none`: the last alone. `first_last`: ½ the layer that drafts and ½ the last (BiLD, 7.2.1). `weighted`: w_i = i / Σ j
-    (CALM; BiLD, 7.2.1).
-    """
-    if kind == "weighted":
-        return {layer: 2 * layer / (layers * (layers + 1)) for layer in range(1, layers + 1)}
-    return {layers: 1.0} if kind == "none" else {exit_layer: 0.5, layers: 0.5}
+    def shares(self) -> list[float]:
+        return [1.0]
 
+    def counts(self, batch: Batch) -> list[float]:
+        return [weight_of(batch)]
 
-def exit_loss(logits_of: Callable[[int], Tensor], labels: Tensor, weights: dict[int, float]) -> Tensor:
-    """Σ w_i L_i, where `logits_of(i)` is what the shared head makes of layer i."""
-    return torch.stack([weight * token_loss(logits_of(layer), labels) for layer, weight in weights.items()]).sum()
-
-
-def heads_losses(logits: Tensor, labels: Tensor) -> list[Tensor]:
-    """One loss a head (Stern et al., 2018, section 6): head j is judged by the label j positions after the model's own.
-
-    `logits` is (examples, positions, heads, vocabulary).
-    """
-    return [
-        token_loss(logits[:, : labels.shape[1] - ahead, ahead - 1], labels[:, ahead:])
-        for ahead in range(1, logits.shape[2] + 1)
-    ]
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        targets = targets_of(model, batch)
+        logits = targets.of(run(model, batch).logits)
+        return [(functional.cross_entropy(logits.float(), targets.tokens, reduction="none") * targets.weights).sum()]
 
 
-def consistency_loss(confidences: Sequence[Tensor], agreements: Sequence[Tensor], labels: Tensor) -> Tensor:
-    """Binary cross-entropy of the early-exit classifier, each layer by itself, averaged over layers (CALM).
-
-    Args:
-        confidences: Of each inner layer, the classifier's logits: (examples, positions).
-        agreements: Of each inner layer, whether its top token is the last layer's: (examples, positions), bool.
-        labels: Tells real positions from padding.
-    """
-    real = labels != IGNORED
-    return torch.stack(
-        [
-            functional.binary_cross_entropy_with_logits(confidence[real], agreement[real].float())
-            for confidence, agreement in zip(confidences, agreements, strict=True)
-        ]
-    ).mean()
+def weight_of(batch: Batch) -> float:
+    """What the labelled positions of a batch weigh together."""
+    return float((batch.labels != IGNORED).sum() if batch.weights is None else batch.weights.sum())

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from tasks.settings import knob, settings
+
+CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
+"""What the weights that are kept are chosen by."""
 
 
 @settings
 class TrainingSettings:
     """One training run. The papers' recipe: Adafactor, constant rate, batches of 16 (BiLD, 7.1.1)."""
+
+    chosen_by: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
+    """What choose_by can be where nothing else is measured."""
 
     optimizer: str = knob("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
     learning_rate: float = knob("Peak learning rate.", default=5e-4, gt=0, le=1)
@@ -20,10 +28,37 @@ class TrainingSettings:
     decay: str = knob(
         "After the warm-up: constant, or linear to zero at the last step.", default="constant", choices=("constant", "linear")
     )
-    weight_decay: float = knob("Decoupled weight decay.", default=0.0, ge=0)
+    weight_decay: float = knob("Decoupled weight decay.", default=0.0, ge=0, le=1)
     gradient_clipping: float = knob("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
     steps: int = knob("Optimiser steps.", default=1000, unit="steps", ge=1)
-    batch_size: int = knob("Examples a step.", default=16, unit="examples", ge=1)
+    batch_size: int = knob("Examples a step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
+    batch_tokens: int = knob(
+        "In place of batch_size: most tokens a step, padding included, as examples times the longest source and target among "
+        "them, and at least one example; 0: batch_size counts.",
+        default=0,
+        unit="tokens",
+        ge=0,
+    )
+    accumulation: int = knob("Micro-batches that a process cuts its share of a step into, to save memory.", default=1, ge=1)
+    precision: str = knob(
+        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; float16 is for GPUs and never for "
+        "T5, whose activations overflow.",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    zero_stage: int = knob(
+        "What DeepSpeed's ZeRO splits over processes: nothing (0), optimiser states (1), gradients too (2), weights too (3). "
+        "Above 0 with adamw alone: Adafactor's factors do not survive the splitting.",
+        default=0,
+        ge=0,
+        le=3,
+    )
+    offload: str = knob(
+        "What DeepSpeed keeps in main memory in place of the GPU's: optimizer needs zero_stage 1 or more, parameters (and the "
+        "optimiser) 3.",
+        default="none",
+        choices=("none", "optimizer", "parameters"),
+    )
     seed: int = knob("Orders the examples and draws dropout.", default=0, ge=0)
     exit_loss: str = knob(
         "Layers that the loss reads through the shared head: the last alone; half the exit layer, half the last; or every "
@@ -52,18 +87,48 @@ class TrainingSettings:
         default="trained",
         choices=("trained", "frozen"),
     )
-    evaluate_every: int = knob("Steps between validation losses.", default=500, unit="steps", ge=1)
+    evaluate_every: int = knob("Steps between evaluations on held-out text.", default=500, unit="steps", ge=1)
     checkpoint_every: int = knob("Steps between checkpoints to resume from.", default=500, unit="steps", ge=1)
+    choose_by: str = knob(
+        "Which weights are kept: the last, or the best at any evaluation by validation loss (lower), by quality of greedy "
+        "outputs in the task's metric, or, of align alone, by how often the large model would accept the drafter's tokens when "
+        "it samples or when greedy.",
+        default="last",
+        choices=CHOICES,
+    )
+    patience: int = knob(
+        "Evaluations without a better one, by choose_by, after which training ends; 0: never before its last step.",
+        default=0,
+        unit="evaluations",
+        ge=0,
+    )
 
     def validate(self) -> None:
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
+        self._validate_scale()
+        if self.choose_by not in self.chosen_by:
+            raise ValueError(
+                f"choose_by is {self.choose_by}, which align alone measures; it must be one of {', '.join(self.chosen_by)}"
+            )
+        if self.patience and self.choose_by == "last":
+            raise ValueError(f"patience is {self.patience}, but choose_by is last; name what to wait for, as validation_loss")
         if self.trunk == "frozen" and not (self.draft_heads or self.exit_classifier):
             raise ValueError("trunk is frozen, so that nothing is trained; set draft_heads or exit_classifier")
         if self.trunk == "frozen" and self.exit_loss != "none":
             raise ValueError(f"exit_loss is {self.exit_loss}, which trains the trunk, but trunk is frozen; set it to none")
+
+    def _validate_scale(self) -> None:
+        if self.zero_stage and self.optimizer == "adafactor":
+            raise ValueError(
+                f"zero_stage is {self.zero_stage}, but optimizer is adafactor, whose row and column factors are lost where "
+                "ZeRO flattens the weights; set zero_stage to 0, or optimizer to adamw"
+            )
+        needed = {"none": 0, "optimizer": 1, "parameters": 3}[self.offload]
+        if self.zero_stage < needed:
+            raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
 
     @property
     def layered(self) -> bool:

@@ -2,112 +2,147 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from tasks import tracking
-from tasks.errors import InputError
-from tasks.fingerprint import fingerprint
-from tasks.machine import MachineSettings, set_up, working_lock
-from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
-from tasks.models.settings import ModelSettings, TextSettings
-from tasks.models.tokenizers import load_tokenizer
-from tasks.paths import TaskPaths
-from tasks.training.acceptance import HeldOutAcceptance, Measure
-from tasks.training.data import TokenisedSet
-from tasks.training.loop import train
-from tasks.training.settings import TrainingSettings
-
-_CODE = ["training", "models"]
-
-
-def check_trainable(model: Any, name: str) -> None:
-    """Raises `InputError` where transformers would train a model on something else than its labels."""
-    if model.config.model_type == "fsmt":
-        raise InputError(
-            f"the {name} model is of type fsmt, which transformers trains on its source; it can be decoded with, not trained: "
-            "name another"
-        )
+from tasks.corpora.example import read_jsonl
+from tasks.fingerprint import discard_others, remove
+from tasks.machine import sole_lock, working_lock
+from tasks.models.card import Card, Text, changed, rendered
+from tasks.models.checkpoints import save_model
+from tasks.training import ranks
+from tasks.training.checkpoints import writing
+from tasks.training.job import Job, Opened, open_job, references_of
+from tasks.training.loop import Held, Log, Outcome, train
+from tasks.training.losses import Loss
+from tasks.training.objective import Objective
+from tasks.training.quality import HeldOutQuality
+from tasks.training.sources import TextSource
 
 
-def train_stage(
-    *,
-    name: str,
-    stage: str,
-    paths: TaskPaths,
-    model: ModelSettings,
-    training: TrainingSettings,
-    text: TextSettings,
-    machine: MachineSettings,
-    train_file: Path,
-    held_out_file: Path,
-    large: Path | None = None,
-) -> None:
-    """Trains the model `name` of a task, resuming what an interrupted run of the same work left, and saves it.
+@dataclass(frozen=True)
+class Lesson:
+    """What a model learns, and what it is judged by."""
+
+    source: TextSource
+    held: Held
+    loss: Loss | None = None
+    """None: the text itself, and what the settings train beside the model."""
+
+
+def train_stage(job: Job, lesson: Callable[[Opened], Lesson]) -> None:
+    """Trains the model of a job, resuming what an interrupted run of the same work left, and saves it.
 
     Args:
-        large: The model that wrote the files' targets, where one did: the drafter's acceptance by it is measured as well.
+        job: What to train, and how.
+        lesson: What it learns; asked once the files are read.
 
     Raises:
         InputError: missing data, a checkpoint that does not fit, settings that the model is not built for, or a diverging
             loss.
     """
-    if training.trunk == "frozen" and model.pretrained is None:
-        raise InputError(
-            f"trunk of {stage} is frozen, but the {name} model starts from random weights; "
-            "set its pretrained to a folder or a hub model, or trunk to trained"
-        )
-    device, _ = set_up(machine)
-    tokenizer = load_tokenizer(paths.tokenizer)
-    start = initial_model(model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
-    check_trainable(start, name)
-    check_lengths(start, name, text)
-    examples, held_out = (
-        TokenisedSet(file, tokenizer, text, one_row=not start.config.is_encoder_decoder) for file in (train_file, held_out_file)
-    )
-    work = fingerprint(
-        {"model": model, "training": training, "text": text, "device": device.type},
-        [train_file, held_out_file, paths.tokenizer],
-        _CODE,
-    )
-    parameters = sum(parameter.numel() for parameter in start.parameters())
-    with (
-        working_lock(device.type),
-        tracking.Recorder(
-            paths.task,
-            f"{stage} {name}",
-            tags={"kind": "training", "stage": stage, "model": name, **tracking.lineage(inputs=[train_file, paths.tokenizer])},
-            params={**dataclasses.asdict(training), **dataclasses.asdict(model), "parameters": parameters},
-            live=True,
-        ) as record,
-    ):
+    opened = open_job(job)
+    learned = lesson(opened)
+    with sole_lock(opened.resume.parent) if ranks.first() else contextlib.nullcontext():
+        if ranks.first():
+            discard_others(opened.resume)
+        _taught(opened, learned)
+
+
+def _taught(opened: Opened, learned: Lesson) -> None:
+    """Trains, records and saves."""
+    job, held = opened.job, _judged(opened, learned.held)
+    objective = Objective(opened.model, job.training, learned.loss)
+    parameters = sum(parameter.numel() for parameter in opened.model.parameters())
+    label = f"{job.stage} {job.name}"
+    with working_lock(opened.device.type), _recording(opened, parameters) as log:
         outcome = train(
-            start,
-            examples,
-            held_out,
-            training,
-            device,
-            resume=paths.resume(f"{stage}-{name}") / work,
-            log=record.log_metrics,
-            label=f"{stage} {name}",
-            measure=None if large is None else _acceptance_by(large, start, held_out, tokenizer, device),
+            objective, learned.source, held, job.training, opened.device, resume=opened.resume, log=log, label=label
         )
-        record.log_metrics({"seconds": outcome.seconds})
-    save_model(start.cpu(), tokenizer, paths.model(name))
-    held_out_numbers = {"validation_loss": outcome.validation_loss, **outcome.measured}
-    print(
-        f"{paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {training.steps} steps in {outcome.seconds:.0f} s, "
-        + ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in held_out_numbers.items())
+        log(_ended(outcome), outcome.steps)
+    if ranks.first():
+        folder = job.paths.model(job.name)
+        with writing(f"the {job.name} model", folder.with_name(f"{folder.name}.partial"), opened.resume):
+            _save(opened, outcome)
+        remove(opened.resume)
+        print(_told(job, parameters, outcome))
+
+
+def _judged(opened: Opened, held: Held) -> Held:
+    """What weights are chosen by, beside what the lesson measures; it takes time, and is left out where it chooses nothing."""
+    job, measure = opened.job, held.measure
+    if job.training.choose_by != "quality":
+        return held
+    quality = HeldOutQuality(read_jsonl(references_of(job)), opened.tokenizer, job.text, job.metric)
+    if measure is None:
+        return dataclasses.replace(held, measure=quality)
+    return dataclasses.replace(held, measure=lambda model: {**measure(model), **quality(model)})
+
+
+@contextlib.contextmanager
+def _recording(opened: Opened, parameters: int) -> Iterator[Log]:
+    """The record of a run, written by the first process."""
+    if not ranks.first():
+        yield lambda *_: None
+        return
+    job = opened.job
+    lineage = tracking.lineage(inputs=[job.train_file, job.paths.tokenizer])
+    # Both have a seed.
+    model = {**dataclasses.asdict(job.model), "model_seed": job.model.seed}
+    with tracking.Recorder(
+        job.paths.task,
+        f"{job.stage} {job.name}",
+        tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **lineage},
+        params={**model, **dataclasses.asdict(job.training), "parameters": parameters},
+        live=True,
+    ) as record:
+        yield record.log_metrics
+
+
+def _ended(outcome: Outcome) -> dict[str, float]:
+    """What is recorded when all is done: curves show every evaluation, this the weights that are kept."""
+    kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
+    return {"seconds": outcome.seconds, "steps": outcome.steps, "kept_step": outcome.kept, **kept}
+
+
+def _save(opened: Opened, outcome: Outcome) -> None:
+    """Writes the model with its card; its own `generate` then writes as long a text as it was trained on."""
+    job, model = opened.job, opened.model.cpu().float()
+    model.generation_config.max_new_tokens = job.text.max_target_tokens
+    model.generation_config.max_length = None
+    card = Card(
+        task=job.paths.task,
+        name=job.name,
+        stage=job.stage,
+        base=job.model.pretrained,
+        method=job.method,
+        settings=_told_settings(job),
+        text=job.text,
+        texts=(
+            Text("training", job.train_file, len(opened.examples)),
+            Text("held-out", job.held_out_file, len(opened.held_out)),
+        ),
+        teachers=job.teachers,
+        measured=outcome.measured,
+        steps=outcome.steps,
+        kept=outcome.kept,
     )
+    save_model(model, opened.tokenizer, job.paths.model(job.name), card=rendered(card, model, opened.tokenizer))
 
 
-def _acceptance_by(large: Path, drafter: Any, held_out: TokenisedSet, tokenizer: Any, device: torch.device) -> Measure:
-    """Raises `InputError` where the two models make no pair."""
-    model = load_model(large, device)
-    check_pair(tokenizer, load_tokenizer(large), "the drafter", str(large))
-    check_kinds(drafter, model)
-    return HeldOutAcceptance(model, held_out, vocabulary_of(tokenizer, drafter, model), device)
+def _told_settings(job: Job) -> dict[str, dict[str, Any]]:
+    """What a model's settings were; of those of its start it has read but one where it was pre-trained."""
+    told = {"training": changed(job.training), "text": changed(job.text)}
+    return told if job.model.pretrained is not None else {"model": changed(job.model), **told}
+
+
+def _told(job: Job, parameters: int, outcome: Outcome) -> str:
+    """A run in one line."""
+    kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
+    measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
+    took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}"
+    return f"{job.paths.task}/{job.name}: {parameters / 1e6:.2f} M parameters, {took}, {measured}"

@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.corpora.example import Example, write_jsonl
-from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training import checkpoints
-from tasks.training.acceptance import HeldOutAcceptance, Measure
-from tasks.training.data import TokenisedSet, ordered_batches
-from tasks.training.engine import make_optimizer, open_engine, rate_factor
-from tasks.training.loop import DivergedError, train
+from tasks.training.data import TokenisedSet
+from tasks.training.engine import open_engine
+from tasks.training.loop import DivergedError, Measure
+from tasks.training.objective import Objective
+from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
+from tasks.training.sources import FixedText
+from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
-CPU = torch.device("cpu")
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.1, seed=3)
 
 
@@ -53,11 +55,14 @@ def test_stage_0_equals_plain_torch_for_four_steps(examples: TokenisedSet, optim
         optimizer=optimizer, learning_rate=1e-2, warmup_steps=2, gradient_clipping=0.0, steps=4, batch_size=8
     )
     ours, plain = fresh_model().eval(), fresh_model().eval()
-    engine = open_engine(ours, settings, CPU)
+    objective = Objective(ours, settings)
+    engine = open_engine(objective.eval(), settings, CPU)
     other = make_optimizer(plain, settings)
-    for step, batch in enumerate(ordered_batches(examples, 8, seed=0, first_step=0, steps=4)):
-        inputs = {"input_ids": batch.source, "attention_mask": batch.mask, "labels": batch.labels}
-        loss, expected = engine(**inputs).loss, plain(**inputs).loss
+    source = FixedText(examples, settings)
+    for step in range(settings.steps):
+        (batch,) = source.parts(step)
+        loss = engine(batch, objective.counts([batch]))
+        expected = plain(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
         assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
         engine.backward(loss)
         engine.step()
@@ -70,60 +75,48 @@ def test_stage_0_equals_plain_torch_for_four_steps(examples: TokenisedSet, optim
     assert not weights_equal(ours, fresh_model(), tolerance=1e-3)
 
 
-class _Interrupted(Exception):
-    pass
-
-
 def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None, measure: Measure | None = None) -> Any:
     settings = TrainingSettings(
         optimizer="adamw", learning_rate=1e-2, steps=12, batch_size=8, evaluate_every=3, checkpoint_every=4, seed=5
     )
     model = fresh_model()
-
-    def log(metrics: dict[str, float], step: int) -> None:
-        if stop_at is not None and step >= stop_at and "validation_loss" in metrics:
-            raise _Interrupted
-
-    outcome = train(model, examples, examples, settings, CPU, folder, log, "test", measure)
+    outcome = train_on(model, examples, settings, folder, interrupt_at(stop_at), measure=measure)
     return model, outcome
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(examples: TokenisedSet, tmp_path: Path) -> None:
     whole, outcome = run(examples, tmp_path / "whole")
     assert outcome.resumed_from == 0
-    with pytest.raises(_Interrupted):
+    with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9)
     resumed, outcome = run(examples, tmp_path / "cut")
     assert outcome.resumed_from == 8
     assert weights_equal(resumed, whole)
-    assert not (tmp_path / "cut").exists()
 
 
 def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: TokenisedSet, tmp_path: Path) -> None:
     plain, _ = run(examples, tmp_path / "plain")
     measure = HeldOutAcceptance(plain.eval(), examples, 64, CPU)
-    with pytest.raises(_Interrupted):
+    with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9, measure=measure)
     measured, outcome = run(examples, tmp_path / "cut", measure=measure)
     assert weights_equal(measured, plain)
     # What it ends as is what it is compared with.
-    assert outcome.measured == {"acceptance_rate": pytest.approx(1.0, abs=1e-5), "acceptance_greedy": 1.0}
+    assert outcome.measured["acceptance_rate"] == pytest.approx(1.0, abs=1e-5)
+    assert outcome.measured["acceptance_greedy"] == 1.0
 
 
 def test_acceptance_is_a_curve_beside_the_validation_loss(examples: TokenisedSet, tmp_path: Path) -> None:
     lines: list[tuple[int, dict[str, float]]] = []
     settings = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=60, batch_size=16, evaluate_every=30)
     large, _ = run(examples, tmp_path / "large")
-    train(
+    train_on(
         fresh_model(),
         examples,
-        examples,
         settings,
-        CPU,
         tmp_path / "small",
         lambda metrics, step: lines.append((step, metrics)),
-        "test",
-        HeldOutAcceptance(large, examples, 64, CPU),
+        measure=HeldOutAcceptance(large, examples, 64, CPU),
     )
     curve = [(step, metrics) for step, metrics in lines if "validation_loss" in metrics]
     assert [step for step, _ in curve] == [30, 60]
@@ -132,7 +125,7 @@ def test_acceptance_is_a_curve_beside_the_validation_loss(examples: TokenisedSet
 
 
 def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: Path) -> None:
-    with pytest.raises(_Interrupted):
+    with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9)
     newest = max((tmp_path / "cut").glob("step*"))
     assert newest.name == "step00000008"
@@ -146,37 +139,29 @@ def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: P
 def test_two_checkpoints_are_kept(examples: TokenisedSet, tmp_path: Path) -> None:
     engine = open_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
     for step in (1, 2, 3):
-        checkpoints.save(engine, tmp_path, step)
+        checkpoints.save(engine, tmp_path, step, {"beside": step})
     assert sorted(path.name for path in tmp_path.glob("step*")) == ["step00000002", "step00000003"]
-    assert checkpoints.load_latest(engine, tmp_path) == 3
-    assert checkpoints.load_latest(engine, tmp_path / "nowhere") == 0
+    step, state = checkpoints.load_latest(engine, tmp_path)
+    assert (step, state["beside"]) == (3, 3)
+    assert checkpoints.load_latest(engine, tmp_path / "nowhere") == (0, {})
 
 
 def test_a_loss_that_is_no_number_names_its_step(examples: TokenisedSet, tmp_path: Path) -> None:
     model = fresh_model()
     with torch.no_grad():
         model.shared.weight.fill_(float("nan"))
-    with pytest.raises(DivergedError, match="nan at step 1; lower learning_rate"):
-        train(model, examples, examples, TrainingSettings(batch_size=8), CPU, tmp_path, lambda *_: None, "test")
+    with pytest.raises(DivergedError, match="nan at step 1; there is no checkpoint yet; lower learning_rate"):
+        train_on(model, examples, TrainingSettings(batch_size=8), tmp_path)
 
 
 def test_training_learns(examples: TokenisedSet, tmp_path: Path) -> None:
     losses: list[float] = []
     settings = TrainingSettings(optimizer="adafactor", learning_rate=1e-2, steps=60, batch_size=16)
-    train(
+    train_on(
         fresh_model(),
         examples,
-        examples,
         settings,
-        CPU,
         tmp_path,
         lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
-        "test",
     )
     assert losses[-1] < losses[0] - 0.5
-
-
-def test_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="training runs in one process here"):
-        open_engine(fresh_model(), TrainingSettings(), CPU)

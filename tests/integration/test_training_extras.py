@@ -18,10 +18,10 @@ from tasks.models.extras import own_weights
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training.data import TokenisedSet
-from tasks.training.loop import Outcome, train
+from tasks.training.loop import Outcome
 from tasks.training.settings import TrainingSettings
+from tests.training import InterruptedRun, interrupt_at, train_on
 
-CPU = torch.device("cpu")
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=3, dropout=0.1, seed=3)
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
@@ -45,20 +45,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenisedSet, Any]
     return TokenisedSet(path, tokenizer, TextSettings()), tokenizer
 
 
-class _Interrupted(Exception):
-    pass
-
-
 def run(
     examples: TokenisedSet, folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any
 ) -> tuple[Any, Outcome]:
     model = initial_model(SHAPE, 64, pad=0, end=1) if model is None else model
-
-    def log(metrics: dict[str, float], step: int) -> None:
-        if stop_at is not None and step >= stop_at and "validation_loss" in metrics:
-            raise _Interrupted
-
-    return model, train(model, examples, examples, TrainingSettings(**RECIPE, **settings), CPU, folder, log, "test")
+    return model, train_on(model, examples, TrainingSettings(**RECIPE, **settings), folder, interrupt_at(stop_at))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -77,7 +68,7 @@ def test_an_interrupted_run_resumes_its_heads(
     examples, _ = corpus
     whole, outcome = run(examples, tmp_path / "whole", **settings)
     assert outcome.resumed_from == 0
-    with pytest.raises(_Interrupted):
+    with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9, **settings)
     resumed, outcome = run(examples, tmp_path / "cut", **settings)
     assert outcome.resumed_from == 8

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tasks.errors import InputError, one_line_errors
+from tasks import errors
+from tasks.errors import InputError, disk_full, free_space, one_line_errors
 
 
 def test_bad_input_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +26,64 @@ def test_bad_input_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) 
 def test_other_errors_keep_their_traceback() -> None:
     with pytest.raises(KeyError), one_line_errors():
         raise KeyError("bug")
+
+
+def raised_from(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.EDQUOT, "over quota"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+        RuntimeError("(sqlite3.OperationalError) database or disk is full"),
+        raised_from(ValueError("could not save"), FULL),
+    ],
+    ids=repr,
+)
+def test_a_full_disk_is_one_line_that_tells_where(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, one_line_errors():
+        raise error
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: no space left on the disk of {Path.cwd()}, ")
+    assert line.endswith(" MB are free; make room and run again")
+
+
+def test_the_file_that_did_not_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), one_line_errors():
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "not" / "there.jsonl"))
+    assert f"the disk of {tmp_path}/not/there.jsonl, {free_space(tmp_path)} are free" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device that is always full")
+def test_a_device_that_is_full_is_known_by_what_writing_to_it_raises() -> None:
+    with pytest.raises(OSError, match="No space") as caught:
+        Path("/dev/full").write_text("x")
+    assert disk_full(caught.value, Path("/dev"))
+
+
+@pytest.mark.parametrize("words", ["inline_container.cc:672 . unexpected pos 576 vs 534", "PytorchStreamWriter failed"])
+def test_a_file_of_torch_that_came_out_short_is_a_full_disk_where_nothing_is_free(
+    words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(errors, "_free_bytes", lambda _: 0)
+    assert disk_full(RuntimeError(words), tmp_path)
+    assert not disk_full(RuntimeError("bug"), tmp_path)
+    monkeypatch.setattr(errors, "_free_bytes", lambda _: 1 << 30)
+    assert not disk_full(RuntimeError(words), tmp_path)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), RuntimeError("bug")], ids=repr)
+def test_other_failures_to_write_keep_their_traceback(error: Exception) -> None:
+    with pytest.raises(type(error)), one_line_errors():
+        raise error
 
 
 PARENT = """

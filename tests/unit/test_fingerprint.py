@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks import fingerprint as module
-from tasks.fingerprint import fingerprint
+from tasks.fingerprint import discard_others, fingerprint
 from tasks.training.settings import TrainingSettings
 
 
@@ -27,3 +27,14 @@ def test_it_changes_with_each_of_its_parts(tmp_path: Path, monkeypatch: pytest.M
         names.append(made())
     assert len(set(names)) == len(names)
     assert made() == names[-1]
+
+
+def test_what_another_piece_of_work_left_is_discarded(tmp_path: Path) -> None:
+    discard_others(tmp_path / "not" / "there")
+    for work in ("ours", "other"):
+        (tmp_path / work / "step").mkdir(parents=True)
+    for name in ("stray", ".lock"):
+        (tmp_path / name).touch()
+    discard_others(tmp_path / "ours")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "ours"]
+    assert (tmp_path / "ours/step").is_dir()

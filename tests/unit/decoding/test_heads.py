@@ -57,7 +57,7 @@ def train_heads(model: Any, batch: Batch, steps: int) -> None:
     optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
     for _ in range(steps):
         optimizer.zero_grad()
-        objective.train()(batch.source, batch.mask, batch.labels).backward()
+        objective.train()(batch, objective.counts([batch])).backward()
         optimizer.step()
     objective.eval().requires_grad_(False)
 

@@ -1,0 +1,65 @@
+"""The quality of a model in training: the task's metric of what it writes greedily for held-out sources.
+
+It is decoded with transformers' own `generate`: a change of `tasks.decoding` is then no reason to train a model again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tasks.corpora.example import Example
+from tasks.evaluation.quality import value_of
+from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import encode
+from tasks.training.data import padded
+
+_BATCH = 64
+
+
+class HeldOutQuality:
+    """A `loop.Measure`: `quality`, the metric of greedy outputs against all references, in points from 0 to 100."""
+
+    def __init__(self, examples: Sequence[Example], tokenizer: Any, text: TextSettings, metric: str) -> None:
+        """Takes the held-out text.
+
+        Args:
+            examples: sources with their references, at least one each.
+            tokenizer: the model's.
+            text: the lengths at which sources and outputs are cut.
+            metric: one of `tasks.evaluation.metrics.METRICS`.
+        """
+        self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
+        sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
+        # Texts of like lengths are decoded side by side, so that little is run on padding.
+        order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
+        self._sources = [sources[place] for place in order]
+        self._references = [examples[place].references for place in order]
+
+    def __call__(self, model: Any) -> dict[str, float]:
+        """`{"quality": …}` of a model, which it leaves in evaluation mode."""
+        model.eval()
+        outputs: list[str] = []
+        for begin in range(0, len(self._sources), _BATCH):
+            outputs += self._written(model, self._sources[begin : begin + _BATCH])
+        return {"quality": value_of(outputs, self._references, self._metric)}
+
+    def _written(self, model: Any, sources: list[list[int]]) -> list[str]:
+        """The greedy output for each source."""
+        pad = self._tokenizer.pad_token_id
+        # On the left, where a decoder-only model, which goes on with the row, needs it; an encoder does not look at it.
+        mask = padded([[1] * len(row) for row in sources], 0).flip(1)
+        ids = padded([row[::-1] for row in sources], pad).flip(1)
+        tokens = model.generate(
+            input_ids=ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=self._limit,
+            pad_token_id=pad,
+        )
+        written: torch.Tensor = tokens if model.config.is_encoder_decoder else tokens[:, ids.shape[1] :]
+        texts: list[str] = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return texts

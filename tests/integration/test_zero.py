@@ -1,0 +1,238 @@
+"""Training at every stage of ZeRO and in every number format: plain torch within rounding, whole weights, exact resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.alignment.acceptance import HeldOutAcceptance
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.settings import ModelSettings
+from tasks.training import engine, loop
+from tasks.training.data import Batch, TextSet
+from tasks.training.loop import DivergedError
+from tasks.training.losses import TokenLoss
+from tasks.training.settings import TrainingSettings
+from tasks.training.sources import FixedText
+from tests.toys import VOCABULARY, toy_sources
+from tests.training import CPU, InterruptedRun, interrupt_at, train_on
+
+LINEAR = torch.nn.functional.linear
+TEXTS = TextSet(toy_sources(40), toy_sources(40, seed=1), 0)
+RECIPE: dict[str, Any] = {
+    "optimizer": "adamw",
+    "learning_rate": 1e-2,
+    "steps": 6,
+    "batch_size": 8,
+    "warmup_steps": 2,
+    "decay": "linear",
+    "weight_decay": 0.1,
+    "gradient_clipping": 0.3,
+    "evaluate_every": 2,
+    "checkpoint_every": 4,
+}
+SPLIT: list[dict[str, Any]] = [
+    {"zero_stage": 1},
+    {"zero_stage": 2},
+    {"zero_stage": 2, "offload": "optimizer"},
+    {"zero_stage": 3},
+    {"zero_stage": 3, "offload": "parameters"},
+]
+
+
+@pytest.fixture(autouse=True)
+def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line a step in the log; and stage 3 gives up every weight, where it would keep ones as small as these."""
+    ours = engine.configuration
+
+    def configuration(settings: TrainingSettings) -> dict[str, Any]:
+        found = ours(settings)
+        if settings.zero_stage == 3:
+            found["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+        return found
+
+    monkeypatch.setattr(engine, "configuration", configuration)
+    monkeypatch.setattr(loop, "_LOG_EVERY", 1)
+
+
+def fresh_model(dropout: float = 0.0) -> Any:
+    shape = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=dropout, seed=3)
+    return initial_model(shape, VOCABULARY, pad=0, end=1)
+
+
+def trained(folder: Path, **changes: Any) -> tuple[Any, list[float]]:
+    """The model, and the mean loss of each step."""
+    losses: list[float] = []
+    model = fresh_model()
+    train_on(
+        model,
+        TEXTS,
+        TrainingSettings(**{**RECIPE, **changes}),
+        folder,
+        lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
+    )
+    return model, losses
+
+
+def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
+    """The same recipe, each step's batch in one piece."""
+    settings = TrainingSettings(**{**RECIPE, **changes})
+    model, source, losses = fresh_model().train(), FixedText(TEXTS, settings), []
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay)
+    for step in range(settings.steps):
+        (batch,) = source.parts(step)
+        optimizer.param_groups[0]["lr"] = settings.learning_rate * [0.5, 1, 1, 0.75, 0.5, 0.25][step]
+        loss = model(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clipping) > settings.gradient_clipping
+        optimizer.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def assert_same(model: Any, other: Any, tolerance: float = 0.0) -> None:
+    for (name, one), two in zip(model.state_dict().items(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=tolerance, msg=name)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("split", [{}, *SPLIT], ids=str)
+def test_every_stage_is_plain_torch_however_a_step_is_cut(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
+    expected, curve = by_plain_torch()
+    model, losses = trained(tmp_path, accumulation=accumulation, **split)
+    assert losses == pytest.approx(curve, abs=2e-5)
+    assert_same(model, expected, tolerance=2e-4)
+    assert curve[-1] < curve[0] - 0.1
+
+
+@pytest.mark.parametrize("split", [{}, {"optimizer": "adafactor"}, *SPLIT], ids=str)
+def test_bfloat16_is_near_float32_and_keeps_its_weights_there(split: dict[str, Any], tmp_path: Path) -> None:
+    _, curve = trained(tmp_path / "float32", **split)
+    model, losses = trained(tmp_path / "bfloat16", precision="bfloat16", **split)
+    assert losses == pytest.approx(curve, abs=0.03)
+    assert losses != curve
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+def test_what_is_split_is_measured_and_saved_whole(tmp_path: Path) -> None:
+    large, shapes = fresh_model(), [weight.shape for weight in fresh_model().parameters()]
+    acceptance = HeldOutAcceptance(large, TEXTS, VOCABULARY, CPU)
+
+    def measure(model: Any) -> dict[str, float]:
+        assert [weight.shape for weight in model.parameters()] == shapes
+        return acceptance(model)
+
+    found = {}
+    for name, changes in {"alone": {}, "split": {"zero_stage": 3, "precision": "bfloat16"}}.items():
+        model = fresh_model()
+        settings = TrainingSettings(**{**RECIPE, "steps": 4, **changes})
+        found[name] = train_on(model, TEXTS, settings, tmp_path / name, measure=measure).measured
+    assert found["split"] == pytest.approx(found["alone"], abs=0.02)
+    assert torch.nn.functional.linear is LINEAR
+    save_model(model.cpu(), _Nothing(), tmp_path / "saved")
+    assert_same(load_model(tmp_path / "saved"), model)
+    assert [weight.shape for weight in model.parameters()] == shapes
+
+
+class _Nothing:
+    """A tokenizer that leaves no files."""
+
+    def save_pretrained(self, folder: Path) -> None: ...
+
+
+RESUMED: list[dict[str, Any]] = [
+    {},
+    {"precision": "bfloat16"},
+    {"accumulation": 2},
+    {"zero_stage": 2},
+    {"zero_stage": 3},
+    {"zero_stage": 3, "offload": "parameters", "precision": "bfloat16"},
+    {"optimizer": "adafactor", "precision": "bfloat16"},
+]
+
+
+@pytest.mark.parametrize("changes", RESUMED, ids=str)
+def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:
+    settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2, **changes})
+    whole, cut, resumed = (fresh_model(dropout=0.1) for _ in range(3))
+    expected = train_on(whole, TEXTS, settings, tmp_path / "whole")
+    with pytest.raises(InterruptedRun):
+        train_on(cut, TEXTS, settings, tmp_path / "cut", interrupt_at(4))
+    outcome = train_on(resumed, TEXTS, settings, tmp_path / "cut")
+    assert outcome.resumed_from == 2
+    assert outcome.measured == expected.measured
+    assert_same(resumed, whole)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_the_best_weights_and_the_patience_survive_an_interruption(zero_stage: int, tmp_path: Path) -> None:
+    """A quality of its own that is best at step 4 and ends the run two evaluations later."""
+    settings = TrainingSettings(
+        **{**RECIPE, "steps": 12, "zero_stage": zero_stage, "choose_by": "quality", "patience": 2, "checkpoint_every": 6}
+    )
+
+    def run(name: str, stop_at: int | None = None) -> Any:
+        # After a resume at step 6 the first measurement is that of step 8.
+        qualities = iter([3.0, 5.0, 4.0, 4.5, 9.0] if name == "whole" or stop_at else [4.5, 9.0])
+        model = fresh_model()
+        log = interrupt_at(stop_at)
+        outcome = train_on(model, TEXTS, settings, tmp_path / name, log, measure=lambda _: {"quality": next(qualities)})
+        return model, outcome
+
+    whole, expected = run("whole")
+    assert (expected.kept, expected.steps) == (4, 8)
+    with pytest.raises(InterruptedRun):
+        run("cut", stop_at=8)
+    resumed, outcome = run("cut")
+    assert (outcome.resumed_from, outcome.kept, outcome.steps) == (6, 4, 8)
+    assert_same(resumed, whole)
+
+
+class _Steep(torch.autograd.Function):
+    """Leaves a number as it is, and makes its gradient infinite."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return gradient * torch.inf
+
+
+class _Breaking(TokenLoss):
+    """Breaks at the third step: in its gradient alone, or in its value."""
+
+    def __init__(self, value: float | None = None) -> None:
+        self.calls, self.value = 0, value
+
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        (loss,) = super().sums(model, batch)
+        self.calls += torch.is_grad_enabled()
+        if self.calls < 3 or not torch.is_grad_enabled():
+            return [loss]
+        return [_Steep.apply(loss) if self.value is None else loss * self.value]  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("clipping", [0.0, 1.0])
+@pytest.mark.parametrize("split", [{}, {"optimizer": "adafactor"}, *SPLIT], ids=str)
+def test_weights_that_are_no_numbers_are_never_kept(split: dict[str, Any], clipping: float, tmp_path: Path) -> None:
+    settings = TrainingSettings(
+        **{**RECIPE, "gradient_clipping": clipping, "checkpoint_every": 1, "choose_by": "validation_loss", **split}
+    )
+    words = r"(weights are|gradient is) no longer finite at step 3; the last good checkpoint is \S+/step00000002; lower"
+    with pytest.raises(DivergedError, match=words):
+        train_on(fresh_model(), TEXTS, settings, tmp_path, loss=_Breaking())
+    assert sorted(path.name for path in tmp_path.glob("*0*")) == ["best00000002.safetensors", "step00000001", "step00000002"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(value: float, tmp_path: Path) -> None:
+    settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2})
+    with pytest.raises(DivergedError, match=f"loss is {value} at step 3; the last good checkpoint is .*/step00000002; lower"):
+        train_on(fresh_model(), TEXTS, settings, tmp_path, loss=_Breaking(value))

@@ -1,0 +1,168 @@
+"""A stage that trains: what makes it another piece of work, what it is judged by, what it saves and records."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+from tasks.corpora.example import Example, write_jsonl
+from tasks.machine import MachineSettings
+from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training import stage
+from tasks.training.job import Job, Opened, open_job
+from tasks.training.loop import Held, Log, Outcome
+from tasks.training.settings import TrainingSettings
+from tasks.training.sources import FixedText
+from tasks.training.stage import Lesson, train_stage
+
+PATHS = TaskPaths("toy")
+TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """In a repository of its own, with a corpus, a tokenizer and a large model."""
+    monkeypatch.chdir(tmp_path)
+    words = ["red", "blue", "green", "black", "white", "brown"]
+    examples = [Example(" ".join(pair), (" ".join(pair[::-1]), "or so")) for pair in itertools.permutations(words, 2)]
+    PATHS.corpus.mkdir(parents=True)
+    for split in ("train", "validation"):
+        write_jsonl(examples, PATHS.split(split))
+    text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
+    tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
+    tokenizer.save_pretrained(PATHS.tokenizer)
+    save_model(initial_model(TINY, 64, pad=0, end=1), tokenizer, PATHS.model("large"))
+    return Job(
+        name="small",
+        stage="finetune",
+        paths=PATHS,
+        model=TINY,
+        training=TrainingSettings(steps=4),
+        text=TextSettings(max_source_tokens=16, max_target_tokens=13),
+        machine=MachineSettings(device="cpu"),
+        metric="bleu",
+        train_file=PATHS.split("train"),
+        held_out_file=PATHS.split("validation"),
+    )
+
+
+def work_of(job: Job, **changes: Any) -> str:
+    return open_job(dataclasses.replace(job, **changes)).resume.name
+
+
+def test_what_makes_another_piece_of_work(job: Job) -> None:
+    large = PATHS.model("large")
+    from_folder = dataclasses.replace(TINY, pretrained=str(large))
+    chosen = dataclasses.replace(job.training, choose_by="quality")
+    before = work_of(job), work_of(job, model=from_folder), work_of(job, teachers=(large,)), work_of(job, training=chosen)
+    assert len(set(before)) == 4
+    # The metric counts where something is chosen by it.
+    assert work_of(job, metric="rougeL") == before[0]
+    assert work_of(job, metric="rougeL", training=chosen) != before[3]
+    save_model(initial_model(dataclasses.replace(TINY, seed=9), 64, pad=0, end=1), open_job(job).tokenizer, large)
+    after = work_of(job), work_of(job, model=from_folder), work_of(job, teachers=(large,)), work_of(job, training=chosen)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False, True]
+
+
+class Recorded:
+    """Stands for the record of MLflow."""
+
+    metrics: list[tuple[int, dict[str, float]]]
+    tags: Mapping[str, str]
+    params: Mapping[str, Any]
+
+    def __init__(self, *_: str, tags: Mapping[str, str], params: Mapping[str, Any], **__: Any) -> None:
+        type(self).metrics, type(self).tags, type(self).params = [], tags, params
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.metrics.append((step, metrics))
+
+    def __enter__(self) -> Recorded:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
+    """What the stage's measure gives, of a training that takes no step; recorded in `Recorded`."""
+    seen: list[dict[str, float]] = []
+
+    def pretended(objective: Any, _: Any, held: Held, settings: TrainingSettings, *__: Any, log: Log, **___: Any) -> Outcome:
+        seen.append(
+            {"validation_loss": 2.5} if held.measure is None else {"validation_loss": 2.5} | held.measure(objective.model)
+        )
+        log(seen[-1], 2)
+        return Outcome(loss=2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1])
+
+    monkeypatch.setattr(stage, "train", pretended)
+    monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
+    return seen
+
+
+def lesson(opened: Opened) -> Lesson:
+    return Lesson(FixedText(opened.examples, opened.job.training), Held(opened.held_out))
+
+
+def judged(opened: Opened) -> Lesson:
+    return dataclasses.replace(lesson(opened), held=Held(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
+
+
+def test_quality_is_measured_where_it_chooses_and_beside_what_the_lesson_measures(
+    job: Job, measured: list[dict[str, float]]
+) -> None:
+    chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))
+    for one, taught in ((job, lesson), (job, judged), (chosen, lesson), (chosen, judged)):
+        train_stage(one, taught)
+    assert [sorted(numbers) for numbers in measured] == [
+        ["validation_loss"],
+        ["acceptance_rate", "validation_loss"],
+        ["quality", "validation_loss"],
+        ["acceptance_rate", "quality", "validation_loss"],
+    ]
+
+
+def test_a_record_ends_with_the_weights_that_are_kept(job: Job, measured: list[dict[str, float]]) -> None:
+    seeds: dict[str, Any] = {
+        "training": dataclasses.replace(job.training, seed=5),
+        "model": dataclasses.replace(job.model, seed=3),
+    }
+    job = dataclasses.replace(job, **seeds)
+    train_stage(job, judged)
+    (step, curve), (last, end) = Recorded.metrics
+    assert (step, last) == (2, 4)
+    assert curve == measured[0]
+    assert end == {"seconds": 1.0, "steps": 4, "kept_step": 2, "kept_validation_loss": 2.5, "kept_acceptance_rate": 0.5}
+    assert Recorded.tags["work"] == open_job(job).resume.name
+    assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
+
+
+def test_equal_runs_save_equal_folders(job: Job, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]) -> None:
+    def saved() -> dict[str, bytes]:
+        train_stage(job, lesson)
+        return {file.name: file.read_bytes() for file in PATHS.model("small").iterdir()}
+
+    first = saved()
+    assert first == saved()
+    assert "README.md" in first
+    assert "4 steps in 1 s, step 2 kept, validation loss 2.500" in capsys.readouterr().out
+    assert measured
+
+
+def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: Job, measured: list[dict[str, float]]) -> None:
+    """A decoder that is deeper than its encoder, which transformers caches right only where the configuration says so."""
+    train_stage(job, lesson)
+    model = AutoModelForSeq2SeqLM.from_pretrained(PATHS.model("small"))
+    model.generation_config.eos_token_id = None
+    assert model.generate(input_ids=torch.tensor([[5, 6, 1]])).shape == (1, 1 + 13)
+    assert measured

@@ -1,0 +1,61 @@
+"""Recipes that cannot work are refused before any work, in words that say what would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.alignment.settings import AlignSettings
+from tasks.training.settings import CHOICES, TrainingSettings
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+    ({"batch_tokens": -1}, "batch_tokens is -1; it must be at least 0"),
+    ({"accumulation": 0}, "accumulation is 0; it must be at least 1"),
+    ({"learning_rate": float("nan")}, "learning_rate is nan; it must be more than 0"),
+    ({"gradient_clipping": -0.5}, "gradient_clipping is -0.5; it must be at least 0"),
+    ({"precision": "int8"}, "precision is 'int8'; it must be one of float32, bfloat16, float16"),
+    ({"optimizer": "sgd"}, "optimizer is 'sgd'; it must be one of adafactor, adamw"),
+    ({"steps": 10, "warmup_steps": 10}, "warmup_steps is 10; it must be less than steps, 10"),
+    ({"relative_rate": True, "optimizer": "adamw"}, "relative_rate is set, but optimizer is adamw; it must be adafactor"),
+    ({"zero_stage": 4, "optimizer": "adamw"}, "zero_stage is 4; it must be at most 3"),
+    ({"zero_stage": 1}, "zero_stage is 1, but optimizer is adafactor, .* set zero_stage to 0, or optimizer to adamw"),
+    ({"offload": "optimizer", "optimizer": "adamw"}, "offload is optimizer, but zero_stage is 0; it must be at least 1"),
+    (
+        {"offload": "parameters", "zero_stage": 2, "optimizer": "adamw"},
+        "offload is parameters, but zero_stage is 2; it must be at least 3",
+    ),
+    ({"offload": "optimizer"}, "offload is optimizer, but zero_stage is 0"),
+    ({"patience": 2}, "patience is 2, but choose_by is last; name what to wait for, as validation_loss"),
+    ({"choose_by": "bleu"}, "choose_by is 'bleu'; it must be one of"),
+    ({"trunk": "frozen"}, "trunk is frozen, so that nothing is trained; set draft_heads or exit_classifier"),
+    (
+        {"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"},
+        "exit_loss is weighted, which trains the trunk, but trunk is frozen; set it to none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[" ".join(changes) for changes, _ in REFUSED])
+@pytest.mark.parametrize("kind", [TrainingSettings, AlignSettings])
+def test_what_cannot_work_is_refused(kind: type[TrainingSettings], changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{words}"):
+        kind(**changes)
+
+
+@pytest.mark.parametrize("choose_by", CHOICES)
+def test_weights_are_chosen_by_what_the_stage_measures(choose_by: str) -> None:
+    assert AlignSettings(choose_by=choose_by).choose_by == choose_by
+    if "acceptance" not in choose_by:
+        assert TrainingSettings(choose_by=choose_by).choose_by == choose_by
+        return
+    words = f"choose_by is {choose_by}, which align alone measures; it must be one of last, validation_loss, quality"
+    with pytest.raises(ValueError, match=words):
+        TrainingSettings(choose_by=choose_by)
+
+
+def test_every_stage_of_zero_takes_its_offload() -> None:
+    for stage, offloads in {0: ["none"], 1: ["none", "optimizer"], 3: ["none", "optimizer", "parameters"]}.items():
+        for offload in offloads:
+            assert TrainingSettings(optimizer="adamw", zero_stage=stage, offload=offload).offload == offload
