@@ -1,13 +1,19 @@
-"""Stage `finetune`: the small or the large model, trained on the corpus.
+"""Stage `finetune`: the small or the large model, trained on the corpus, in one process or several.
 
 `python -m tasks.finetune --task translation --model large`
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tasks.errors import stage
 from tasks.paths import TaskPaths
-from tasks.training.stage import train_stage
+from tasks.training import launch
+
+if TYPE_CHECKING:
+    from tasks.config import Task
+    from tasks.machine import MachineSettings
 
 
 def main() -> None:
@@ -16,20 +22,37 @@ def main() -> None:
 
     parser = task_parser(__doc__)
     parser.add_argument("--model", required=True, choices=("small", "large"))
+    launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task = params.task(arguments.task)
-    train_stage(
-        name=arguments.model,
+    task, machine = params.task(arguments.task), launch.overridden(params.machine, arguments)
+    launch.in_processes(machine, lambda: _train(arguments.model, task, machine, paths))
+
+
+def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
+    # Not above: the process that only launches others needs no torch.
+    from tasks.training.job import Job, Opened
+    from tasks.training.loop import Held
+    from tasks.training.sources import FixedText
+    from tasks.training.stage import Lesson, train_stage
+
+    job = Job(
+        name=model,
         stage="finetune",
         paths=paths,
-        model=getattr(task.models, arguments.model),
-        training=getattr(task.finetune, arguments.model),
+        model=getattr(task.models, model),
+        training=getattr(task.finetune, model),
         text=task.text,
-        machine=params.machine,
+        machine=machine,
+        metric=task.metric,
         train_file=paths.split("train"),
         held_out_file=paths.split("validation"),
     )
+
+    def lesson(opened: Opened) -> Lesson:
+        return Lesson(FixedText(opened.examples, job.training), Held(opened.held_out))
+
+    train_stage(job, lesson)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         running = Running(finisher, notes_for(work, paths.resume(f"sweep-{drafter}")))
         done = running.validate(grid, validation)
         done += running.report(done, grid, test)
-        noted = as_json({"sweep": dataclasses.asdict(task.sweep), "machine": dataclasses.asdict(params.machine)})
+        noted = as_json({"sweep": dataclasses.asdict(task.sweep), "machine": dataclasses.asdict(params.machine.alone())})
         pair |= {
             "costs": None if finisher.costs is None else finisher.costs.as_json(),
             "plan": running.planned or None,
@@ -182,7 +182,7 @@ def work_of(params: Params, task: Task, opened: Opened, lineage: Mapping[str, st
     """
     hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
-    how = {"metric": task.metric, "text": task.text, "machine": params.machine, "ran on": [opened.described, hardware]}
+    how = {"metric": task.metric, "text": task.text, "machine": params.machine.alone(), "ran on": [opened.described, hardware]}
     return fingerprint(measured_as | how, opened.inputs, _CODE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -56,12 +57,30 @@ def test_untimed_work_runs_side_by_side(tmp_path: Path, capfd: pytest.CaptureFix
     assert "waiting" not in capfd.readouterr().err
 
 
+def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[str] = []
+
+    def second() -> None:
+        with machine.sole_lock(tmp_path / "work"):
+            done.append("second")
+
+    with machine.sole_lock(tmp_path / "work"), machine.sole_lock(tmp_path / "other"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(timeout=0.3)
+        done.append("first")
+    thread.join(timeout=30)
+    assert done == ["first", "second"]
+    assert "waiting: another run of the same stage works in" in capsys.readouterr().err
+
+
 def test_devices_have_locks_of_their_own() -> None:
     with timing_lock("cuda:0"), timing_lock("cpu"), working_lock("cuda:1"):
         pass
 
 
 def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert set_up(MachineSettings(dtype="bfloat16")) == (torch.device("cuda"), torch.bfloat16)
     assert set_up(MachineSettings(device="cpu"))[0] == torch.device("cpu")
@@ -69,3 +88,43 @@ def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set_up(MachineSettings()) == (torch.device("cpu"), torch.float32)
     with pytest.raises(InputError, match=r"machine\.device is cuda in params\.yaml"):
         set_up(MachineSettings(device="cuda"))
+
+
+def test_each_process_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert set_up(MachineSettings())[0] == torch.device("cuda:1")
+    assert taken == [1]
+    assert set_up(MachineSettings(device="cpu"))[0] == torch.device("cpu")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InputError, match="process 3 of this machine has no GPU, of which it has 2"):
+        set_up(MachineSettings())
+
+
+@pytest.mark.parametrize(
+    ("threads", "processes", "shared_out", "own"),
+    [
+        (6, "1", None, 6),
+        (6, "2", None, 3),
+        (6, "2", "1", 3),  # what is set in params.yaml comes first
+        (1, "2", None, 1),
+        (0, "2", None, 4),
+        (0, "2", "8", 8),
+        (0, "1", None, 8),
+    ],
+)
+def test_processes_share_out_the_threads(
+    monkeypatch: pytest.MonkeyPatch, threads: int, processes: str, shared_out: str | None, own: int
+) -> None:
+    now = [8]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if shared_out is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", shared_out)
+    set_up(MachineSettings(device="cpu", threads=threads))
+    assert now == [own]
