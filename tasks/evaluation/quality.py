@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.settings import METRICS
+from tasks.evaluation.metrics import METRICS
 from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
 
 if TYPE_CHECKING:
@@ -76,6 +76,14 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
     resampled = _resampled(hypotheses, references, metric, samples, seed)
     signature = _signature(tuple(map(len, references)))
     return Quality(metric, scores[metric], percentile_interval(resampled), scores, signature, resampled)
+
+
+def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
+    """`metric` alone, in points, without its interval; takes and raises what `score` does."""
+    _check(hypotheses, references, metric)
+    if metric == "bleu":
+        return bleu_of(bleu_statistics(hypotheses, references).sum(axis=0))
+    return float(_rouge_table(hypotheses, references, (metric,)).mean())
 
 
 def _rouges(metric: str) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ from typing import Any
 from tasks.decoding.settings import SamplingSettings
 from tasks.settings import knob, settings
 
-METRICS = ("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum")
-
 
 @settings
 class GridSettings:

@@ -24,11 +24,12 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
         InputError: the checkpoint does not exist, or its vocabulary is smaller than the tokenizer's.
     """
     if settings.pretrained is not None:
-        return _sized(load_model(settings.pretrained), vocabulary, settings.pretrained)
+        return _told_its_depth(_sized(load_model(settings.pretrained), vocabulary, settings.pretrained))
     with torch.random.fork_rng(devices=[]):
         # Not `torch.manual_seed`, which would seed the GPUs as well, for good.
         torch.default_generator.manual_seed(settings.seed)
-        return _RANDOM[settings.architecture](settings, {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end})
+        tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
+        return _told_its_depth(_RANDOM[settings.architecture](settings, tokens))
 
 
 def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> Any:
@@ -89,6 +90,17 @@ def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> Any:
 _RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
 
 
+def _told_its_depth(model: Any) -> Any:
+    """A T5 whose decoder and encoder differ in depth, with the decoder's under the name by which `generate` looks for it.
+
+    It makes caches for as many layers as the encoder has where the configuration lacks that name, and fails in the next one.
+    """
+    depth = getattr(model.config, "num_decoder_layers", None)
+    if depth is not None and depth != model.config.num_layers:
+        model.config.decoder_layers = depth
+    return model
+
+
 def _sized(model: Any, vocabulary: int, name: str) -> Any:
     if embedded_tokens(model) < vocabulary:
         raise InputError(
@@ -129,16 +141,35 @@ def embedded_tokens(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Writes weights (safetensors), configuration, tokenizer and what was trained beside the model.
+def save_model(model: Any, tokenizer: Any, folder: Path, *, card: str | None = None) -> None:
+    """Writes weights (safetensors), configuration, tokenizer, what was trained beside the model, and its card.
 
-    The folder appears whole or not at all.
+    The folder appears whole or not at all; one that was there goes when the new one is in its place.
+
+    Args:
+        model: Of `transformers`.
+        tokenizer: The model's.
+        folder: Where to.
+        card: README.md, Markdown; none: without.
     """
-    partial = folder.with_name(folder.name + ".partial")
+    partial, old = (folder.with_name(f"{folder.name}.{state}") for state in ("partial", "old"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     model.save_pretrained(partial, state_dict=own_weights(model))
     save_extras(model, partial)
     tokenizer.save_pretrained(partial)
-    shutil.rmtree(folder, ignore_errors=True)
+    if card is not None:
+        (partial / "README.md").write_text(card, encoding="utf-8")
+    _share(partial)
+    if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
     partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _share(folder: Path) -> None:
+    """Gives weights, which safetensors writes for their owner alone, the permissions of the files beside them."""
+    mode = (folder / "config.json").stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(mode)

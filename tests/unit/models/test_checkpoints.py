@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.extras import add_heads
 from tasks.models.settings import ModelSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 
@@ -144,6 +146,53 @@ def test_saving_again_replaces_all_of_it(folder: Path, tokenizer: Any) -> None:
     assert equal(load_model(folder), other)
     assert not any(folder.glob("*.txt"))
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+
+
+def test_one_of_two_folders_is_there_at_every_moment(folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut at each step of putting the new one in place of the old, a whole model lies there under some name."""
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    moved: list[set[str]] = []
+    rename = Path.rename
+
+    def watched(path: Path, target: Path) -> Path:
+        done = rename(path, target)
+        moved.append({one.name for one in folder.parent.iterdir() if (one / "model.safetensors").is_file()})
+        return done
+
+    monkeypatch.setattr(Path, "rename", watched)
+    save_model(start(ModelSettings(**{**vars(TINY), "seed": 3})), tokenizer, folder)
+    assert moved == [{"saved.old", "saved.partial"}, {"saved.old", "saved"}]
+    assert [path.name for path in folder.parent.iterdir()] == ["saved"]
+    assert folder.joinpath("model.safetensors").read_bytes() != before["model.safetensors"]
+
+
+def test_a_write_that_fails_leaves_the_old_folder(folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Any, __: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tasks.models.checkpoints.save_extras", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(start(ModelSettings(**{**vars(TINY), "seed": 3})), tokenizer, folder)
+    assert equal(load_model(folder), start())
+
+
+def test_who_may_read_a_folder_may_read_its_weights(folder: Path, tokenizer: Any) -> None:
+    model = start()
+    add_heads(model, 2, seed=0)
+    save_model(model, tokenizer, folder, card="# A card")
+    assert len({stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}) == 1
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    assert (folder / "README.md").read_text(encoding="utf-8") == "# A card"
+
+
+@pytest.mark.parametrize("layers", [(1, 3), (3, 1), (2, 2)])
+def test_transformers_generates_whatever_the_depths(layers: tuple[int, int]) -> None:
+    encoder, decoder = layers
+    model = start(ModelSettings(**{**vars(TINY), "encoder_layers": encoder, "decoder_layers": decoder})).eval()
+    source = torch.tensor([[5, 6, 1]])
+    cached, whole = (model.generate(input_ids=source, max_new_tokens=6, use_cache=cache) for cache in (True, False))
+    assert torch.equal(cached, whole)
+    assert (model.config.num_layers, model.config.num_decoder_layers) == layers
 
 
 def test_training_starts_from_a_checkpoint_where_one_is_named(folder: Path) -> None:

@@ -1,0 +1,139 @@
+"""A trained model's folder, opened by the very lines of its card: another process, another place, none of this project."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tasks.corpora.example import Example, write_jsonl
+from tasks.machine import MachineSettings
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training.job import Job, Opened
+from tasks.training.loop import Held
+from tasks.training.settings import TrainingSettings
+from tasks.training.sources import FixedText
+from tasks.training.stage import Lesson, train_stage
+
+ROOT = Path(__file__).parents[2]
+PATHS = TaskPaths("toy")
+SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 48, "d_kv": 16, "heads": 2, "encoder_layers": 1, "dropout": 0.0}
+RECIPE: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 1e-2, "steps": 4, "batch_size": 4, "evaluate_every": 2}
+RUNS: dict[str, tuple[ModelSettings, TrainingSettings]] = {
+    "large": (
+        ModelSettings(**SHAPE, decoder_layers=3),
+        TrainingSettings(**RECIPE, draft_heads=2, exit_classifier=True, precision="bfloat16", choose_by="quality"),
+    ),
+    "small": (ModelSettings(**SHAPE, decoder_layers=1), TrainingSettings(**RECIPE, zero_stage=3)),
+    "llama": (ModelSettings(**SHAPE, architecture="llama", decoder_layers=2), TrainingSettings(**RECIPE)),
+    "gpt2": (ModelSettings(**SHAPE, architecture="gpt2", decoder_layers=2), TrainingSettings(**RECIPE)),
+}
+"""Cards know three names; a decoder-only pair lies in a task of its own."""
+
+OPENED = """
+import json, os, re, sys
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    scope = {}
+    for snippet in re.findall(r"```python\\n(.*?)```", open("README.md").read(), re.DOTALL):
+        exec(snippet, scope)
+    print("told", json.dumps({"tasks": "tasks" in sys.modules, "type": scope["model"].config.model_type,
+        "dtype": str(scope["model"].dtype), "tokens": scope["written"].tolist()}))
+"""
+
+
+def taught(opened: Opened) -> Lesson:
+    return Lesson(FixedText(opened.examples, opened.job.training), Held(opened.held_out))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Trained in one place and moved to another."""
+    place = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("MLFLOW_TRACKING_URI", "file:///nowhere")
+        words = ["red", "blue", "green", "black", "white", "brown"]
+        examples = [Example(" ".join(pair), (" ".join(pair[::-1]),)) for pair in itertools.permutations(words, 2)]
+        text = [*(example.source for example in examples), *(f"nor is {number}" for number in range(0, 9000, 37))]
+        tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
+        found = {}
+        for run, (model, training) in RUNS.items():
+            paths = PATHS if run in ("large", "small") else TaskPaths(run)
+            paths.corpus.mkdir(parents=True, exist_ok=True)
+            for split in ("train", "validation"):
+                write_jsonl(examples, paths.split(split))
+            tokenizer.save_pretrained(paths.tokenizer)
+            name = run if paths is PATHS else "large"
+            train_stage(_job(name, paths, model, training), taught)
+            found[run] = paths.model(name).resolve()
+    moved = tmp_path_factory.mktemp("elsewhere")
+    for run, folder in found.items():
+        shutil.copytree(folder, moved / run)
+    return {run: moved / run for run in found}
+
+
+def _job(name: str, paths: TaskPaths, model: ModelSettings, training: TrainingSettings) -> Job:
+    return Job(
+        name=name,
+        stage="finetune",
+        paths=paths,
+        model=model,
+        training=training,
+        text=TextSettings(max_source_tokens=16, max_target_tokens=12),
+        machine=MachineSettings(device="cpu"),
+        metric="rougeL",
+        train_file=paths.split("train"),
+        held_out_file=paths.split("validation"),
+    )
+
+
+def test_the_lines_of_a_card_open_it_anywhere(folders: dict[str, Path]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", OPENED, *map(str, folders.values())],
+        cwd=folders["large"],
+        env={**environment, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = [json.loads(line.removeprefix("told ")) for line in ran.stdout.split("\n") if line.startswith("told ")]
+    assert [one["type"] for one in told] == ["t5", "t5", "llama", "gpt2"]
+    assert not any(one["tasks"] for one in told)
+    assert {one["dtype"] for one in told} == {"torch.float32"}
+    # A start token and at most as many as the texts that it was trained on; a decoder-only model's begins after the source.
+    assert all(0 < len(one["tokens"][0]) <= 12 + (one["type"] == "t5") for one in told)
+
+
+def test_weights_are_whole_whatever_they_were_trained_in(folders: dict[str, Path]) -> None:
+    for folder in folders.values():
+        weights = load_file(folder / "model.safetensors")
+        assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+        assert all(tensor.numel() and torch.isfinite(tensor).all() for tensor in weights.values())
+    assert {file.name for file in folders["large"].glob("*.safetensors")} == {
+        "model.safetensors",
+        "heads.safetensors",
+        "exit_classifier.safetensors",
+    }
+
+
+def test_a_card_tells_what_was_measured(folders: dict[str, Path]) -> None:
+    card = (folders["large"] / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"- quality: \d+\.\d{4} points\n", card)
+    assert re.search(r"- validation loss: \d+\.\d{4} nats a token\n", card)
+    assert dataclasses.asdict(RUNS["large"][1])["choose_by"] in card
