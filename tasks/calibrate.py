@@ -1,74 +1,143 @@
-"""Stage `calibrate`: the large model's greedy outputs for every training input (BiLD, section 3.5.1).
+"""Stage `calibrate`: what the large model writes for the training inputs, as a data set (BiLD, section 3.5.1).
 
 `python -m tasks.calibrate --task translation`
 """
 
 from __future__ import annotations
 
-import shutil
+import dataclasses
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-from tasks.corpora.example import Example, read_jsonl, write_jsonl
-from tasks.decoding.batches import decode_all
-from tasks.decoding.decoder import Decoder
+from tqdm import tqdm
+
+from tasks.alignment.calibrating.checks import FAULTS
+from tasks.alignment.calibrating.inputs import Inputs, inputs
+from tasks.alignment.calibrating.labelling import Labeller
+from tasks.alignment.calibrating.predicting import Predictor
+from tasks.alignment.calibrating.publishing import counted, publish
+from tasks.alignment.calibrating.settings import CalibrateSettings
+from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.opened import Runtime
-from tasks.decoding.settings import CalibrateSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request
-from tasks.errors import InputError, stage
-from tasks.machine import set_up, working_lock
+from tasks.errors import InputError, stage, writing
+from tasks.fingerprint import fingerprint
+from tasks.machine import MachineSettings, set_up, working_lock
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_lengths, vocabulary_of
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
+_CODE = [
+    "calibrate",
+    "alignment/calibrating",
+    "alignment/stored",
+    "corpora/example",
+    "training/data",
+    "training/predictions",
+    "decoding",
+    "models",
+]
 
-def label(
-    examples: list[Example], large: Decoder, tokenizer: Any, text: TextSettings, settings: CalibrateSettings
-) -> list[Example]:
-    """The examples with the large model's greedy output as their only reference; empty outputs are left out."""
-    sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
-    generations = decode_all(
-        "vanilla_large",
-        VanillaSettings(),
-        Pair(small=large, large=large),
-        sources,
-        Request(text.max_target_tokens),
-        settings.batch_size,
-        label="calibrate",
-    )
-    outputs = tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
-    return [Example(example.source, (output,)) for example, output in zip(examples, outputs, strict=True) if output.strip()]
+
+def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[Inputs]:
+    """What is labelled: the held-out inputs once each, then the training inputs, or a part of them, and the unlabelled."""
+    held_out = inputs(paths.held_out_calibration.stem, [paths.split("validation")])
+    drawn = (paths.split("train"), settings.fraction, settings.seed)
+    name, more = paths.calibration_set.stem, [paths.unlabelled]
+    training = inputs(name, more, drawn, samples=settings.samples, first=len(held_out))
+    return [held_out, training]
+
+
+def label_all(labeller: Labeller, sets: list[Inputs], shards: Shards, size: int) -> dict[str, list[str]]:
+    """Labels what no earlier run has labelled; gives the names of the shards of each set."""
+    total = sum(len(one) * one.samples for one in sets)
+    done = sum(count * one.samples for one in sets for name, count in one.sizes(size).items() if shards.has(name))
+    with tqdm(total=total, initial=done, desc="calibrate", unit="example", mininterval=2.0) as bar:
+        for one in sets:
+            for shard in one.shards(size):
+                if not shards.has(shard.name):
+                    shards.write(shard.name, labeller.label(shard.sources, shard.first, one.samples, bar.update))
+    return {one.name: list(one.sizes(size)) for one in sets}
+
+
+def open_labeller(
+    paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings
+) -> tuple[Labeller, dict[str, Any]]:
+    """The large model of a task, ready to write, and what is known of it.
+
+    Raises:
+        InputError: there is no such model, or it does not fit the machine or the settings.
+    """
+    device, dtype = set_up(machine)
+    folder = paths.model("large")
+    tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype)
+    check_lengths(model, "large", text)
+    vocabulary = vocabulary_of(tokenizer, model)
+    decoder = open_decoder(model, "large", vocabulary, Runtime.of(machine.runtime, machine.dtype))
+    predictor = None
+    if settings.top_logits:
+        predictor = Predictor(model, tokenizer, text, vocabulary, settings.top_logits, settings.batch_size)
+    known = {
+        "folder": folder.as_posix(),
+        "fingerprint": fingerprint({}, [folder], []),
+        "type": model.config.model_type,
+        "device": device.type,
+        "runtime": getattr(decoder, "described", type(decoder).__name__),
+    }
+    return Labeller(decoder, tokenizer, text, settings, predictor), known
+
+
+def told(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Says what was kept and, where there is any, warns of what was dropped."""
+    kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
+    print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
+    warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
+    if warnings:
+        print(f"warning: {task}: dropped {' and '.join(warnings)}", file=sys.stderr)
+
+
+def _dropped(counts: Mapping[str, int]) -> str:
+    """The outputs of a set that are unfit, their share, and of each kind how many."""
+    unfit = sum(counts[fault] for fault in FAULTS)
+    kinds = ", ".join(f"{counts[fault]} {fault.replace('_', '-')}" for fault in FAULTS if counts[fault])
+    return f"{unfit} of {counts['outputs']} outputs ({unfit / counts['outputs']:.2%}: {kinds})"
 
 
 def main() -> None:
-    """Labels the training inputs, and the validation inputs to hold out, and writes both."""
+    """Labels the training inputs, and the validation inputs to hold out, and publishes both."""
     from tasks.config import load, task_parser
 
     arguments = task_parser(__doc__).parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
-    device, dtype = set_up(params.machine)
-    tokenizer = load_tokenizer(paths.model("large"))
-    partial = paths.calibration.with_name(paths.calibration.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    with working_lock(device.type):
-        model = load_model(paths.model("large"), device, dtype)
-        check_lengths(model, "large", task.text)
-        runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-        large = open_decoder(model, "large", vocabulary_of(tokenizer, model), runtime)
-        for split, target in (("validation", paths.held_out_calibration), ("train", paths.calibration_set)):
-            examples = read_jsonl(paths.split(split))
-            labelled = label(examples, large, tokenizer, task.text, task.calibrate)
-            if not labelled:
-                raise InputError(f"every output of {paths.model('large')} is empty; train it for more steps")
-            write_jsonl(labelled, partial / target.name)
-            empty = len(examples) - len(labelled)
-            print(f"{arguments.task}: {len(labelled)} {split} inputs labelled, {empty} empty outputs left out")
-    shutil.rmtree(paths.calibration, ignore_errors=True)
-    partial.rename(paths.calibration)
+    settings, files = task.calibrate, [paths.split("validation"), paths.split("train"), paths.unlabelled]
+    with working_lock(set_up(params.machine)[0].type):
+        labeller, model = open_labeller(paths, params.machine, task.text, settings)
+        sets = sets_of(paths, settings)
+        work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}
+        shards = Shards(paths.resume("calibrate") / fingerprint(work, [*files, paths.model("large")], _CODE))
+        named = label_all(labeller, sets, shards, settings.shard)
+    counts = {name: counted(shards, parts) for name, parts in named.items()}
+    told(arguments.task, counts)
+    for name, one in counts.items():
+        if not one["kept"]:
+            raise InputError(f"of {paths.model('large')} no output for {name} is fit to learn from; train it for more steps")
+    provenance = {
+        "task": arguments.task,
+        "model": model,
+        "settings": dataclasses.asdict(settings),
+        "text": dataclasses.asdict(task.text),
+        "inputs": {file.as_posix(): fingerprint({}, [file], []) for file in files},
+        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    }
+    partial = paths.calibration.with_name(f"{paths.calibration.name}.partial")
+    with writing("the calibration set", partial, lambda: "only publishes it"):
+        publish(paths.calibration, shards, named, provenance)
+    shards.remove()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ class TaskPaths:
         return self.corpus / f"{name}.jsonl"
 
     @property
+    def unlabelled(self) -> Path:
+        """Sources without references, JSONL like a split; empty where the corpus has none."""
+        return self.split("unlabelled")
+
+    @property
     def calibration_set(self) -> Path:
         return self.calibration / "calibration.jsonl"
 

@@ -1,4 +1,4 @@
-"""Stage `prepare`: the corpus as JSONL splits, and the tokenizer that both models share.
+"""Stage `prepare`: the corpus as JSONL splits, the sources without references beside them, and the tokenizer of both models.
 
 `python -m tasks.prepare --task translation`
 """
@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 from tasks.corpora import files
-from tasks.corpora.example import SPLITS, Corpus, write_jsonl
-from tasks.corpora.settings import CorpusSettings
+from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
+from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
@@ -19,17 +19,27 @@ from tasks.paths import TaskPaths
 
 
 def read_corpus(settings: CorpusSettings, source: Path) -> Corpus:
-    """The three splits, from the embedded generator or from the files in the folder `source`."""
-    if settings.files is not None:
-        return files.read(settings.files, source)
-    embedded = settings.embedded
-    sizes = {split: getattr(embedded, split) for split in SPLITS}
-    corpus: Corpus = import_module(f"tasks.corpora.{embedded.name}").generate(sizes, embedded.seed)
-    return corpus
+    """The three splits and what is unlabelled, from the embedded generator or from the files in the folder `source`.
+
+    Of the unlabelled, what repeats a source is left out: a drafter shall not learn from inputs that it is judged on.
+    """
+    corpus = _embedded(settings.embedded) if settings.files is None else files.read(settings.files, source)
+    known = {example.source for split in SPLITS for example in corpus[split]}
+    more = dict.fromkeys(example.source for example in corpus.get(UNLABELLED, []))
+    return {**corpus, UNLABELLED: [Example(text, ()) for text in more if text not in known]}
+
+
+def _embedded(settings: EmbeddedSettings) -> Corpus:
+    sizes = {split: getattr(settings, split) for split in SPLITS}
+    # Training examples are drawn last, so that more of them change nothing that stands before.
+    sizes["train"] += settings.unlabelled
+    corpus: Corpus = import_module(f"tasks.corpora.{settings.name}").generate(sizes, settings.seed)
+    drawn = corpus["train"]
+    return {**corpus, "train": drawn[: settings.train], UNLABELLED: drawn[settings.train :]}
 
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
-    """One JSONL file a split; the folder appears whole or not at all."""
+    """One JSONL file a split, and one of the unlabelled; the folder appears whole or not at all."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -63,7 +73,8 @@ def main() -> None:
             raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
     write_corpus(corpus, paths.corpus)
     write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
-    print(f"{arguments.task}: " + ", ".join(f"{len(corpus[split])} {split}" for split in SPLITS) + " examples")
+    counts = [f"{len(corpus[split])} {split}" for split in (*SPLITS, UNLABELLED) if corpus[split]]
+    print(f"{arguments.task}: {', '.join(counts)} examples")
 
 
 if __name__ == "__main__":

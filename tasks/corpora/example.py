@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import InputError
 
 SPLITS = ("train", "validation", "test")
+UNLABELLED = "unlabelled"
+"""Sources without references, beside the splits: the large model writes what a drafter learns of them."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A source text and its references; the first reference is the one a model trains on."""
+    """A source text and its references; the first is the one a model trains on, and what is unlabelled has none."""
 
     source: str
     references: tuple[str, ...]
 
 
 Corpus = dict[str, list[Example]]
-"""A list of examples under each of the names in `SPLITS`."""
+"""A list of examples under each of the names in `SPLITS`, and under `UNLABELLED` where there are such."""
 
 
 def write_jsonl(examples: Iterable[Example], path: Path) -> None:
@@ -38,11 +40,18 @@ def read_jsonl(path: Path) -> list[Example]:
     Raises:
         InputError: the file is missing, or was not written by it.
     """
+    return list(stream_jsonl(path))
+
+
+def stream_jsonl(path: Path) -> Iterator[Example]:
+    """The same, one example at a time."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        # A line ends at a line feed alone: "universal" line ends would break a text at a carriage return.
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                yield _parse(line, f"{path}, line {number}")
     except FileNotFoundError:
         raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
-    return [_parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
 
 
 def _parse(line: str, place: str) -> Example:

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tasks.corpora.example import SPLITS, Corpus, Example
+from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.errors import InputError
 from tasks.settings import knob, settings
 
@@ -30,7 +30,8 @@ class FileSettings:
     )
     files: dict[str, list[str]] = knob(
         description="file names under train, validation and test; parallel: the source file, then one file or more of "
-        "references; jsonl: one file"
+        "references; jsonl: one file. unlabelled may name files of sources alone, for the large model to label; of jsonl only "
+        "source_field is read"
     )
     source_field: str = knob(default="source", description="jsonl: field that holds the source text")
     reference_fields: list[str] = knob(
@@ -40,15 +41,19 @@ class FileSettings:
     )
     limit: dict[str, int] = knob(
         default_factory=dict,
-        description="for quick trials, how many examples to take from the start of a split; 0 or no entry: all",
+        description="for quick trials, how many examples to take from the start of a split, or of each unlabelled file; 0 or "
+        "no entry: all",
         unit="examples",
     )
 
     def validate(self) -> None:
         """Raises `ValueError` where the splits, the number of files, the fields or the limits make no sense."""
-        if sorted(self.files) != sorted(SPLITS):
-            raise ValueError(f"files has {_listed(self.files)}; it must have {_listed(SPLITS)}")
-        for split, names in self.files.items():
+        if sorted({*self.files} - {UNLABELLED}) != sorted(SPLITS):
+            raise ValueError(f"files has {_listed(self.files)}; it must have {_listed(SPLITS)}, and may have {UNLABELLED}")
+        if not self.files.get(UNLABELLED, [""]):
+            raise ValueError(f"files.{UNLABELLED} names no file; name one of sources, or remove the entry")
+        for split in SPLITS:
+            names = self.files[split]
             if self.format == PARALLEL and len(names) < 2:
                 raise ValueError(f"files.{split} names {len(names)} file(s); parallel text needs a source and a reference")
             if self.format == JSONL and len(names) != 1:
@@ -56,8 +61,8 @@ class FileSettings:
         if self.format == JSONL and not (self.source_field and self.reference_fields and all(self.reference_fields)):
             raise ValueError("source_field or reference_fields is empty; jsonl needs the name of each field")
         for split, count in self.limit.items():
-            if split not in SPLITS or count < 0:
-                raise ValueError(f"limit.{split} is {count}; limit takes counts of at least 0 for {_listed(SPLITS)}")
+            if split not in self.files or count < 0:
+                raise ValueError(f"limit.{split} is {count}; limit takes counts of at least 0 for {_listed(self.files)}")
 
 
 def _listed(names: Any) -> str:
@@ -99,7 +104,7 @@ def _read_parallel(paths: list[Path], limit: int) -> list[Example]:
         if len(column) != len(columns[0]):
             counts = f"{paths[0]} has {len(columns[0])} lines and {path} has {len(column)}"
             raise InputError(f"{counts}; line n of the one must translate or summarise line n of the other")
-    rows = list(zip(*columns, strict=True))[: limit if limit > 0 else None]
+    rows = list(zip(*columns, strict=True))[: limit or None]
     examples = []
     for number, row in enumerate(rows, start=1):
         source, *references = (_decode(raw, path, number) for raw, path in zip(row, paths, strict=True))
@@ -125,7 +130,7 @@ def _texts(value: Any, field: str, place: str, several: bool) -> list[str]:
     return [text.strip() for text in texts]
 
 
-def _parse(line: str, place: str, settings: FileSettings) -> Example:
+def _parse(line: str, place: str, settings: FileSettings, labelled: bool) -> Example:
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -135,22 +140,30 @@ def _parse(line: str, place: str, settings: FileSettings) -> Example:
         raise InputError(f"{place}: holds {type(record).__name__}; each line must be one JSON object")
     if settings.source_field not in record:
         raise InputError(f"{place}: no field {settings.source_field}; set source_field to one of {_listed(record)}")
+    (source,) = _texts(record[settings.source_field], settings.source_field, place, several=False)
+    if not labelled:
+        return Example(source, ())
     present = [field for field in settings.reference_fields if field in record]
     if not present:
         wanted = _listed(settings.reference_fields)
         raise InputError(f"{place}: no field {wanted}; set reference_fields to some of {_listed(record)}")
-    (source,) = _texts(record[settings.source_field], settings.source_field, place, several=False)
     references = [text for field in present for text in _texts(record[field], field, place, several=True)]
     return Example(source, tuple(dict.fromkeys(references)))
 
 
-def _read_jsonl(path: Path, limit: int, settings: FileSettings) -> list[Example]:
-    rows = _lines(path)[: limit if limit > 0 else None]
-    return [_parse(_decode(raw, path, number), f"{path}, line {number}", settings) for number, raw in enumerate(rows, start=1)]
+def _read_jsonl(path: Path, limit: int, settings: FileSettings, *, labelled: bool = True) -> list[Example]:
+    lines = [_decode(raw, path, number) for number, raw in enumerate(_lines(path)[: limit or None], start=1)]
+    return [_parse(line, f"{path}, line {number}", settings, labelled) for number, line in enumerate(lines, start=1)]
+
+
+def _read_unlabelled(path: Path, limit: int, settings: FileSettings) -> list[Example]:
+    if settings.format == PARALLEL:
+        return _read_parallel([path], limit)
+    return _read_jsonl(path, limit, settings, labelled=False)
 
 
 def read(settings: FileSettings, folder: Path) -> Corpus:
-    """Reads the three splits from `folder`, in the order of the files.
+    """Reads the three splits, and the unlabelled sources where files of such are named, from `folder` in the files' order.
 
     White space around a text is dropped, and equal references of one source merge.
 
@@ -164,8 +177,11 @@ def read(settings: FileSettings, folder: Path) -> Corpus:
     if not folder.is_dir():
         raise InputError(f"{folder} is a file; name the folder of the corpus files under active in params.yaml")
     corpus: Corpus = {}
-    for split in SPLITS:
+    parallel = settings.format == PARALLEL
+    for split in sorted(settings.files, key=[*SPLITS, UNLABELLED].index):
         paths, limit = [folder / name for name in settings.files[split]], settings.limit.get(split, 0)
-        parallel = settings.format == PARALLEL
-        corpus[split] = _read_parallel(paths, limit) if parallel else _read_jsonl(paths[0], limit, settings)
+        if split == UNLABELLED:
+            corpus[split] = [example for path in paths for example in _read_unlabelled(path, limit, settings)]
+        else:
+            corpus[split] = _read_parallel(paths, limit) if parallel else _read_jsonl(paths[0], limit, settings)
     return corpus

@@ -14,6 +14,7 @@ class EmbeddedSettings:
     train: int = knob("Training examples.", default=20_000, unit="examples", ge=1)
     validation: int = knob("Validation examples: thresholds are chosen on them.", default=300, unit="examples", ge=1)
     test: int = knob("Test examples: the chosen points are reported on them.", default=300, unit="examples", ge=1)
+    unlabelled: int = knob("More inputs without references, for the large model to label.", default=0, unit="examples", ge=0)
     seed: int = knob("Orders the examples and draws their references.", default=0, ge=0)
 
 

@@ -220,13 +220,6 @@ class CalmSettings:
     decay: float = knob("t of the decaying threshold clip(0.9 λ + 0.1 exp(-t i / N), 0, 1).", default=4.0, ge=0)
 
 
-@settings
-class CalibrateSettings:
-    """How the large model labels the training inputs."""
-
-    batch_size: int = knob("Inputs decoded side by side.", default=128, unit="examples", ge=1)
-
-
 METHOD_SETTINGS: dict[str, type] = {
     "vanilla_large": VanillaSettings,
     "vanilla_small": VanillaSettings,

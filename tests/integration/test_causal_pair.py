@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tasks.calibrate import label
+from tasks.alignment.calibrating.labelling import Labeller
+from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, CalibrateSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.rows import RowFile
@@ -27,8 +27,8 @@ from tasks.models.pair import check_kinds, check_pair, vocabulary_of
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 from tasks.training.data import TokenisedSet
-from tasks.training.loop import train
 from tasks.training.settings import TrainingSettings
+from tests.training import train_on
 
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=16)
 SHAPE: dict[str, Any] = {"architecture": "llama", "d_kv": 16, "heads": 2, "dropout": 0.0}
@@ -42,17 +42,14 @@ def trained(settings: ModelSettings, file: Path, tokenizer: Any, folder: Path, s
     examples = TokenisedSet(file, tokenizer, TEXT, one_row=True)
     losses: list[float] = []
     recipe = TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=steps, batch_size=32, evaluate_every=steps)
-    outcome = train(
+    outcome = train_on(
         model,
         examples,
-        examples,
         recipe,
-        torch.device("cpu"),
         folder / "resume",
         lambda metrics, _: losses.append(metrics["loss"]) if "loss" in metrics else None,
-        "test",
     )
-    assert outcome.validation_loss < losses[0] - 0.5
+    assert outcome.measured["validation_loss"] < losses[0] - 0.5
     save_model(model, tokenizer, folder / "model")
     return load_model(folder / "model")
 
@@ -79,7 +76,8 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     kept = load_tokenizer(folder / "large" / "model")
     assert kept.get_vocab() == tokenizer.get_vocab()
     vocabulary = vocabulary_of(kept, large)
-    labelled = label(examples, open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
+    labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
+    labelled = labeller.label([example.source for example in examples]).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
     small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)

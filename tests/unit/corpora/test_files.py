@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.corpora.example import SPLITS, Example
+from tasks.corpora.example import SPLITS, UNLABELLED, Example
 from tasks.corpora.files import FileSettings, read
 from tasks.errors import InputError
 
@@ -103,6 +103,33 @@ def test_jsonl_gathers_the_reference_fields_that_a_line_has(jsonl: Path) -> None
     corpus = read(*of_records(jsonl))
     assert corpus["test"] == [Example("x", ("one", "two", "three"))]
     assert corpus["train"] == [Example("a\nb", ("c",)), Example("d", ("e",))]
+
+
+def test_unlabelled_files_hold_sources_alone_one_file_after_the_other(parallel: Path) -> None:
+    (parallel / "more.de").write_text("Eins.\nZwei.\nDrei.\n", encoding="utf-8")
+    (parallel / "most.de").write_text("Vier.\n", encoding="utf-8")
+    files = {UNLABELLED: ["more.de", "most.de"], **PARALLEL_FILES}
+    corpus = read(*of_pairs(parallel, files=files, limit={UNLABELLED: 2}))
+    assert list(corpus) == [*SPLITS, UNLABELLED]
+    assert corpus[UNLABELLED] == [Example("Eins.", ()), Example("Zwei.", ()), Example("Vier.", ())]
+
+
+def test_of_unlabelled_jsonl_only_the_source_is_read(jsonl: Path) -> None:
+    write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"dialogue": "b", "summary": 5})
+    files = {**JSONL_FILES, UNLABELLED: ["more.jsonl"]}
+    assert read(*of_records(jsonl, files=files))[UNLABELLED] == [Example("a", ()), Example("b", ())]
+    write_records(jsonl / "more.jsonl", {"dialogue": "a"}, {"summary": "b"})
+    assert "more.jsonl, line 2: no field dialogue; set source_field to one of summary" in refusal(
+        of_records(jsonl, files=files)
+    )
+
+
+def test_an_unlabelled_line_or_file_that_is_empty_is_named(parallel: Path) -> None:
+    (parallel / "more.de").write_text("Eins.\n\n", encoding="utf-8")
+    files = {**PARALLEL_FILES, UNLABELLED: ["more.de"]}
+    assert "more.de, line 2: the line is empty" in refusal(of_pairs(parallel, files=files))
+    (parallel / "more.de").write_bytes(b"")
+    assert "more.de is empty" in refusal(of_pairs(parallel, files=files))
 
 
 def test_a_relative_path_starts_at_the_current_directory(parallel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +231,8 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
         ({"files": JSONL_FILES, "format": "jsonl", "reference_fields": []}, "reference_fields is empty"),
         ({"limit": {"train": -1}}, "limit.train is -1"),
         ({"limit": {"dev": 1}}, "limit.dev is 1"),
+        ({"limit": {UNLABELLED: 1}}, "limit.unlabelled is 1"),
+        ({"files": {**PARALLEL_FILES, UNLABELLED: []}}, "files.unlabelled names no file"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], wrong: str) -> None:

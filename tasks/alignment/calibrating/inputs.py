@@ -1,0 +1,91 @@
+"""What is labelled: the inputs of each set, in shards."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.corpora.example import stream_jsonl
+from tasks.errors import InputError
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Inputs that are labelled and saved together."""
+
+    name: str
+    first: int
+    """The number of its first input, over all sets."""
+    sources: list[str]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one set, without their texts, which are read when they are needed."""
+
+    name: str
+    """calibration or validation: the set that becomes of them."""
+    places: dict[Path, list[int]]
+    """JSONL files, and the places of the examples that are taken of each, from 0, in order."""
+    samples: int
+    """Outputs of each."""
+    first: int = 0
+    """The number of the first input, where other sets come before."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.places.values()))
+
+    def sizes(self, size: int) -> dict[str, int]:
+        """The names of shards of `size` inputs, the last one of what is left, and how many inputs each has."""
+        return {f"{self.name}-{begin // size:05d}": min(size, len(self) - begin) for begin in range(0, len(self), size)}
+
+    def shards(self, size: int) -> Iterator[Shard]:
+        """Those shards."""
+        sources, first = self._sources(), self.first
+        for name, count in self.sizes(size).items():
+            yield Shard(name, first, list(itertools.islice(sources, count)))
+            first += count
+
+    def _sources(self) -> Iterator[str]:
+        for file, places in self.places.items():
+            wanted = iter(places)
+            following = next(wanted, None)
+            for place, example in enumerate(stream_jsonl(file)):
+                if place == following:
+                    yield example.source
+                    following = next(wanted, None)
+
+
+def inputs(
+    name: str, whole: list[Path], part: tuple[Path, float, int] | None = None, *, samples: int = 1, first: int = 0
+) -> Inputs:
+    """The inputs of a set.
+
+    Args:
+        name: The set.
+        whole: Files of which all is taken.
+        part: A file of which a share is taken, before the others, with the share and the seed that draws it.
+        samples: Outputs of each.
+        first: The number of the first of them.
+
+    Raises:
+        InputError: a file is missing or broken, or there are no inputs.
+    """
+    places: dict[Path, list[int]] = {}
+    if part is not None:
+        file, share, seed = part
+        known = _examples(file)
+        chance = random.Random(f"calibrate {seed}")  # noqa: S311 (a choice, not a secret)
+        places[file] = sorted(chance.sample(range(known), max(1, round(known * share)) if known else 0))
+    places.update({file: list(range(_examples(file))) for file in whole})
+    found = Inputs(name, places, samples, first)
+    if not len(found):
+        raise InputError(f"{' and '.join(map(str, places))}: no examples there; run the stage prepare again (dvc repro)")
+    return found
+
+
+def _examples(file: Path) -> int:
+    return sum(1 for _ in stream_jsonl(file))

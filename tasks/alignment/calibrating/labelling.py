@@ -1,0 +1,96 @@
+"""Inputs in, the large model's outputs out: decoded side by side, checked, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from tasks.alignment.calibrating.checks import fault_of
+from tasks.alignment.calibrating.predicting import Predictor
+from tasks.alignment.calibrating.settings import CalibrateSettings
+from tasks.corpora.example import Example
+from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.generation import Generation
+from tasks.decoding.settings import VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import encode
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Some inputs with the large model's outputs."""
+
+    examples: list[Example]
+    """Of each output that is fit to learn from, its source and the output as the only reference."""
+    counts: Counter[str]
+    """inputs; outputs; kept, and tokens of these, the end token included; each of `checks.FAULTS`; repeated: outputs of an
+    input that it had before."""
+    predictions: list[tuple[Tensor, Tensor]] | None
+    """Of each example the likeliest token ids and their log-probabilities (see `stored.packed`), where they are wanted."""
+
+
+class Labeller:
+    """The large model, as it writes the calibration set."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: Any,
+        text: TextSettings,
+        settings: CalibrateSettings,
+        predictor: Predictor | None = None,
+    ) -> None:
+        """Takes the large model as a runtime, its tokenizer, the settings, and what stores its predictions, if anything."""
+        self._pair = Pair(small=decoder, large=decoder)
+        self._tokenizer, self._text, self._settings, self._predictor = tokenizer, text, settings, predictor
+        self._request = Request(text.max_target_tokens, settings.sampling, settings.seed)
+
+    def label(
+        self, sources: list[str], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
+    ) -> Labelled:
+        """The outputs for some inputs, in their order.
+
+        Args:
+            sources: The inputs.
+            first: The number of the first input, which keys its draws with the seed.
+            samples: Outputs drawn for each.
+            advance: Told of outputs as they come, by how many.
+        """
+        counts, examples = Counter(inputs=len(sources)), list[Example]()
+        rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
+        generations = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
+        texts = self._tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
+        seen: set[tuple[int, str]] = set()
+        for place, (one, text) in enumerate(zip(generations, texts, strict=True)):
+            became = self._judged(one, text, (place // samples, text) in seen)
+            seen.add((place // samples, text))
+            counts.update({"outputs": 1, became: 1})
+            if became == "kept":
+                counts["tokens"] += len(one.tokens)
+                examples.append(Example(sources[place // samples], (text,)))
+        return Labelled(examples, counts, None if self._predictor is None else self._predictor.along(examples))
+
+    def _judged(self, one: Generation, text: str, seen: bool) -> str:
+        fault = fault_of(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
+        return fault or ("repeated" if seen else "kept")
+
+    def _decode(self, rows: Rows, first: int, advance: Callable[[int], object]) -> list[Generation]:
+        done: dict[int, Generation] = {}
+        for batch in self._batches(rows):
+            numbers = [first + index for index in batch]
+            sources = [rows[index] for index in batch]
+            generations = decode("vanilla_large", VanillaSettings(), self._pair, sources, self._request, numbers)
+            done.update(zip(batch, generations, strict=True))
+            advance(len(batch))
+        return [done[index] for index in range(len(rows))]
+
+    def _batches(self, rows: Rows) -> Iterator[Sequence[int]]:
+        """Inputs of like length, longest first."""
+        order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
+        for begin in range(0, len(order), self._settings.batch_size):
+            yield order[begin : begin + self._settings.batch_size]

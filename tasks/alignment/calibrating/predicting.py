@@ -1,0 +1,67 @@
+"""The large model's likeliest tokens along the texts that a drafter will be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.corpora.example import Example
+from tasks.errors import InputError
+from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import encode
+from tasks.training.data import TextSet
+from tasks.training.predictions import log_probabilities
+
+_MOST_LOGITS = 2**26
+"""Of one run of the model: 256 MB in float32."""
+
+
+class Predictor:
+    """Runs a model of `transformers` along texts and keeps its k likeliest tokens at each target position."""
+
+    def __init__(self, model: Any, tokenizer: Any, text: TextSettings, vocabulary: int, kept: int, batch_size: int) -> None:
+        """Takes the model, its tokenizer, where texts are cut, the ids it predicts over, k, and most texts side by side.
+
+        Raises:
+            InputError: k is more than the vocabulary.
+        """
+        if kept > vocabulary:
+            raise InputError(f"calibrate.top_logits is {kept}, but the vocabulary has {vocabulary} tokens; lower it")
+        self._model, self._tokenizer, self._text = model, tokenizer, text
+        self._vocabulary, self._kept, self._batch_size = vocabulary, kept, batch_size
+
+    @torch.inference_mode()
+    def along(self, examples: list[Example]) -> list[tuple[Tensor, Tensor]]:
+        """Of each example token ids, int64, and log-probabilities, float32 in nats, on the CPU: (target positions, k) both."""
+        if not examples:
+            return []
+        texts = self.tokenised(examples)
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for indices in self._batches(texts):
+            batch = texts.batch(indices).to(self._model.device)
+            best, tokens = log_probabilities(self._model, batch, self._vocabulary).topk(self._kept)
+            lengths = [len(texts.targets[index]) for index in indices]
+            rows = (torch.split(numbers.cpu(), lengths) for numbers in (tokens, best))
+            found.update(zip(indices, zip(*rows, strict=True), strict=True))
+        return [found[index] for index in range(len(examples))]
+
+    def tokenised(self, examples: list[Example]) -> TextSet:
+        """The examples as `tasks.training.data.TokenisedSet` reads them from a file: the very ids of training."""
+        one_row = not self._model.config.is_encoder_decoder
+        sources = encode(self._tokenizer, [example.source for example in examples], self._text.max_source_tokens)
+        targets = encode(self._tokenizer, [example.references[0] for example in examples], self._text.max_target_tokens)
+        if one_row:
+            targets = [row[1:] if row[0] == self._tokenizer.bos_token_id else row for row in targets]
+        return TextSet(sources, targets, self._tokenizer.pad_token_id, one_row=one_row)
+
+    def _batches(self, texts: TextSet) -> Iterator[list[int]]:
+        """Texts of like length, longest first, as many at a time as memory is meant to hold."""
+        lengths = [len(source) + len(target) for source, target in zip(texts.sources, texts.targets, strict=True)]
+        order = sorted(range(len(texts)), key=lambda index: -lengths[index])
+        while order:
+            size = min(self._batch_size, max(1, _MOST_LOGITS // (lengths[order[0]] * self._vocabulary)))
+            yield order[:size]
+            order = order[size:]

@@ -1,0 +1,43 @@
+"""How the large model labels inputs.
+
+Apart from the settings of alignment, so that an edit of those does not write the calibration set again.
+"""
+
+from __future__ import annotations
+
+from tasks.decoding.settings import SamplingSettings
+from tasks.settings import knob, settings
+
+
+@settings
+class CalibrateSettings:
+    """How the large model labels the training inputs; the defaults are BiLD's: its greedy output for each of them (3.5.1)."""
+
+    batch_size: int = knob("Inputs decoded side by side.", default=128, unit="examples", ge=1)
+    shard: int = knob("Inputs between two saves: what a killed run has to do again at most.", default=2000, unit="inputs", ge=1)
+    fraction: float = knob("Share of the training inputs that are labelled, drawn by seed.", default=1.0, gt=0, le=1)
+    sampling: SamplingSettings = knob("How the outputs are taken; greedy, or drawn.", default_factory=SamplingSettings)
+    samples: int = knob(
+        "Outputs drawn for each training input, of which the distinct ones are kept.", default=1, unit="outputs", ge=1
+    )
+    seed: int = knob("Draws the fraction and the outputs.", default=0, ge=0)
+    max_repeats: int = knob(
+        "An output in which one token, or a group of up to four, stands more often than this in a row is degenerate and "
+        "dropped; 0 drops none for that.",
+        default=6,
+        unit="times",
+        ge=0,
+    )
+    top_logits: int = knob(
+        "Tokens at each target position whose probabilities are stored, the likeliest ones, for align.reference stored; 0 "
+        "stores none.",
+        default=0,
+        unit="tokens",
+        ge=0,
+    )
+
+    def validate(self) -> None:
+        if self.samples > 1 and self.sampling.greedy:
+            raise ValueError(
+                f"samples is {self.samples}, but sampling is greedy, which gives one output; set sampling.temperature"
+            )

@@ -1,0 +1,199 @@
+"""What the large model writes for inputs: which inputs, what is fit to learn from, and what is stored beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.alignment.calibrating.checks import FAULTS, fault_of, repeats
+from tasks.alignment.calibrating.inputs import inputs
+from tasks.alignment.calibrating.labelling import Labeller
+from tasks.alignment.calibrating.predicting import Predictor
+from tasks.alignment.calibrating.settings import CalibrateSettings
+from tasks.alignment.calibrating.shards import Shards
+from tasks.corpora.example import Example, read_jsonl, write_jsonl
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.settings import SamplingSettings
+from tasks.errors import InputError
+from tasks.training.data import TokenisedSet
+from tasks.training.predictions import log_probabilities
+from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved, tiny
+
+END = 1
+SAMPLED = CalibrateSettings(batch_size=32, sampling=DRAWN, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text", "fault"),
+    [
+        ([5, 6, END], "two words", None),
+        ([5, 6], "two words", "over_long"),
+        ([], "", "empty"),
+        ([END], "", "empty"),
+        ([5, END], "  ", "empty"),
+        ([5] * 3 + [END], "no no no", None),
+        ([5] * 4 + [END], "no no no no", "degenerate"),
+        ([4, 5, 6, 7] * 4 + [END], "one two three four", "degenerate"),
+        ([4, 5, 6, 7] * 3 + [4, 5, 6, END], "one two three four", None),
+        ([5] * 9, "no no no", "over_long"),
+    ],
+)
+def test_an_output_is_fit_or_has_a_fault(tokens: list[int], text: str, fault: str | None) -> None:
+    assert fault_of(tokens, text, {END}, max_repeats=3) == fault
+    assert fault is None or fault in FAULTS
+
+
+def test_repeats_may_be_left_unchecked() -> None:
+    assert fault_of([5] * 40 + [END], "no", {END}, max_repeats=0) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "times"),
+    [
+        ([], 0),
+        ([4], 1),
+        ([4, 5, 6], 1),
+        ([4, 4, 5, 4], 2),
+        ([9, 4, 5, 4, 5, 4], 2),
+        ([1, 2, 3] * 3 + [8], 3),
+        ([*range(5)] * 9, 1),
+    ],
+)
+def test_repeats_are_counted_of_groups_of_up_to_four(tokens: list[int], times: int) -> None:
+    assert repeats(tokens) == times
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / "train.jsonl", tmp_path / "unlabelled.jsonl"]
+    write_jsonl(examples(0, 30), files[0])
+    write_jsonl([Example(source, ()) for source in SOURCES[30:]], files[1])
+    return files
+
+
+def test_shards_hold_every_input_once_and_in_order(corpus: list[Path]) -> None:
+    whole = inputs("calibration", corpus[1:], (corpus[0], 1.0, 0), first=100)
+    shards = list(whole.shards(12))
+    assert [source for shard in shards for source in shard.sources] == SOURCES
+    assert [shard.first for shard in shards] == [100, 112, 124, 136]
+    assert {shard.name: len(shard.sources) for shard in shards} == whole.sizes(12)
+    assert [*whole.sizes(12)] == [f"calibration-0000{number}" for number in range(4)]
+
+
+def test_a_fraction_is_drawn_by_its_seed(corpus: list[Path]) -> None:
+    drawn = [[*next(inputs("c", [], (corpus[0], 0.3, seed)).shards(99)).sources] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]) == 9
+    assert sorted(drawn[0], key=SOURCES.index) == drawn[0]
+    assert len(inputs("c", [], (corpus[0], 0.001, 0))) == 1
+
+
+def test_a_set_without_inputs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    with pytest.raises(InputError, match=r"train\.jsonl: no examples there"):
+        inputs("calibration", [tmp_path / "train.jsonl"])
+
+
+def test_more_samples_than_one_need_a_temperature() -> None:
+    with pytest.raises(ValueError, match=r"samples is 2, but sampling is greedy"):
+        CalibrateSettings(samples=2)
+
+
+def opened(architecture: str) -> Decoder:
+    return open_decoder(tiny(architecture)[0], "large", 64, REFERENCE)
+
+
+@pytest.mark.parametrize("architecture", ["t5", "llama"])
+def test_outputs_are_what_the_model_writes_and_all_are_counted(architecture: str) -> None:
+    _, tokenizer = tiny(architecture)
+    labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(SOURCES)
+    counts = labelled.counts
+    assert counts["inputs"] == counts["outputs"] == len(SOURCES)
+    assert counts["kept"] == len(labelled.examples) > 4
+    assert counts["over_long"] > 0
+    assert counts["outputs"] == counts["kept"] + sum(counts[fault] for fault in FAULTS)
+    assert counts["tokens"] > 2 * counts["kept"]
+    assert labelled.predictions is None
+    assert all(example.source in SOURCES and len(example.references) == 1 for example in labelled.examples)
+
+
+def test_outputs_depend_on_the_number_of_an_input_and_not_on_its_shard() -> None:
+    labeller = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED)
+    whole = labeller.label(SOURCES, first=50, samples=2)
+    parts = [labeller.label(SOURCES[begin : begin + 15], first=50 + begin, samples=2) for begin in range(0, len(SOURCES), 15)]
+    assert [example for part in parts for example in part.examples] == whole.examples
+    assert labeller.label(SOURCES, first=51, samples=2).examples != whole.examples
+
+
+def test_equal_outputs_of_one_input_are_kept_once() -> None:
+    cold = CalibrateSettings(sampling=SamplingSettings(temperature=0.3), samples=8, batch_size=64, max_repeats=0)
+    told = list[int]()
+    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, cold).label(SOURCES[:6], samples=8, advance=told.append)
+    pairs = [(example.source, example.references) for example in labelled.examples]
+    assert len(set(pairs)) == len(pairs) == labelled.counts["kept"]
+    assert labelled.counts["outputs"] == sum(told) == 48
+
+
+@pytest.mark.parametrize("architecture", ["t5", "llama"])
+def test_stored_predictions_stand_at_the_ids_that_training_reads(architecture: str, tmp_path: Path) -> None:
+    tokenizer = saved(architecture, tmp_path / "large")
+    if architecture == "llama":
+        tokenizer.bos_token = tokenizer.convert_ids_to_tokens(5)
+    model, _ = tiny(architecture)
+    texts = [Example(source, (source[::-1],)) for source in SOURCES]
+    found = Predictor(model, tokenizer, TEXT, 60, kept=3, batch_size=8).along(texts)
+    write_jsonl(texts, tmp_path / "texts.jsonl")
+    read = TokenisedSet(tmp_path / "texts.jsonl", tokenizer, TEXT, one_row=architecture == "llama")
+    assert [len(tokens) for tokens, _ in found] == [len(row) for row in read.targets]
+    for place in (0, 17, 39):
+        with torch.inference_mode():
+            best, tokens = log_probabilities(model, read.batch([place]), 60).topk(3)
+        assert torch.equal(found[place][0], tokens)
+        torch.testing.assert_close(found[place][1], best)
+
+
+def test_more_predictions_than_tokens_are_refused() -> None:
+    with pytest.raises(InputError, match=r"calibrate\.top_logits is 65, but the vocabulary has 64 tokens"):
+        Predictor(*tiny("t5"), TEXT, 64, kept=65, batch_size=8)
+
+
+def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED).label(SOURCES[:5])
+    (tmp_path / "stale" / "calibration-00000").mkdir(parents=True)
+    (tmp_path / "stray").touch()
+    shards = Shards(tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    dumps = json.dumps
+
+    def broken(value: Any) -> str:
+        if value == labelled.counts:
+            raise InterruptedError
+        return dumps(value, ensure_ascii=False)
+
+    with monkeypatch.context() as cut:
+        cut.setattr("tasks.alignment.calibrating.shards.json.dumps", lambda value, **_: broken(value))
+        with pytest.raises(InterruptedError):
+            shards.write("calibration-00000", labelled)
+    assert not shards.has("calibration-00000")
+    shards.write("calibration-00000", labelled)
+    assert Shards(tmp_path / "new").has("calibration-00000")
+    assert shards.counts("calibration-00000") == labelled.counts
+    assert read_jsonl(shards.examples("calibration-00000")) == labelled.examples
+    assert shards.predictions("calibration-00000") is None
+    shards.examples("calibration-00000").write_text("{}")
+    assert not shards.has("calibration-00000"), "what is damaged is labelled again"
+    shards.write("calibration-00000", labelled)
+    assert shards.has("calibration-00000")
+
+
+def test_ordinary_repetition_is_no_fault() -> None:
+    _, tokenizer = tiny("t5")
+    for text in ("very very very very good", "1000000 and 37 37 37"):
+        tokens = tokenizer(text)["input_ids"]
+        assert fault_of(tokens, text, {tokenizer.eos_token_id}, CalibrateSettings().max_repeats) is None

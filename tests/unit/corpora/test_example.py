@@ -1,0 +1,40 @@
+"""Examples as JSON lines: what is written is what is read, all at once or one at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.corpora.example import Example, read_jsonl, stream_jsonl, write_jsonl
+from tasks.errors import InputError
+
+EXAMPLES = [
+    Example("ein\rHaus\u2028hier", ("a house\nhere", "a\x85home")),
+    Example("ohne Text", ()),
+    Example("größer", ("bigger",)),
+]
+
+
+def test_any_text_comes_back(tmp_path: Path) -> None:
+    write_jsonl(EXAMPLES, tmp_path / "train.jsonl")
+    assert read_jsonl(tmp_path / "train.jsonl") == EXAMPLES
+    stream = stream_jsonl(tmp_path / "train.jsonl")
+    assert next(stream) == EXAMPLES[0]
+    assert list(stream) == EXAMPLES[1:]
+
+
+@pytest.mark.parametrize("broken", ['{"source": "a"', '{"source": "a"}', "[]", '{"source": "a", "references": 3}'])
+def test_a_broken_line_is_named_and_only_when_it_is_reached(tmp_path: Path, broken: str) -> None:
+    write_jsonl(EXAMPLES, tmp_path / "train.jsonl")
+    with (tmp_path / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(broken)
+    stream = stream_jsonl(tmp_path / "train.jsonl")
+    assert [next(stream) for _ in EXAMPLES] == EXAMPLES
+    with pytest.raises(InputError, match=r"train\.jsonl, line 4: not an example; run the stage that makes the file again"):
+        next(stream)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"train\.jsonl is missing; run the stage that makes it"):
+        read_jsonl(tmp_path / "train.jsonl")

@@ -1,0 +1,119 @@
+"""The stage calibrate from params.yaml to a published data set, killed and gone on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks import calibrate
+from tasks.alignment.calibrating.labelling import Labeller
+from tasks.alignment.stored import StoredTopLogits
+from tasks.corpora.example import UNLABELLED, Corpus, Example, read_jsonl
+from tasks.errors import InputError
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
+from tasks.prepare import write_corpus
+from tasks.training.data import TokenisedSet
+from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved
+
+PATHS = TaskPaths("words")
+Run = Callable[..., None]
+
+
+@pytest.fixture(params=["t5", "llama"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the stage in a folder with a corpus and a large model; takes settings of calibrate, and text's longest target."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["calibrate", "--task", "words"])
+    corpus: Corpus = {"train": examples(0, 26), "validation": examples(26, 36), "test": []}
+    write_corpus({**corpus, UNLABELLED: [Example(source, ()) for source in SOURCES[36:]]}, PATHS.corpus)
+    saved(request.param, PATHS.model("large"))
+
+    def stage(longest: int = TEXT.max_target_tokens, **settings: Any) -> None:
+        text = {"max_source_tokens": TEXT.max_source_tokens, "max_target_tokens": longest}
+        chosen = {"batch_size": 4, "shard": 8, "sampling": dataclasses.asdict(DRAWN), "seed": 1, **settings}
+        task = {"metric": "bleu", "text": text, "calibrate": chosen}
+        machine = {"device": "cpu", "runtime": "reference"}
+        params = {"active": {"words": "data/words"}, "machine": machine, "tasks": {"words": task}}
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+        calibrate.main()
+
+    return stage
+
+
+def files() -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in PATHS.calibration.rglob("*") if file.is_file()}
+
+
+def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run(top_logits=5)
+    kept, held_out = read_jsonl(PATHS.calibration_set), read_jsonl(PATHS.held_out_calibration)
+    told = json.loads((PATHS.calibration / "provenance.json").read_text())
+    assert told["sets"]["calibration"]["inputs"] == 30
+    assert told["sets"]["calibration"]["kept"] == len(kept) > 0
+    assert told["sets"]["validation"]["kept"] == len(held_out) > 0
+    assert {example.source for example in kept} <= {*SOURCES[:26], *SOURCES[36:]}
+    assert {example.source for example in held_out} <= {*SOURCES[26:36]}
+    assert told["model"]["folder"] == "models/words/large"
+    assert told["settings"]["top_logits"] == 5
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    unfit = 30 - len(kept)
+    assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
+    assert f"{told['sets']['calibration']['over_long']} over-long" in warning
+    tokenizer, one_row = load_tokenizer(PATHS.model("large")), told["model"]["type"] == "llama"
+    for which, file in (("calibration", PATHS.calibration_set), ("validation", PATHS.held_out_calibration)):
+        stored, read = StoredTopLogits.open(PATHS.calibration, which), TokenisedSet(file, tokenizer, TEXT, one_row=one_row)
+        assert [stored.of(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(top_logits=2, samples=2)
+    whole, label, labelled = files(), Labeller.label, list[int]()
+
+    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+        if len(labelled) == 3:
+            raise KeyboardInterrupt
+        labelled.append(first)
+        return label(self, sources, first, *others)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(Labeller, "label", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(top_logits=2, samples=2)
+        assert files() == whole
+        labelled.insert(0, -1)  # lets the next run label them all
+        run(top_logits=2, samples=2)
+    assert labelled == [-1, 0, 8, 10, 18, 26, 34]
+    assert files() == whole
+    assert not any(PATHS.resume("calibrate").iterdir())
+
+
+def test_a_change_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    label, labelled = Labeller.label, list[int]()
+
+    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+        if len(labelled) == 2:
+            raise KeyboardInterrupt
+        labelled.append(first)
+        return label(self, sources, first, *others)
+
+    monkeypatch.setattr(Labeller, "label", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    labelled.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(max_repeats=3)
+    assert labelled == [0, 8]
+
+
+def test_a_model_that_writes_nothing_fit_is_refused(run: Run) -> None:
+    with pytest.raises(InputError, match="of models/words/large no output for validation is fit to learn from; train it"):
+        run(longest=2, sampling={"temperature": 0.0})
+    assert not PATHS.calibration.exists()

@@ -1,0 +1,70 @@
+"""The stage prepare: the splits, and beside them what has no references."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks import prepare
+from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
+from tasks.corpora.files import FileSettings
+from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
+from tasks.paths import TaskPaths
+
+NOWHERE = Path("nowhere")
+
+
+def embedded(name: str, unlabelled: int) -> CorpusSettings:
+    return CorpusSettings(embedded=EmbeddedSettings(name=name, train=30, validation=5, test=5, unlabelled=unlabelled, seed=2))
+
+
+@pytest.mark.parametrize("name", ["translation", "summarization"])
+def test_more_inputs_of_a_generator_leave_the_splits_as_they_are(name: str) -> None:
+    plain, more = (prepare.read_corpus(embedded(name, count), NOWHERE) for count in (0, 12))
+    assert plain[UNLABELLED] == []
+    assert {split: more[split] for split in SPLITS} == {split: plain[split] for split in SPLITS}
+    assert len(more[UNLABELLED]) == 12
+    known = {example.source for split in SPLITS for example in more[split]}
+    assert all(example.references == () and example.source not in known for example in more[UNLABELLED])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for split in SPLITS:
+        lines = "".join(f"{split} {number}\n" for number in range(40))
+        for side in ("de", "en"):
+            (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
+    (tmp_path / "more.de").write_text("new\ntest 3\nother\nnew\ntrain 7\nvalidation 1\n", encoding="utf-8")
+    return tmp_path
+
+
+FILES: dict[str, Any] = {**{split: [f"{split}.de", f"{split}.en"] for split in SPLITS}, UNLABELLED: ["more.de"]}
+
+
+def test_unlabelled_inputs_that_stand_in_a_split_are_left_out(folder: Path) -> None:
+    corpus = prepare.read_corpus(CorpusSettings(source="files", files=FileSettings(files=FILES)), folder)
+    assert [example.source for example in corpus[UNLABELLED]] == ["new", "other"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_stage_always_writes_a_file_of_the_unlabelled(
+    folder: Path, named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = FILES if named else {split: FILES[split] for split in SPLITS}
+    task = {
+        "metric": "bleu",
+        "corpus": {"source": "files", "files": {"files": files}},
+        "tokenizer": {"vocabulary": 64},
+    }
+    (folder / "train.en").write_text("".join(f"the quick brown fox jumps over {number} lazy dogs\n" for number in range(40)))
+    (folder / "params.yaml").write_text(yaml.safe_dump({"active": {"words": str(folder)}, "tasks": {"words": task}}))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["prepare", "--task", "words"])
+    prepare.main()
+    assert len(read_jsonl(TaskPaths("words").unlabelled)) == (2 if named else 0)
+    told = "40 train, 40 validation, 40 test" + (", 2 unlabelled" if named else "")
+    assert capsys.readouterr().out.strip() == f"words: {told} examples"
