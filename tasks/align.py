@@ -1,34 +1,58 @@
-"""Stage `align`: the small model, from the same start, trained on the large model's outputs (BiLD, section 3.5.1).
+"""Stage `align`: the small model, trained to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
 
 `python -m tasks.align --task translation`
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tasks.errors import stage
 from tasks.paths import TaskPaths
-from tasks.training.stage import train_stage
+from tasks.training import launch
+
+if TYPE_CHECKING:
+    from tasks.config import Task
+    from tasks.machine import MachineSettings
 
 
 def main() -> None:
     """Reads `params.yaml` and the calibration set, writes the aligned drafter."""
     from tasks.config import load, task_parser
 
-    arguments = task_parser(__doc__).parse_args()
+    parser = task_parser(__doc__)
+    launch.add_arguments(parser)
+    arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task = params.task(arguments.task)
-    train_stage(
+    task, machine = params.task(arguments.task), launch.overridden(params.machine, arguments)
+    launch.in_processes(machine, lambda: _train(task, machine, paths))
+
+
+def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
+    # Not above: the process that only launches others needs no torch.
+    from tasks.alignment.lesson import lesson, start_of
+    from tasks.alignment.method import method_of
+    from tasks.alignment.stored import FOLDER
+    from tasks.training.job import Job
+    from tasks.training.stage import train_stage
+
+    job = Job(
         name="aligned",
         stage="align",
         paths=paths,
-        model=task.models.small,
+        model=start_of(task.align, task.models.small, paths.model("small")),
         training=task.align,
         text=task.text,
-        machine=params.machine,
+        machine=machine,
+        metric=task.metric,
         train_file=paths.calibration_set,
         held_out_file=paths.held_out_calibration,
-        large=paths.model("large"),
+        method=method_of(task.align),
+        teachers=(paths.model("large"),),
+        files=(paths.calibration / FOLDER,) if task.align.reads_stored else (),
+        code=("alignment", "training", "decoding", "models"),
     )
+    train_stage(job, lambda opened: lesson(opened, task.align, paths.model("large")))
 
 
 if __name__ == "__main__":

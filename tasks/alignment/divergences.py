@@ -1,0 +1,66 @@
+"""How far a drafter's prediction q is from the large model's p, position by position.
+
+Pure functions of log-probabilities (…, vocabulary), float32, in nats, to (…): the token-level losses of DistillSpec (Zhou et
+al., 2023, section 4) and of generalised knowledge distillation (Agarwal et al., 2024). Gradients flow into q.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_FLOOR = -60.0
+"""A log-probability below this, as -infinity of a masked token, counts as this: no divergence is infinite."""
+
+Divergence = Callable[[Tensor, Tensor], Tensor]
+"""(log p, log q) to how far they are apart."""
+
+
+def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p|q) = Σ p (log p - log q): q is spread over all that p holds likely."""
+    return _kl(log_p, log_q)
+
+
+def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(q|p) = Σ q (log q - log p): q stays where p is."""
+    return _kl(log_q, log_p)
+
+
+def jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
+    """beta KL(p|M) + (1 - beta) KL(q|M), with M = beta p + (1 - beta) q (Agarwal et al., 2024, equation 1)."""
+    mixture = (beta * log_p.exp() + (1 - beta) * log_q.exp()).clamp_min(torch.finfo(log_p.dtype).tiny).log()
+    return beta * _kl(log_p, mixture) + (1 - beta) * _kl(log_q, mixture)
+
+
+def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """D_TV = ½ Σ |p - q| = 1 - Σ min(p, q): the chance that a token drawn from q is rejected (SD, Corollary 3.6)."""
+    return (log_p.exp() - log_q.exp()).abs().sum(-1) / 2
+
+
+def _kl(log_one: Tensor, log_other: Tensor) -> Tensor:
+    return (log_one.exp() * (log_one.clamp_min(_FLOOR) - log_other.clamp_min(_FLOOR))).sum(-1)
+
+
+def divergence(loss: str, beta: float) -> Divergence:
+    """The divergence that `align.loss` names."""
+    known: dict[str, Divergence] = {
+        "forward_kl": forward_kl,
+        "reverse_kl": reverse_kl,
+        "jensen_shannon": functools.partial(jensen_shannon, beta=beta),
+        "total_variation": total_variation,
+    }
+    return known[loss]
+
+
+def bucketed(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
+    """What is given to each of `tokens` (…, k), and to all others together: (…, vocabulary) to (…, k + 1)."""
+    return with_rest(log_probabilities.gather(-1, tokens))
+
+
+def with_rest(log_probabilities: Tensor) -> Tensor:
+    """Adds what is left of 1 to the log-probabilities of some tokens: (…, k) to (…, k + 1)."""
+    rest = (1 - log_probabilities.exp().sum(-1, keepdim=True)).clamp_min(torch.finfo(log_probabilities.dtype).eps).log()
+    return torch.cat([log_probabilities, rest], dim=-1)

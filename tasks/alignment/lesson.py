@@ -1,0 +1,115 @@
+"""What a drafter learns, put together from the settings: the text of each step, the loss, and what it is judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.alignment.acceptance import HeldOutAcceptance
+from tasks.alignment.distilling import DivergenceLoss
+from tasks.alignment.divergences import divergence
+from tasks.alignment.pools import PooledText, Write, Written
+from tasks.alignment.replaying import weights_of
+from tasks.alignment.schedule import Schedule, Text
+from tasks.alignment.settings import AlignSettings
+from tasks.alignment.stored import StoredTopLogits
+from tasks.alignment.writing import Writer, verified, written_by
+from tasks.decoding.decoder import Rows
+from tasks.errors import InputError
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.settings import ModelSettings
+from tasks.models.tokenizers import load_tokenizer
+from tasks.training.data import Batch
+from tasks.training.job import Opened
+from tasks.training.loop import Held
+from tasks.training.losses import Loss
+from tasks.training.sources import FixedText, TextSource
+from tasks.training.stage import Lesson
+
+
+def start_of(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
+    """What alignment begins with: the small model's own start, or what fine-tuning made of it.
+
+    Raises:
+        InputError: the fine-tuned model is wanted and missing.
+    """
+    if settings.start == "pretrained":
+        return small
+    if not fine_tuned.is_dir():
+        raise InputError(
+            f"align.start is fine_tuned, but there is no model at {fine_tuned}; run the stage finetune (dvc repro)"
+        )
+    return dataclasses.replace(small, pretrained=str(fine_tuned))
+
+
+def lesson(opened: Opened, settings: AlignSettings, large_folder: Path) -> Lesson:
+    """The lesson of `settings` for the drafter that was opened.
+
+    Raises:
+        InputError: the two models make no pair, what the drafter begins with speaks another vocabulary, or predictions are
+            to be read that nobody stored.
+    """
+    large = load_model(large_folder, opened.device)
+    check_pair(opened.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
+    check_kinds(opened.model, large)
+    vocabulary = vocabulary_of(opened.tokenizer, opened.model, large)
+    if settings.reads_stored:
+        folder = opened.job.paths.calibration
+        for texts, which in ((opened.examples, "calibration"), (opened.held_out, "validation")):
+            stored = StoredTopLogits.open(folder, which)
+            stored.require_along(texts.targets, folder)
+            texts.stored = stored
+    acceptance = HeldOutAcceptance(large, opened.held_out, vocabulary, opened.device)
+    source: TextSource = FixedText(opened.examples, settings)
+    if settings.on_policy or settings.replay_rounds:
+        writer = Writer(opened.model, large, vocabulary, opened.job.text.max_target_tokens, settings)
+        source = _scheduled(opened, settings, source, writer)
+    return Lesson(
+        source=source,
+        held=Held(opened.held_out, acceptance),
+        loss=_loss(settings, large, vocabulary),
+    )
+
+
+class Scheduled:
+    """A `TextSource` that takes the text of each step from the source that its schedule names."""
+
+    def __init__(self, schedule: Schedule, sources: Mapping[Text, TextSource]) -> None:
+        self._schedule, self._sources = schedule, sources
+
+    def parts(self, step: int) -> list[Batch]:
+        return self._sources[self._schedule.at(step)].parts(step)
+
+
+def _scheduled(opened: Opened, settings: AlignSettings, fixed: TextSource, writer: Writer) -> TextSource:
+    """The calibration set, what is written anew, and what is replayed: the inputs of a step are the same in each."""
+    schedule = Schedule(settings)
+
+    def pooled(write: Write) -> PooledText:
+        return PooledText(opened.examples, settings, schedule.together, write, opened.resume)
+
+    def on_policy(sources: Rows, numbers: Sequence[int], seed: int) -> Written:
+        return Written([one.tokens for one in writer.write(written_by(settings), sources, numbers, seed)])
+
+    def replayed(sources: Rows, numbers: Sequence[int], seed: int) -> Written:
+        found = writer.write(verified, sources, numbers, seed)
+        return Written([one.tokens for one in found], [weights_of(one, settings.replay_kept) for one in found])
+
+    return Scheduled(
+        schedule,
+        {
+            Text.CALIBRATION: fixed,
+            Text.WRITTEN: pooled(on_policy),
+            Text.REPLAYED: pooled(replayed),
+        },
+    )
+
+
+def _loss(settings: AlignSettings, large: Any, vocabulary: int) -> Loss | None:
+    if settings.loss == "sequence":
+        return None
+    beside = large if settings.reference == "live" else None
+    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, beside)

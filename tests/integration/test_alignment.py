@@ -1,0 +1,138 @@
+"""Alignment through DeepSpeed on a toy pair: every loss and every source of text makes a drafter that is accepted more."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.alignment.lesson import lesson
+from tasks.alignment.settings import LOSSES, AlignSettings
+from tasks.corpora.example import Example, write_jsonl
+from tasks.machine import MachineSettings
+from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training.data import TokenisedSet
+from tasks.training.job import Job, Opened
+from tasks.training.loop import Outcome, train
+from tasks.training.objective import Objective
+from tasks.training.settings import TrainingSettings
+from tasks.training.stage import Lesson
+from tests.training import CPU, InterruptedRun, interrupt_at, train_on
+
+TEXT = TextSettings(max_source_tokens=16, max_target_tokens=12)
+SHAPE: dict[str, Any] = {"d_ff": 32, "d_kv": 8, "heads": 2, "encoder_layers": 1, "feed_forward": "relu"}
+SMALL = ModelSettings(**SHAPE, d_model=16, decoder_layers=1, dropout=0.1, seed=3)
+LARGE = ModelSettings(**SHAPE, d_model=32, decoder_layers=2, dropout=0.0, seed=4)
+VOCABULARY = 64
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A large model that knows its text, and a drafter that has seen a little of it."""
+
+    large: Path
+    drafter: Path
+    text: Path
+    tokenizer: Any
+
+    def opened(self, resume: Path) -> Opened:
+        model = load_model(self.drafter)
+        examples, held_out = (TokenisedSet(self.text, self.tokenizer, TEXT) for _ in range(2))
+        job = Job(
+            name="aligned",
+            stage="align",
+            paths=TaskPaths("toy"),
+            model=SMALL,
+            training=AlignSettings(),
+            text=TEXT,
+            machine=MachineSettings(),
+            train_file=self.text,
+            held_out_file=self.text,
+            metric="bleu",
+        )
+        return Opened(job, model, self.tokenizer, examples, held_out, CPU, resume)
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    folder, chance = tmp_path_factory.mktemp("pair"), random.Random(0)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
+    chosen = [chance.choices(words, k=3) for _ in range(120)]
+    # Nobody can know which of a source's words comes next, so that the large model is not certain.
+    pairs = [Example(" ".join(three), (" ".join(chance.choice(three) for _ in three),)) for three in chosen]
+    write_jsonl(pairs, folder / "text.jsonl")
+    tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=VOCABULARY))
+    tokenizer.save_pretrained(folder / "tokenizer")
+    examples = TokenisedSet(folder / "text.jsonl", tokenizer, TEXT)
+    for name, shape, steps in (("large", LARGE, 150), ("drafter", SMALL, 15)):
+        model = initial_model(shape, VOCABULARY, tokenizer.pad_token_id, tokenizer.eos_token_id)
+        recipe = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=steps, batch_size=24)
+        train_on(model, examples, recipe, folder / "resume")
+        save_model(model, tokenizer, folder / name)
+    return Setting(folder / "large", folder / "drafter", folder / "text.jsonl", tokenizer)
+
+
+def recipe(**settings: Any) -> AlignSettings:
+    chosen: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 5e-3, "steps": 60, "batch_size": 16, "seed": 2} | settings
+    return AlignSettings(**chosen)
+
+
+def aligned(setting: Setting, settings: AlignSettings, folder: Path, stop_at: int | None = None) -> tuple[Any, Outcome, Lesson]:
+    """The drafter, aligned; cut short at an evaluation."""
+    opened = setting.opened(folder)
+    learned = lesson(opened, settings, setting.large)
+    objective = Objective(opened.model, settings, learned.loss)
+    log = interrupt_at(stop_at)
+    outcome = train(objective, learned.source, learned.held, settings, CPU, resume=folder, log=log, label="test")
+    return opened.model, outcome, learned
+
+
+def acceptance(measured: dict[str, float]) -> float:
+    return measured["acceptance_rate"]
+
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "on-policy": {"loss": "forward_kl", "on_policy": 1.0, "write_every": 20},
+    "mixed": {"loss": "jensen_shannon", "on_policy": 0.5, "write_every": 20, "writing_temperature": 0.7},
+    "interleaved": {"loss": "reverse_kl", "on_policy": 0.5, "write_every": 30, "writer": "interleaved", "interleave_top_k": 4},
+    "replayed": {"loss": "forward_kl", "replay_rounds": 2, "replay_steps": 20},
+    "replayed labels": {"loss": "sequence", "replay_rounds": 2, "replay_steps": 20, "replay_kept": 0.3},
+}
+CASES = {loss: {"loss": loss} for loss in LOSSES} | SOURCES
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting, tmp_path: Path, case: str) -> None:
+    model, outcome, learned = aligned(setting, recipe(**CASES[case]), tmp_path / "resume")
+    assert learned.held.measure is not None
+    before = acceptance(learned.held.measure(load_model(setting.drafter)))
+    after = acceptance(learned.held.measure(model))
+    assert after > before + 0.02
+    assert acceptance(outcome.measured) == pytest.approx(after, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_a_run_killed_inside_a_pool_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
+    """Texts are of the weights at their pool's first step, which a resumed run no longer has."""
+    settings = recipe(
+        **SOURCES[case] | {"write_every": 8} | ({"replay_rounds": 1} if "replay_rounds" in SOURCES[case] else {}),
+        steps=26,
+        evaluate_every=23,
+        checkpoint_every=10,
+    )
+    whole, outcome, _ = aligned(setting, settings, tmp_path / "whole")
+    assert outcome.resumed_from == 0
+    with pytest.raises(InterruptedRun):
+        aligned(setting, settings, tmp_path / "cut", stop_at=23)
+    assert list((tmp_path / "cut").glob("texts*.json"))
+    resumed, outcome, _ = aligned(setting, settings, tmp_path / "cut")
+    assert outcome.resumed_from == 20
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, resumed.state_dict()[name]), name

@@ -1,0 +1,43 @@
+"""What an alignment cannot be: each is refused in one sentence that names the setting and the mend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.alignment.settings import LOSSES, AlignSettings
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"loss": "hinge"}, f"loss is 'hinge'; it must be one of {', '.join(LOSSES)}"),
+        ({"beta": 1.0}, "beta is 1.0; it must be less than 1"),
+        ({"on_policy": 1.5}, "on_policy is 1.5; it must be at most 1"),
+        ({"on_policy": 0.5}, "on_policy text is the drafter's own.* set loss to a divergence"),
+        (
+            {"loss": "forward_kl", "on_policy": 0.5, "reference": "stored"},
+            "on_policy text has no stored reference; set reference",
+        ),
+        (
+            {"loss": "forward_kl", "replay_rounds": 1, "reference": "stored"},
+            "replay_rounds write text without a stored reference",
+        ),
+        ({"loss": "forward_kl", "draft_heads": 1}, "loss is forward_kl, which reads the last logits alone"),
+        ({"replay_rounds": 2, "replay_steps": 50, "steps": 100}, "come to 100 steps; they must leave some of steps, 100"),
+        (
+            {"replay_rounds": 1, "patience": 2, "choose_by": "acceptance_rate"},
+            "patience is 2, which may end training before its last steps, the replay_rounds; set one to 0",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(chosen: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        AlignSettings(**chosen)
+
+
+def test_the_defaults_are_bild_s_own() -> None:
+    settings = AlignSettings()
+    assert (settings.loss, settings.start, settings.on_policy, settings.replay_rounds) == ("sequence", "pretrained", 0, 0)
+    assert (settings.optimizer, settings.decay, settings.batch_size) == ("adafactor", "constant", 16)

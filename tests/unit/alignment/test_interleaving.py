@@ -1,0 +1,76 @@
+"""Interleaved sampling: the law of its texts, exactly, and its two limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tasks.alignment.interleaving import among_likeliest, interleaved
+from tasks.decoding.generation import CORRECTED, Generation
+from tasks.decoding.methods.speculative import fixed_window
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.strategies import Request, decode
+from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, law_by_steps, law_of, p_value, scores
+from tests.toys import START, Prefix, prefix_pair
+
+PLAIN = SAMPLINGS["plain"]
+VOCABULARY = 8
+
+
+def law(top_k: int, sampling: SamplingSettings, limit: int) -> Law:
+    """Each token q's where it is among p's likeliest, and p's for the rest of q."""
+
+    def shares(text: Prefix) -> np.ndarray:
+        q, p = dist(SMALL, text, sampling), dist(LARGE, text, sampling)
+        likely = np.isin(np.arange(VOCABULARY), np.argsort(-scores(LARGE, text))[:top_k])
+        kept = np.where(likely, q, 0.0)
+        return np.asarray(kept + p * (1 - kept.sum()))
+
+    return law_by_steps(shares, limit)
+
+
+def written(top_k: int, sampling: SamplingSettings, limit: int, draws: int = DRAWS) -> list[Generation]:
+    method = interleaved(prefix_pair(SMALL, LARGE), Request(limit, sampling, seed=3), top_k)
+    return method.run([list(SOURCE)] * draws, range(draws), limit)
+
+
+@pytest.mark.parametrize("top_k", [1, 3])
+@pytest.mark.parametrize("sampling", [PLAIN, SamplingSettings(temperature=0.7)], ids=["plain", "cool"])
+def test_texts_follow_the_law(top_k: int, sampling: SamplingSettings) -> None:
+    texts = written(top_k, sampling, 3)
+    assert p_value(texts, law(top_k, sampling, 3)) > FALSE_ALARM
+    assert p_value(texts, law_of(SMALL, sampling, 3)) < FALSE_ALARM
+    assert p_value(texts, law_of(LARGE, sampling, 3)) < FALSE_ALARM
+
+
+def test_texts_longer_than_a_draft_follow_it_too() -> None:
+    """After a draft that is kept whole the next one begins, with no token of p's between."""
+    sampling = SamplingSettings(temperature=0.7)
+    pair, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
+    method = fixed_window(pair, drafts, sampling, TokenSource(5), among_likeliest(3))
+    texts = method.run([list(SOURCE)] * DRAWS, range(DRAWS), 3)
+    assert p_value(texts, law(3, sampling, 3)) > FALSE_ALARM
+
+
+def test_with_the_whole_vocabulary_nothing_is_replaced() -> None:
+    texts = written(VOCABULARY, PLAIN, 3)
+    assert p_value(texts, law_of(SMALL, PLAIN, 3)) > FALSE_ALARM
+    assert not any(CORRECTED in one.proposers for one in texts)
+    assert written(VOCABULARY + 9, PLAIN, 3, draws=50) == texts[:50]
+
+
+def test_what_is_replaced_is_marked() -> None:
+    texts = written(2, PLAIN, 3, draws=200)
+    assert {place for one in texts for place, who in enumerate(one.proposers) if who == CORRECTED} == {0, 1, 2}
+    for one in texts:
+        for place, (token, who) in enumerate(zip(one.tokens, one.proposers, strict=True)):
+            likeliest = np.argsort(-scores(LARGE, (START, *one.tokens[:place])))[:2]
+            assert who == CORRECTED or token in likeliest
+
+
+def test_greedy_with_one_likeliest_is_the_large_model_s_text() -> None:
+    pair, request = prefix_pair(SMALL, LARGE), Request(12)
+    [one] = interleaved(pair, request, 1).run([list(SOURCE)], [0], 12)
+    [expected] = decode("vanilla_large", VanillaSettings(), pair, [list(SOURCE)], request)
+    assert one.tokens == expected.tokens
