@@ -8,7 +8,9 @@ at the fastest setting that a short trial finds, only after the tokens were seen
 
 `python -m tasks.bench` times random weights of three shapes; with `--task translation`, after `make repro`, the trained pair as
 well, on which alone BiLD means anything. The last line is JSON; ratios are above 1 where decoding here is faster.
-`python -m tasks.bench sweep --task translation` shows what planning a sweep saves.
+`python -m tasks.bench sweep --task translation` shows what planning a sweep saves, `python -m tasks.bench alignment --task
+translation` what ways of aligning the drafter are worth at equal training time, and `python -m tasks.bench training --task
+translation` how fast training and labelling are beside `transformers.Seq2SeqTrainer` and `generate`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from functools import partial
 from pathlib import Path
 
 from tasks.bench import ctranslate, sweep
+from tasks.bench.alignment import command as alignment
 from tasks.bench.cases import Case, Opened, random_case
 from tasks.bench.formats import number_formats
 from tasks.bench.measured import Measured, UnequalError, measure
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.trained import Validation, trained_case
+from tasks.bench.training import command as training
 from tasks.bench.verdict import as_json, case_lines, judged, verdict_lines
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
@@ -120,7 +124,8 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
 
 if __name__ == "__main__":
     with stage():
-        if sys.argv[1:2] == ["sweep"]:
-            sweep.main(sys.argv[2:])
+        kinds = {"sweep": sweep.main, "alignment": alignment.main, "training": training.main}
+        if sys.argv[1:2] and sys.argv[1] in kinds:
+            kinds[sys.argv[1]](sys.argv[2:])
         else:
             main()

@@ -74,7 +74,7 @@ def measure(case: Case, contender: str) -> dict[str, float]:
     loaded = _resident()
     _forget_peak()
     work()
-    peak = _peak()
+    peak = peak_kib()
     return {"whole": round((peak - idle) / _MIB, 1), "above_model": round((peak - loaded) / _MIB, 1)}
 
 
@@ -83,7 +83,8 @@ def _resident() -> int:
     return _field("VmRSS")
 
 
-def _peak() -> int:
+def peak_kib() -> int:
+    """The most that this process ever had in memory."""
     return _field("VmHWM")
 
 

@@ -1,0 +1,56 @@
+"""What training costs by the clock: the seconds of a step, evaluations aside."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from tasks.training.data import IGNORED, Batch
+from tasks.training.sources import TextSource
+
+
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """Seconds by the wall clock; of one thread on a CPU those of the processor, which nothing that runs beside it lengthens."""
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time if alone else time.perf_counter
+
+
+class Clocked:
+    """A source of text that notes when each step asks for its own, and how many target tokens it gets.
+
+    What is written while training is written when a step asks, so that its time is the step's.
+    """
+
+    def __init__(self, source: TextSource, clock: Callable[[], float]) -> None:
+        self._source, self._clock = source, clock
+        self._begun: list[float] = []
+        self.tokens = 0
+
+    def parts(self, step: int) -> list[Batch]:
+        self._begun.append(self._clock())
+        parts = self._source.parts(step)
+        self.tokens += sum(int((part.labels != IGNORED).sum()) for part in parts)
+        return parts
+
+    def seconds_per_step(self, evaluate_every: int, skip: int = 0) -> float:
+        """The mean over the steps that no evaluation comes after.
+
+        Args:
+            evaluate_every: Steps between evaluations.
+            skip: First steps that do not count: they warm caches up.
+
+        Raises:
+            ValueError: no step is left.
+        """
+        gaps = [
+            after - before
+            for step, (before, after) in enumerate(itertools.pairwise(self._begun), start=1)
+            if step > skip and step % evaluate_every
+        ]
+        if not gaps:
+            raise ValueError(f"{len(self._begun)} steps, evaluated every {evaluate_every}, {skip} skipped: none to time")
+        return statistics.fmean(gaps)

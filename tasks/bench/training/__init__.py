@@ -1,0 +1,1 @@
+"""Training and labelling here beside `transformers`: see `command`."""

@@ -1,0 +1,95 @@
+"""What both sides train: a task's own model, text and recipe, without its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.config import load
+from tasks.errors import InputError
+from tasks.machine import MachineSettings, set_up
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training.data import TextSet, TokenisedSet
+from tasks.training.settings import TrainingSettings
+
+_FOREVER = 10**9
+_ADAMW_RATE = 1e-3
+"""Adafactor's rate is relative to the weights and does not suit it."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One comparison: which model of a task, and by which optimiser."""
+
+    task: str
+    params: str
+    """The parameter file."""
+    model: str
+    """large or small."""
+    optimizer: str
+    threads: int = 0
+    """As many as torch finds if 0."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} {self.optimizer}"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A recipe with its files read."""
+
+    model: Any
+    """Of `transformers`, fresh."""
+    tokenizer: Any
+    examples: TextSet
+    settings: TrainingSettings
+    device: torch.device
+
+
+def open_recipe(recipe: Recipe) -> Opened:
+    """Reads the text and starts the model, the same for the same recipe.
+
+    Raises:
+        InputError: the text is missing, or is not of a kind that both sides train on alike.
+    """
+    task, paths = load(Path(recipe.params)).task(recipe.task), TaskPaths(recipe.task)
+    device, _ = set_up(MachineSettings(threads=recipe.threads))
+    tokenizer = load_tokenizer(paths.tokenizer)
+    start: ModelSettings = getattr(task.models, recipe.model)
+    model = initial_model(start, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    if not model.config.is_encoder_decoder:
+        raise InputError(f"the {recipe.model} model of {recipe.task} is decoder-only; Seq2SeqTrainer trains no such model")
+    examples = TokenisedSet(paths.split("train"), tokenizer, task.text)
+    return Opened(
+        model.to(device), tokenizer, examples, endless(getattr(task.finetune, recipe.model), recipe.optimizer), device
+    )
+
+
+def endless(settings: TrainingSettings, optimizer: str) -> TrainingSettings:
+    """A recipe of float32 by this optimiser that neither ends, nor evaluates, nor saves."""
+    own = settings.optimizer == optimizer
+    return dataclasses.replace(
+        settings,
+        optimizer=optimizer,
+        learning_rate=settings.learning_rate if own else _ADAMW_RATE,
+        relative_rate=settings.relative_rate and optimizer == "adafactor",
+        decay="constant",
+        precision="float32",
+        zero_stage=0,
+        offload="none",
+        batch_tokens=0,
+        accumulation=1,
+        steps=_FOREVER,
+        evaluate_every=_FOREVER,
+        checkpoint_every=_FOREVER,
+        choose_by="last",
+        patience=0,
+    )
