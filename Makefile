@@ -3,7 +3,6 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-export TORCH_EXTENSIONS_DIR := $(CURDIR)/.cache/torch_extensions
 export DO_NOT_TRACK := 1
 export PREFECT_HOME := $(CURDIR)/.cache/prefect
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
@@ -22,14 +21,13 @@ setup: $(READY) ## Make the virtual environment from the lock file
 $(READY): requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	$(BIN)/python -m tasks.training.prebuild
 	touch $@
 
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 	dvc repro
 
 test: $(READY) lint ## Check style and types, run every test
-	python -m pytest tests/unit tests/integration tests/e2e
+	OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile tests/unit tests/integration tests/e2e
 
 bench: $(READY) ## Time decoding beside transformers.generate and CTranslate2 (after make repro: the trained pair too)
 	python -m tasks.bench --task translation

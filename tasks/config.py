@@ -16,10 +16,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tasks.alignment.calibrating.settings import CalibrateSettings
+from tasks.alignment.settings import AlignSettings
 from tasks.corpora.settings import CorpusSettings
-from tasks.decoding.settings import METHOD_SETTINGS, CalibrateSettings
+from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
-from tasks.evaluation.settings import METRICS, GridSettings, SweepSettings
+from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.grid import expand, first_mistake, points
 from tasks.evaluation.sweeping.presets import presets_table
 from tasks.machine import MachineSettings
@@ -57,7 +60,7 @@ class Task(_Strict):
     models: ModelPair = Field(default_factory=ModelPair)
     finetune: FinetunePair = Field(default_factory=FinetunePair)
     calibrate: CalibrateSettings = Field(default_factory=CalibrateSettings)
-    align: TrainingSettings = Field(default_factory=TrainingSettings)
+    align: AlignSettings = Field(default_factory=AlignSettings)
     sweep: SweepSettings = Field(default_factory=SweepSettings)
 
 
@@ -125,6 +128,7 @@ def table() -> str:
         "tasks.*.tokenizer": TokenizerSettings,
         "tasks.*.models.{small,large}": ModelSettings,
         "tasks.*.{finetune.small,finetune.large,align}": TrainingSettings,
+        "tasks.*.align": AlignSettings,
         "tasks.*.calibrate": CalibrateSettings,
         "tasks.*.sweep": SweepSettings,
         "tasks.*.sweep.grid.*": GridSettings,
@@ -132,7 +136,8 @@ def table() -> str:
     }
     for section, kind in sections.items():
         lines.append(f"| **{section}** | | | |")
-        lines.extend(_rows(kind, ""))
+        inherited = dataclasses.fields(TrainingSettings) if kind is AlignSettings else ()
+        lines.extend(row for row in _rows(kind, "") if not any(row.startswith(f"| `{field.name}` ") for field in inherited))
     return "\n".join(lines)
 
 

@@ -13,6 +13,10 @@ import yaml
 installed = all(importlib.util.find_spec(name) for name in ("prefect", "dvc"))
 collect_ignore_glob = [] if installed else ["test_*.py"]
 
+if installed:
+    # It logs to what is the standard error when it is imported: in a test that may be a file that is closed after it.
+    import dvc.repo  # noqa: F401
+
 Repository = Callable[[dict[str, Any]], Path]
 
 

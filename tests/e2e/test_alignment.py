@@ -1,0 +1,73 @@
+"""Every way of aligning, chosen in params.yaml and run by the stage."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import read_params, run_in, write_params
+
+_STEPS = 6
+WAYS: dict[str, dict[str, Any]] = {
+    "sequence": {},
+    "sequence from the fine-tuned model": {"start": "fine_tuned"},
+    "forward KL": {"loss": "forward_kl"},
+    "reverse KL": {"loss": "reverse_kl"},
+    "Jensen-Shannon": {"loss": "jensen_shannon", "beta": 0.1},
+    "total variation": {"loss": "total_variation", "start": "fine_tuned"},
+    "stored logits": {"loss": "jensen_shannon", "reference": "stored"},
+    "on-policy": {"loss": "forward_kl", "on_policy": 1.0, "write_every": 4},
+    "interleaved": {"loss": "forward_kl", "on_policy": 0.5, "writer": "interleaved", "interleave_top_k": 3},
+    "replay": {"loss": "total_variation", "start": "fine_tuned", "replay_rounds": 2, "replay_steps": 2},
+    "early exit and heads": {"exit_loss": "weighted", "draft_heads": 1, "exit_classifier": True},
+    "by quality, in two micro-batches, bfloat16": {"choose_by": "quality", "accumulation": 2, "precision": "bfloat16"},
+    "ZeRO": {"optimizer": "adamw", "relative_rate": False, "zero_stage": 2, "batch_tokens": 300, "patience": 1},
+}
+_DEEPER = {"early exit and heads"}
+"""Ways that need a drafter with an inner layer."""
+# One process for all: starting one takes longer than a way.
+_SCRIPT = """
+import sys
+from tasks.align import main
+for file in sys.argv[1:]:
+    sys.argv[1:] = ["--task", "translation", "--params", file]
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def clone(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished clone whose calibration set holds what the large model thought."""
+    place = Path(shutil.copytree(finished[0], tmp_path_factory.mktemp("aligned") / "copy", symlinks=True))
+    params = read_params(place)
+    params["tasks"]["translation"]["calibrate"] = {"batch_size": 64, "max_repeats": 0, "top_logits": 4}
+    write_params(place, params)
+    labelled = run_in(place, sys.executable, "-m", "tasks.calibrate", "--task", "translation")
+    assert labelled.returncode == 0, labelled.stderr[-3000:]
+    return place
+
+
+def test_every_way_of_aligning_trains_from_params_yaml(clone: Path) -> None:
+    begun = read_params(clone)
+    for way, changes in WAYS.items():
+        params = copy.deepcopy(begun)
+        task = params["tasks"]["translation"]
+        choosing = {"choose_by": "acceptance_rate", "evaluate_every": _STEPS // 2, "checkpoint_every": _STEPS // 2}
+        task["align"] = {**task["align"], **choosing, "steps": _STEPS, **changes}
+        if way in _DEEPER:
+            task["models"]["small"]["decoder_layers"] = 2
+        (clone / f"{way}.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    files = [f"{way}.yaml" for way in WAYS]
+    result = run_in(clone, sys.executable, "-c", _SCRIPT, *files)
+    assert result.returncode == 0, result.stderr[-3000:]
+    lines = [line for line in result.stdout.splitlines() if line.startswith("translation/aligned: ")]
+    assert len(lines) == len(WAYS), result.stdout
+    for way, line in zip(WAYS, lines, strict=True):
+        assert f"{_STEPS} steps" in line or WAYS[way].get("patience"), f"{way}: {line}"
+        assert "acceptance rate" in line
