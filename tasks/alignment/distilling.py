@@ -9,22 +9,16 @@ from torch import Tensor
 
 from tasks.alignment.divergences import Divergence, bucketed, with_rest
 from tasks.training.data import Batch
-from tasks.training.losses import weight_of
+from tasks.training.losses import PositionLoss
 from tasks.training.predictions import log_probabilities, targets_of
 
 
-class DivergenceLoss:
+class DivergenceLoss(PositionLoss):
     """A divergence of the drafter's predictions from the large model's, position by position."""
 
     def __init__(self, divergence: Divergence, vocabulary: int, large: Any | None) -> None:
         """Takes how far apart, over which ids, and the large model; none: its predictions come with each batch."""
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
-
-    def shares(self) -> list[float]:
-        return [1.0]
-
-    def counts(self, batch: Batch) -> list[float]:
-        return [weight_of(batch)]
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
         targets = targets_of(model, batch)

@@ -49,8 +49,7 @@ def lesson(opened: Opened, settings: AlignSettings, large_folder: Path) -> Lesso
     """The lesson of `settings` for the drafter that was opened.
 
     Raises:
-        InputError: the two models make no pair, what the drafter begins with speaks another vocabulary, or predictions are
-            to be read that nobody stored.
+        InputError: the two models make no pair, or predictions are to be read that nobody stored for these texts.
     """
     large = load_model(large_folder, opened.device)
     check_pair(opened.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))

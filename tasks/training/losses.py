@@ -31,14 +31,18 @@ class Loss(Protocol):
         ...
 
 
-class TokenLoss:
-    """Cross-entropy of the text, by what each position weighs: fine-tuning, and BiLD's alignment on the large model's text."""
+class PositionLoss:
+    """A `Loss` of one term: something of each labelled position, by what the position weighs."""
 
     def shares(self) -> list[float]:
         return [1.0]
 
     def counts(self, batch: Batch) -> list[float]:
         return [weight_of(batch)]
+
+
+class TokenLoss(PositionLoss):
+    """Cross-entropy of the text, by what each position weighs: fine-tuning, and BiLD's alignment on the large model's text."""
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
         targets = targets_of(model, batch)
