@@ -111,7 +111,7 @@ class TrainingSettings:
         self._validate_scale()
         if self.choose_by not in self.allowed_choices:
             raise ValueError(
-                f"choose_by is {self.choose_by}, which align alone measures; it must be one of {', '.join(self.allowed_choices)}"
+                f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
             )
         if self.patience and self.choose_by == "last":
             raise ValueError(f"patience is {self.patience}, but choose_by is last; name what to wait for, as validation_loss")

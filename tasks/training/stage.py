@@ -73,7 +73,7 @@ def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
 
 
 def _judged(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
-    """What weights are chosen by, beside what the make_spec measures; it takes time, and is left out where it chooses nothing."""
+    """Adds the quality of greedy outputs to what is measured, where weights are chosen by it; otherwise it costs too much."""
     job, measure = opened.job, held.measure
     if job.training.choose_by != "quality":
         return held

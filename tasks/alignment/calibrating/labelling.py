@@ -31,7 +31,7 @@ class LabelledOutputs:
     """inputs; outputs; kept, and tokens of these, the end token included; each of `checks.FAULTS`; repeated: outputs of an
     input that it had before."""
     predictions: list[tuple[Tensor, Tensor]] | None
-    """Of each example the likeliest token ids and their log-probabilities (see `stored.pack_top_logits`), where they are wanted."""
+    """The likeliest token ids and their log-probabilities for each example (see `stored.pack_top_logits`), where wanted."""
 
 
 class Labeller:

@@ -50,7 +50,7 @@ def test_weights_are_chosen_by_what_the_stage_measures(choose_by: str) -> None:
     if "acceptance" not in choose_by:
         assert TrainingSettings(choose_by=choose_by).choose_by == choose_by
         return
-    words = f"choose_by is {choose_by}, which align alone measures; it must be one of last, validation_loss, quality"
+    words = f"choose_by is {choose_by}, which only align measures; it must be one of last, validation_loss, quality"
     with pytest.raises(ValueError, match=words):
         TrainingSettings(choose_by=choose_by)
 
