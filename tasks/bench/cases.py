@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench import ctranslate
-from tasks.bench.rivals import assisted, generate, written
+from tasks.bench.baselines import assisted, generate, written
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from tasks.bench.baselines import assisted, generate
 from tasks.bench.cases import Opened
 from tasks.bench.ctranslate import Translating
-from tasks.bench.rivals import assisted, generate
 from tasks.bench.timing import Run, Timed, clocked
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from tasks.bench.rivals import assisted, generate
+from tasks.bench.baselines import assisted, generate
 from tasks.bench.timing import Run, clocked, interleaved, median_ratio
 from tasks.bench_gpu.floor import step_bytes
 from tasks.decoding.decoder import Decoder, Rows, Stop

@@ -26,7 +26,7 @@ from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_kinds, check_pair, vocabulary_of
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
-from tasks.training.data import TokenisedSet
+from tasks.training.data import JsonlDataset
 from tasks.training.settings import TrainingSettings
 from tests.training import train_on
 
@@ -39,7 +39,7 @@ REQUEST = Request(TEXT.max_target_tokens)
 
 def trained(settings: ModelSettings, file: Path, tokenizer: Any, folder: Path, steps: int) -> Any:
     model = initial_model(settings, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
-    examples = TokenisedSet(file, tokenizer, TEXT, one_row=True)
+    examples = JsonlDataset(file, tokenizer, TEXT, decoder_only=True)
     losses: list[float] = []
     recipe = TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=steps, batch_size=32, evaluate_every=steps)
     outcome = train_on(

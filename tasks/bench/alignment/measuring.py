@@ -64,7 +64,7 @@ def sweep_settings(task_sweep: SweepSettings) -> SweepSettings:
     return dataclasses.replace(task_sweep, grid=[], sampling=SamplingSettings(), latency_examples=examples)
 
 
-class Measuring:
+class DrafterEvaluation:
     """One drafter and the large model on validation and test."""
 
     def __init__(self, comparison: Comparison, drafter: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.alignment.calibrating.labelling import Labeller
+from tasks.bench.baselines import generate, written
 from tasks.bench.equal import SAME, differences, worst
-from tasks.bench.rivals import generate, written
 from tasks.bench.timing import Timed, clocked, fastest, interleaved, median_ratio
 from tasks.config import load
 from tasks.corpora.example import read_jsonl

@@ -21,7 +21,7 @@ from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.loop import Outcome
+from tasks.training.loop import TrainingResult
 
 PATHS = TaskPaths("translation")
 
@@ -60,7 +60,7 @@ def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     def run(opened: Any, settings: Any, _large: Path, _folder: Path) -> tuple[Any, Any]:
         trained.append((opened.job.name, settings.steps))
         measured = {"acceptance_rate": 0.5}
-        return Outcome(1.0, 2.0, 0, settings.steps, settings.steps, measured), Ticking(settings.steps)
+        return TrainingResult(1.0, 2.0, 0, settings.steps, settings.steps, measured), Ticking(settings.steps)
 
     trained.clear()
     folder = tmp_path / "project"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.alignment.distilling import DivergenceLoss
+from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence, forward_kl
 from tasks.alignment.settings import LOSSES
-from tasks.training.data import Batch, TextSet
+from tasks.training.data import Batch, TokenDataset
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tests.architectures import gpt2
@@ -30,7 +30,7 @@ class Stored:
     def __init__(self, predicted: list[Tensor], k: int) -> None:
         self._top = [rows.topk(k) for rows in predicted]
 
-    def of(self, example: int) -> tuple[Tensor, Tensor]:
+    def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
         return self._top[example].indices, self._top[example].values
 
 
@@ -60,7 +60,7 @@ def by_single_steps(model: Any, causal: bool) -> list[Tensor]:
 
 
 def whole(causal: bool, **options: Any) -> Batch:
-    return TextSet(SOURCES, TARGETS, 0, one_row=causal, **options).batch(range(3))
+    return TokenDataset(SOURCES, TARGETS, 0, decoder_only=causal, **options).batch(range(3))
 
 
 @CAUSAL

@@ -12,27 +12,27 @@ Entry = Mapping[str, Any]
 """A point of the summary, or its measurements on one split."""
 
 
-def point_words(point: Entry) -> str:
+def point_text(point: Entry) -> str:
     """What a point is: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10)`."""
     settings = settings_text(point["settings"])
     return f"{method_name(point['method'])} with the {point['drafter']} drafter" + (f" ({settings})" if settings else "")
 
 
-def speed_words(entry: Entry) -> str:
+def speed_text(entry: Entry) -> str:
     """`1.89× [1.80, 1.97]`; without an interval where there is none."""
-    return f"{entry['speedup']:.2f}×" + interval_words(entry["speedup_interval"])
+    return f"{entry['speedup']:.2f}×" + interval_text(entry["speedup_interval"])
 
 
-def difference_words(entry: Entry) -> str:
+def difference_text(entry: Entry) -> str:
     """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla lacks on that split."""
     if entry["quality_difference"] is None:
         return "no difference measured"
-    return f"{_signed(entry['quality_difference'])} points" + interval_words(entry["quality_difference_interval"], "+")
+    return f"{_signed(entry['quality_difference'])} points" + interval_text(entry["quality_difference_interval"], "+")
 
 
-def quality_words(entry: Entry, metric: str) -> str:
+def quality_text(entry: Entry, metric: str) -> str:
     """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
-    return f"{METRIC_NAMES[metric]} {entry['quality']:.2f} ({difference_words(entry)} from vanilla)"
+    return f"{METRIC_NAMES[metric]} {entry['quality']:.2f} ({difference_text(entry)} from vanilla)"
 
 
 def is_faster(entry: Entry) -> bool:
@@ -79,6 +79,6 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-0.00", "+0.00")
 
 
-def interval_words(interval: Sequence[float] | None, sign: str = "") -> str:
+def interval_text(interval: Sequence[float] | None, sign: str = "") -> str:
     """` [1.80, 1.97]`, with a space before it; nothing where there is no interval."""
     return f" [{interval[0]:{sign}.2f}, {interval[1]:{sign}.2f}]" if interval else ""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.training import ranks
+from tasks.training import distributed
 from tasks.training.workers import LAUNCHED, LISTENER
 
 NAMES = ("RANK", "WORLD_SIZE", LAUNCHED, LISTENER)
@@ -30,23 +30,23 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_one_process_alone_agrees_with_itself() -> None:
-    assert (ranks.rank(), ranks.world(), ranks.first()) == (0, 1, True)
-    assert ranks.total(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
-    assert ranks.agreed("word") == "word"
-    ranks.wait()
+    assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (0, 1, True)
+    assert distributed.all_reduce(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert distributed.broadcast("word") == "word"
+    distributed.barrier()
 
 
 def test_a_launcher_says_which_one_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert (ranks.rank(), ranks.world(), ranks.first()) == (2, 3, False)
+    assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (2, 3, False)
 
 
 def test_one_process_meets_nobody_and_opens_no_port(joined: dict[str, Any]) -> None:
-    ranks.join("gloo")
+    distributed.init("gloo")
     assert type(joined.pop("store")).__name__ == "HashStore"
     assert joined == {"backend": "gloo", "rank": 0, "world_size": 1}
-    ranks.join("nccl")
+    distributed.init("nccl")
     assert joined["backend"] == "gloo"
 
 
@@ -54,12 +54,12 @@ def test_the_first_opens_the_socket_that_it_was_handed(joined: dict[str, Any], m
     launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4000", "WORLD_SIZE": "2", LAUNCHED: "1"}
     for name, value in {**launched, "RANK": "0", LISTENER: "7"}.items():
         monkeypatch.setenv(name, value)
-    ranks.join("gloo")
+    distributed.init("gloo")
     assert joined["store"] == (("127.0.0.1", 4000, 2), {"is_master": True, "master_listen_fd": 7})
     joined.clear()
     monkeypatch.setenv("RANK", "1")
     monkeypatch.delenv(LISTENER)
-    ranks.join("gloo")
+    distributed.init("gloo")
     assert joined["store"] == (("127.0.0.1", 4000, 2), {"is_master": False, "master_listen_fd": None})
 
 
@@ -68,5 +68,5 @@ def test_what_another_launcher_started_meets_where_that_one_says(
 ) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    ranks.join("nccl")
+    distributed.init("nccl")
     assert joined == {"backend": "nccl", "store": None, "rank": 1, "world_size": 2}

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.training.data import TextSet
-from tasks.training.order import Order, share
+from tasks.training.batching import BucketBatchSampler, partition
+from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 
-def texts(lengths: list[tuple[int, int]]) -> TextSet:
-    return TextSet([[5] * source for source, _ in lengths], [[6] * target for _, target in lengths], 0)
+def texts(lengths: list[tuple[int, int]]) -> TokenDataset:
+    return TokenDataset([[5] * source for source, _ in lengths], [[6] * target for _, target in lengths], 0)
 
 
 def drawn(count: int, seed: int = 0, longest: int = 40) -> list[tuple[int, int]]:
@@ -29,11 +29,11 @@ def drawn(count: int, seed: int = 0, longest: int = 40) -> list[tuple[int, int]]
     st.sampled_from([0, 1, 50, 200]),
 )
 def test_an_epoch_has_every_example_once(lengths: list[tuple[int, int]], size: int, budget: int) -> None:
-    order = Order(texts(lengths), TrainingSettings(batch_size=size, batch_tokens=budget))
+    order = BucketBatchSampler(texts(lengths), TrainingSettings(batch_size=size, batch_tokens=budget))
     seen: list[int] = []
     step = 0
     while len(seen) < len(lengths):
-        seen += order.at(step)
+        seen += order.batch_at(step)
         step += 1
     assert sorted(seen) == list(range(len(lengths)))
 
@@ -44,8 +44,8 @@ def padded(lengths: list[tuple[int, int]], batch: list[int]) -> int:
 
 def test_a_budget_counts_padding_and_only_an_example_alone_may_break_it() -> None:
     lengths = [*drawn(300), (90, 80)]
-    order = Order(texts(lengths), TrainingSettings(batch_tokens=120))
-    batches = [order.at(step) for step in range(200)]
+    order = BucketBatchSampler(texts(lengths), TrainingSettings(batch_tokens=120))
+    batches = [order.batch_at(step) for step in range(200)]
     assert all(padded(lengths, batch) <= 120 or len(batch) == 1 for batch in batches)
     assert [300] in batches
     assert max(map(len, batches)) > 4
@@ -53,10 +53,10 @@ def test_a_budget_counts_padding_and_only_an_example_alone_may_break_it() -> Non
 
 def overhead(lengths: list[tuple[int, int]], settings: TrainingSettings) -> float:
     """Padded over real tokens of an epoch."""
-    order, total, step = Order(texts(lengths), settings), 0, 0
+    order, total, step = BucketBatchSampler(texts(lengths), settings), 0, 0
     seen = 0
     while seen < len(lengths):
-        batch = order.at(step)
+        batch = order.batch_at(step)
         total, seen, step = total + padded(lengths, batch), seen + len(batch), step + 1
     return total / sum(map(sum, lengths))
 
@@ -79,8 +79,8 @@ def test_what_varies_most_is_sorted_first() -> None:
 
 def test_batches_of_an_epoch_do_not_come_by_length() -> None:
     lengths = drawn(4000)
-    order = Order(texts(lengths), TrainingSettings(batch_size=16))
-    first = [lengths[order.at(step)[0]][1] for step in range(250)]
+    order = BucketBatchSampler(texts(lengths), TrainingSettings(batch_size=16))
+    first = [lengths[order.batch_at(step)[0]][1] for step in range(250)]
     rises = sum(one < other for one, other in itertools.pairwise(first))
     assert 90 < rises < 160
 
@@ -88,16 +88,16 @@ def test_batches_of_an_epoch_do_not_come_by_length() -> None:
 def test_any_step_can_be_asked_for_in_any_order() -> None:
     settings = TrainingSettings(batch_size=7, seed=3)
     examples = texts(drawn(50))
-    whole = [Order(examples, settings).at(step) for step in range(30)]
-    again = Order(examples, settings)
-    assert [again.at(step) for step in (29, 3, 12)] == [whole[29], whole[3], whole[12]]
+    whole = [BucketBatchSampler(examples, settings).batch_at(step) for step in range(30)]
+    again = BucketBatchSampler(examples, settings)
+    assert [again.batch_at(step) for step in (29, 3, 12)] == [whole[29], whole[3], whole[12]]
     assert whole[:8] != whole[8:16], "each epoch has an order of its own"
-    other = Order(examples, TrainingSettings(batch_size=7, seed=4))
-    assert [other.at(step) for step in range(30)] != whole
+    other = BucketBatchSampler(examples, TrainingSettings(batch_size=7, seed=4))
+    assert [other.batch_at(step) for step in range(30)] != whole
 
 
 def test_shares_are_disjoint_and_whole() -> None:
     batch = list(range(11))
-    shares = [share(batch, part, 4) for part in range(4)]
+    shares = [partition(batch, part, 4) for part in range(4)]
     assert sorted(index for part in shares for index in part) == batch
     assert {len(part) for part in shares} == {2, 3}

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import torch
 
-from tasks.bench.training.recipes import Opened
-from tasks.bench.training.turns import Begin
-from tasks.training.data import IGNORED, Batch, TextSet
-from tasks.training.loop import Held, train
+from tasks.bench.training.pausable import Begin
+from tasks.bench.training.recipes import LoadedRecipe
+from tasks.training.data import IGNORED, Batch, TokenDataset
+from tasks.training.loop import EvaluationData, train
 from tasks.training.objective import Objective
 from tasks.training.optimizers import rate_factor
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText
+from tasks.training.sources import DatasetSource
 
 _HELD = 8
 
@@ -31,7 +31,7 @@ class Learned:
     """Mean loss a target token, in nats, of every 20 steps or so."""
 
 
-class Side(Protocol):
+class Contender(Protocol):
     """A way to train a recipe."""
 
     learned: Learned
@@ -41,20 +41,20 @@ class Side(Protocol):
         ...
 
 
-class Ours:
+class DraftlineContender:
     """The loop of this project."""
 
-    def __init__(self, opened: Opened, folder: Path) -> None:
+    def __init__(self, opened: LoadedRecipe, folder: Path) -> None:
         """Takes a recipe, and an empty folder that stays empty."""
         self._opened, self._folder, self.learned = opened, folder, Learned()
 
     def loop(self, begin: Begin) -> object:
         opened = self._opened
-        few = TextSet(opened.examples.sources[:_HELD], opened.examples.targets[:_HELD], opened.examples.pad)
+        few = TokenDataset(opened.examples.sources[:_HELD], opened.examples.targets[:_HELD], opened.examples.pad)
         return train(
             Objective(opened.model, opened.settings),
-            _Counted(FixedText(opened.examples, opened.settings), begin, self.learned),
-            Held(few),
+            _Counted(DatasetSource(opened.examples, opened.settings), begin, self.learned),
+            EvaluationData(few),
             opened.settings,
             opened.device,
             resume=self._folder,
@@ -70,12 +70,12 @@ class Ours:
 class _Counted:
     """A source that says when each step begins, and counts what it gives."""
 
-    def __init__(self, source: FixedText, begin: Begin, learned: Learned) -> None:
+    def __init__(self, source: DatasetSource, begin: Begin, learned: Learned) -> None:
         self._source, self._begin, self._learned = source, begin, learned
 
-    def parts(self, step: int) -> list[Batch]:
+    def microbatches(self, step: int) -> list[Batch]:
         self._begin()
-        parts = self._source.parts(step)
+        parts = self._source.microbatches(step)
         self._learned.tokens += sum(int(part.mask.sum() + (part.labels != IGNORED).sum()) for part in parts)
         return parts
 
@@ -89,10 +89,10 @@ LENGTHS: dict[str, Callable[[int, int], int]] = {
 """Of what Trainer can be told to group examples by, made of a source's length and a target's."""
 
 
-class Theirs:
+class TrainerContender:
     """`Seq2SeqTrainer` at its fastest: examples grouped by length, no cache, nothing logged, saved or evaluated."""
 
-    def __init__(self, opened: Opened, folder: Path, dataset: Any) -> None:
+    def __init__(self, opened: LoadedRecipe, folder: Path, dataset: Any) -> None:
         """Takes a recipe, a folder that stays empty, and the examples (see `dataset_of`)."""
         self._opened, self._folder, self._dataset, self.learned = opened, folder, dataset, Learned()
 
@@ -111,11 +111,11 @@ class Theirs:
             raise RuntimeError(f"Trainer takes itself for one of several processes ({kind}), which is slower")
         return trainer.train()
 
-    def _trainer(self, opened: Opened, callbacks: list[Any]) -> Any:
+    def _trainer(self, opened: LoadedRecipe, callbacks: list[Any]) -> Any:
         from transformers import DataCollatorForSeq2Seq
 
         settings = opened.settings
-        optimizer = their_optimizer(opened.model, settings)
+        optimizer = trainer_optimizer(opened.model, settings)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(settings, step))
         return _trainer_of()(
             self.learned,
@@ -128,7 +128,7 @@ class Theirs:
         )
 
 
-def their_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
+def trainer_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
     """What Trainer would make of these settings: the Adafactor of `transformers`, or fused AdamW."""
     if settings.optimizer == "adamw":
         rate, decay = settings.learning_rate, settings.weight_decay
@@ -168,7 +168,7 @@ def arguments(settings: TrainingSettings, device: torch.device, folder: Path) ->
     )
 
 
-def dataset_of(examples: TextSet, length: str) -> Any:
+def dataset_of(examples: TokenDataset, length: str) -> Any:
     """The examples as Trainer reads them, with the column that it groups them by, of `LENGTHS`."""
     import datasets
 

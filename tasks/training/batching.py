@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from tasks.training.data import TextSet
+from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 _WINDOW = 256
@@ -14,16 +14,16 @@ _TARGET = 2
 """What padding a target costs beside a source: its layers attend to both, and a whole vocabulary is predicted there."""
 
 
-class Order:
+class BucketBatchSampler:
     """Batches of examples, by number, for every step of a run; epochs follow one another."""
 
-    def __init__(self, examples: TextSet, settings: TrainingSettings) -> None:
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
         """Takes the examples, and from the settings the seed and the size of a batch."""
         self._lengths = [(len(source), len(target)) for source, target in zip(examples.sources, examples.targets, strict=True)]
         self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
         self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
 
-    def at(self, step: int) -> list[int]:
+    def batch_at(self, step: int) -> list[int]:
         """The examples of a step, counted from 0, over all processes."""
         if step < self._begins:
             self._epoch, self._begins, self._batches = -1, 0, []
@@ -81,6 +81,6 @@ def _winding(first: int, second: int) -> tuple[int, int]:
     return first, second if first % 2 else -second
 
 
-def share(indices: Sequence[int], part: int, parts: int) -> Sequence[int]:
+def partition(indices: Sequence[int], part: int, parts: int) -> Sequence[int]:
     """One of so many shares of a batch; of neighbours in length each share gets its part."""
     return indices[part::parts]

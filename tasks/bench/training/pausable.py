@@ -14,7 +14,7 @@ class _Stopped(BaseException):
     """Ends a loop between two steps; nothing catches it on the way."""
 
 
-class Turns:
+class PausableLoop:
     """A loop on a thread of its own, which runs only when it is told to.
 
     A loop such as `transformers.Trainer`'s cannot be left and entered again. Here it waits where a step begins, so that what is

@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from tasks.alignment.acceptance import HeldOutAcceptance
-from tasks.alignment.distilling import DivergenceLoss
+from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
-from tasks.alignment.pools import PooledText, Write, Written
-from tasks.alignment.replaying import weights_of
-from tasks.alignment.schedule import Schedule, Text
+from tasks.alignment.replaying import rejection_weights
+from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
+from tasks.alignment.rollout_generator import RolloutGenerator, on_policy_method, speculative
+from tasks.alignment.schedule import DataSource, Schedule
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.stored import StoredTopLogits
-from tasks.alignment.writing import Writer, verified, written_by
 from tasks.decoding.decoder import Rows
 from tasks.errors import InputError
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_kinds, check_pair, vocabulary_of
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
+from tasks.training.context import TrainingContext
 from tasks.training.data import Batch
-from tasks.training.job import Opened
-from tasks.training.loop import Held
+from tasks.training.loop import EvaluationData
 from tasks.training.losses import Loss
-from tasks.training.sources import FixedText, TextSource
-from tasks.training.stage import Lesson
+from tasks.training.sources import BatchSource, DatasetSource
+from tasks.training.stage import TrainingSpec
 
 
-def start_of(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
+def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
     """What alignment begins with: the small model's own start, or what fine-tuning made of it.
 
     Raises:
@@ -45,7 +45,7 @@ def start_of(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) ->
     return dataclasses.replace(small, pretrained=str(fine_tuned))
 
 
-def lesson(opened: Opened, settings: AlignSettings, large_folder: Path) -> Lesson:
+def alignment_spec(opened: TrainingContext, settings: AlignSettings, large_folder: Path) -> TrainingSpec:
     """The lesson of `settings` for the drafter that was opened.
 
     Raises:
@@ -59,50 +59,50 @@ def lesson(opened: Opened, settings: AlignSettings, large_folder: Path) -> Lesso
         folder = opened.job.paths.calibration
         for texts, which in ((opened.examples, "calibration"), (opened.held_out, "validation")):
             stored = StoredTopLogits.open(folder, which)
-            stored.require_along(texts.targets, folder)
+            stored.require_matching(texts.targets, folder)
             texts.stored = stored
     acceptance = HeldOutAcceptance(large, opened.held_out, vocabulary, opened.device)
-    source: TextSource = FixedText(opened.examples, settings)
+    source: BatchSource = DatasetSource(opened.examples, settings)
     if settings.on_policy or settings.replay_rounds:
-        writer = Writer(opened.model, large, vocabulary, opened.job.text.max_target_tokens, settings)
+        writer = RolloutGenerator(opened.model, large, vocabulary, opened.job.text.max_target_tokens, settings)
         source = _scheduled(opened, settings, source, writer)
-    return Lesson(
+    return TrainingSpec(
         source=source,
-        held=Held(opened.held_out, acceptance),
+        held=EvaluationData(opened.held_out, acceptance),
         loss=_loss(settings, large, vocabulary),
     )
 
 
-class Scheduled:
-    """A `TextSource` that takes the text of each step from the source that its schedule names."""
+class ScheduledSource:
+    """A `BatchSource` that takes the text of each step from the source that its schedule names."""
 
-    def __init__(self, schedule: Schedule, sources: Mapping[Text, TextSource]) -> None:
+    def __init__(self, schedule: Schedule, sources: Mapping[DataSource, BatchSource]) -> None:
         self._schedule, self._sources = schedule, sources
 
-    def parts(self, step: int) -> list[Batch]:
-        return self._sources[self._schedule.at(step)].parts(step)
+    def microbatches(self, step: int) -> list[Batch]:
+        return self._sources[self._schedule.source_at(step)].microbatches(step)
 
 
-def _scheduled(opened: Opened, settings: AlignSettings, fixed: TextSource, writer: Writer) -> TextSource:
+def _scheduled(opened: TrainingContext, settings: AlignSettings, fixed: BatchSource, writer: RolloutGenerator) -> BatchSource:
     """The calibration set, what is written anew, and what is replayed: the inputs of a step are the same in each."""
     schedule = Schedule(settings)
 
-    def pooled(write: Write) -> PooledText:
-        return PooledText(opened.examples, settings, schedule.together, write, opened.resume)
+    def pooled(write: GenerateRollouts) -> RolloutBuffer:
+        return RolloutBuffer(opened.examples, settings, schedule.window, write, opened.resume)
 
-    def on_policy(sources: Rows, numbers: Sequence[int], seed: int) -> Written:
-        return Written([one.tokens for one in writer.write(written_by(settings), sources, numbers, seed)])
+    def on_policy(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:
+        return Rollouts([one.tokens for one in writer.generate(on_policy_method(settings), sources, numbers, seed)])
 
-    def replayed(sources: Rows, numbers: Sequence[int], seed: int) -> Written:
-        found = writer.write(verified, sources, numbers, seed)
-        return Written([one.tokens for one in found], [weights_of(one, settings.replay_kept) for one in found])
+    def replayed(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:
+        found = writer.generate(speculative, sources, numbers, seed)
+        return Rollouts([one.tokens for one in found], [rejection_weights(one, settings.replay_kept) for one in found])
 
-    return Scheduled(
+    return ScheduledSource(
         schedule,
         {
-            Text.CALIBRATION: fixed,
-            Text.WRITTEN: pooled(on_policy),
-            Text.REPLAYED: pooled(replayed),
+            DataSource.CALIBRATION: fixed,
+            DataSource.ON_POLICY: pooled(on_policy),
+            DataSource.REPLAY: pooled(replayed),
         },
     )
 

@@ -9,28 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.decoding.decoder import Rows
-from tasks.training import ranks
-from tasks.training.checkpoints import KEPT, writing
-from tasks.training.data import Batch, TextSet
-from tasks.training.order import Order, share
+from tasks.training import distributed
+from tasks.training.batching import BucketBatchSampler, partition
+from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
+from tasks.training.data import Batch, TokenDataset
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import cut
+from tasks.training.sources import split_microbatches
 
 
 @dataclass(frozen=True)
-class Written:
+class Rollouts:
     """Texts, and what each of their tokens weighs; no weights: all alike."""
 
     tokens: list[list[int]]
     weights: list[list[float]] | None = None
 
 
-Write = Callable[[Rows, Sequence[int], int], Written]
+GenerateRollouts = Callable[[Rows, Sequence[int], int], Rollouts]
 """(sources, a number for each that keys its draws, seed) to a text for each, by the drafter as it is."""
 
 
-class PooledText:
-    """A `TextSource`: the inputs of a text set in its order, with texts that are written anew for some steps at once.
+class RolloutBuffer:
+    """A `BatchSource`: the inputs of a text set in its order, with texts that are written anew for some steps at once.
 
     A pool depends on the weights at the first step that asks for it, so it is kept in a file: a run that is resumed inside it
     reads the texts again. Each process writes its own share; draws are keyed by a text's number in the whole pool, so that any
@@ -38,7 +38,12 @@ class PooledText:
     """
 
     def __init__(
-        self, examples: TextSet, settings: TrainingSettings, together: Callable[[int], list[int]], write: Write, folder: Path
+        self,
+        examples: TokenDataset,
+        settings: TrainingSettings,
+        window: Callable[[int], list[int]],
+        write: GenerateRollouts,
+        folder: Path,
     ) -> None:
         """Takes what to write, and when.
 
@@ -49,27 +54,27 @@ class PooledText:
             write: The writer.
             folder: For the files, this run's alone.
         """
-        self._examples, self._settings, self._order = examples, settings, Order(examples, settings)
-        self._together, self._write, self._folder = together, write, folder
+        self._examples, self._settings, self._order = examples, settings, BucketBatchSampler(examples, settings)
+        self._window_of, self._write, self._folder = window, write, folder
         self._steps, self._places, self._texts = list[int](), dict[int, list[int]](), examples
 
-    def parts(self, step: int) -> list[Batch]:
-        steps = self._together(step)
+    def microbatches(self, step: int) -> list[Batch]:
+        steps = self._window_of(step)
         if steps != self._steps:
             self._open(steps)
-        return cut(self._texts, self._places[step], self._settings.accumulation)
+        return split_microbatches(self._texts, self._places[step], self._settings.accumulation)
 
     def _open(self, steps: list[int]) -> None:
         """Numbers the texts of these steps, over all processes, and writes this one's share or reads it back."""
         examples, count = list[int](), 0
         places: dict[int, list[int]] = {}
         for step in steps:
-            chosen = self._order.at(step)
+            chosen = self._order.batch_at(step)
             places[step] = list(range(count, count + len(chosen)))
             examples, count = examples + chosen, count + len(chosen)
         sources = [self._examples.sources[example] for example in examples]
         mine = [place for step in steps for place in self._share(places[step])]
-        file = self._folder / f"texts{steps[0]:08d}-{steps[-1]:08d}-{ranks.rank()}.json"
+        file = self._folder / f"texts{steps[0]:08d}-{steps[-1]:08d}-{distributed.rank()}.json"
         written = _read(file)
         if written is None:
             written = self._write([sources[place] for place in mine], mine, self._settings.seed * 1_000_003 + steps[0])
@@ -83,19 +88,21 @@ class PooledText:
             if weights is not None and written.weights is not None:
                 weights[place] = written.weights[index]
         self._steps, self._places = steps, places
-        self._texts = TextSet(sources, targets, self._examples.pad, one_row=self._examples.one_row, weights=weights)
+        self._texts = TokenDataset(
+            sources, targets, self._examples.pad, decoder_only=self._examples.decoder_only, weights=weights
+        )
 
     def _share(self, places: list[int]) -> list[int]:
         """Those of a step's texts that `cut` gives to this process."""
-        world, accumulation = ranks.world(), self._settings.accumulation
-        cuts = [share(places, micro * world + ranks.rank(), world * accumulation) for micro in range(accumulation)]
+        world, accumulation = distributed.world_size(), self._settings.accumulation
+        cuts = [partition(places, micro * world + distributed.rank(), world * accumulation) for micro in range(accumulation)]
         return sorted(place for part in cuts for place in part)
 
-    def _save(self, written: Written, file: Path) -> None:
+    def _save(self, written: Rollouts, file: Path) -> None:
         """Raises `InputError` where no space is left."""
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
-        with writing("text written while training", partial, self._folder):
+        with writing_to_resume("text written while training", partial, self._folder):
             body = json.dumps({"tokens": written.tokens, "weights": written.weights})
             partial.write_text(f"{_sum_of(body)}\n{body}")
         partial.rename(file)
@@ -103,13 +110,13 @@ class PooledText:
     def _forget(self, step: int) -> None:
         """Drops this process's pools that end before the oldest checkpoint that is kept at this step."""
         every = self._settings.checkpoint_every
-        oldest = (step // every - KEPT + 1) * every
-        for file in self._folder.glob(f"texts*-{ranks.rank()}.json"):
+        oldest = (step // every - KEPT_CHECKPOINTS + 1) * every
+        for file in self._folder.glob(f"texts*-{distributed.rank()}.json"):
             if int(file.name.split("-")[1]) < oldest:
                 file.unlink()
 
 
-def _read(file: Path) -> Written | None:
+def _read(file: Path) -> Rollouts | None:
     """What `_save` wrote; none where that is not there, or not as it was written."""
     try:
         known, _, body = file.read_text().partition("\n")
@@ -118,7 +125,7 @@ def _read(file: Path) -> Written | None:
     if _sum_of(body) != known:
         return None
     found = json.loads(body)
-    return Written(found["tokens"], found["weights"])
+    return Rollouts(found["tokens"], found["weights"])
 
 
 def _sum_of(body: str) -> str:

@@ -23,28 +23,28 @@ from tasks.decoding.strategy import Pair, Request, Strategy
 
 _SIDE_BY_SIDE = 64
 
-Composed = Callable[[Pair, Request], Strategy]
+MethodFactory = Callable[[Pair, Request], Strategy]
 """Puts the way in which a text is written together."""
 
 
-def drafter_alone(pair: Pair, request: Request) -> Strategy:
+def drafter_only(pair: Pair, request: Request) -> Strategy:
     """The drafter's own text."""
     return compose("vanilla_small", VanillaSettings(), pair, request)
 
 
-def verified(pair: Pair, request: Request) -> Strategy:
+def speculative(pair: Pair, request: Request) -> Strategy:
     """The large model's text, with the drafter drafting: the proposers of its tokens tell which drafts were rejected."""
     return compose("speculative", SpeculativeSettings(), pair, request)
 
 
-def written_by(settings: AlignSettings) -> Composed:
+def on_policy_method(settings: AlignSettings) -> MethodFactory:
     """How the writer of the settings writes."""
     if settings.writer == "drafter":
-        return drafter_alone
+        return drafter_only
     return functools.partial(interleaved, top_k=settings.interleave_top_k)
 
 
-class Writer:
+class RolloutGenerator:
     """Writes with a drafter in training, and with the large model where a text needs both."""
 
     def __init__(self, drafter: Any, large: Any, vocabulary: int, limit: int, settings: AlignSettings) -> None:
@@ -62,7 +62,7 @@ class Writer:
         # Fused PyTorch records its graphs anew for new weights, which takes longer than a pool of text.
         self._runtime = AUTO if drafter.device.type == "cpu" else REFERENCE
 
-    def write(self, composed: Composed, sources: Rows, numbers: Sequence[int], seed: int) -> list[Generation]:
+    def generate(self, composed: MethodFactory, sources: Rows, numbers: Sequence[int], seed: int) -> list[Generation]:
         """A text for each source, by the drafter's weights as they are.
 
         Args:
@@ -74,7 +74,7 @@ class Writer:
         with _evaluating(self._drafter):
             # Fast runtimes pack copies of the weights: a decoder is as old as its opening, and takes as much room again.
             small = open_decoder(self._drafter, "small", self._vocabulary, self._runtime)
-            pair = Pair(small, small if composed is drafter_alone else self._large)
+            pair = Pair(small, small if composed is drafter_only else self._large)
             strategy = composed(pair, Request(self._limit, self._sampling, seed))
             return _side_by_side(strategy, sources, numbers, self._limit)
 

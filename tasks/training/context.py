@@ -16,14 +16,14 @@ from tasks.models.pair import check_lengths
 from tasks.models.settings import ModelSettings, TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training import ranks
-from tasks.training.data import TextSet, TokenisedSet
+from tasks.training import distributed
+from tasks.training.data import JsonlDataset, TokenDataset
+from tasks.training.model_checks import check_precision, check_trainable, check_vocabulary
 from tasks.training.settings import TrainingSettings
-from tasks.training.starts import check_precision, check_trainable, check_vocabulary
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One model to train."""
 
     name: str
@@ -50,21 +50,21 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Opened:
+class TrainingContext:
     """A job with its files read."""
 
-    job: Job
+    job: TrainingJob
     model: Any
     """Of `transformers`, on `device`."""
     tokenizer: Any
-    examples: TextSet
-    held_out: TextSet
+    examples: TokenDataset
+    held_out: TokenDataset
     device: torch.device
     resume: Path
     """A folder for what must survive a kill, of this piece of work alone."""
 
 
-def open_job(job: Job) -> Opened:
+def open_context(job: TrainingJob) -> TrainingContext:
     """Reads the files of a job; raises `InputError` as `train_stage` does."""
     if job.training.trunk == "frozen" and job.model.pretrained is None:
         raise InputError(
@@ -79,14 +79,14 @@ def open_job(job: Job) -> Opened:
     check_vocabulary(tokenizer, str(job.paths.tokenizer), job.model)
     check_lengths(model, job.name, job.text)
     examples, held_out = (
-        TokenisedSet(file, tokenizer, job.text, one_row=not model.config.is_encoder_decoder)
+        JsonlDataset(file, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)
         for file in (job.train_file, job.held_out_file)
     )
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
-    return Opened(job, model.to(device), tokenizer, examples, held_out, device, resume)
+    return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
 
 
-def _work(job: Job, device: torch.device) -> str:
+def _work(job: TrainingJob, device: torch.device) -> str:
     """The name of a piece of work: nothing that was begun under another is taken up."""
     settings = {"model": job.model, "training": job.training, "text": job.text}
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
@@ -95,11 +95,11 @@ def _work(job: Job, device: torch.device) -> str:
     code = list(job.code)
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
-        files.append(references_of(job))
+        files.append(reference_file(job))
         code.append("evaluation/quality")
-    return fingerprint({**settings, "device": device.type, "processes": ranks.world()}, files, code)
+    return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 
-def references_of(job: Job) -> Path:
+def reference_file(job: TrainingJob) -> Path:
     """The text that quality is measured on: people's, where the held-out text is the large model's own."""
     return job.paths.split("validation")

@@ -11,14 +11,14 @@ import torch
 
 from tasks.errors import InputError
 from tasks.fingerprint import checksum
-from tasks.training import ranks
-from tasks.training.checkpoints import KEPT, writing
+from tasks.training import distributed
+from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
 from tasks.training.settings import TrainingSettings
 
 _LOWER = ("validation_loss",)
 
 
-class Best:
+class BestWeights:
     """Keeps the weights that `choose_by` names in a file; where the last are to be kept, it keeps none."""
 
     def __init__(self, folder: Path, settings: TrainingSettings) -> None:
@@ -27,7 +27,7 @@ class Best:
         self._named: list[int] = []
         """The best steps that the checkpoints on the disk name."""
 
-    def look(self, model: Any, measured: Mapping[str, float], step: int) -> None:
+    def update(self, model: Any, measured: Mapping[str, float], step: int) -> None:
         """Keeps these weights if they are better than all before: the first of equals stays, and what is no number is worse.
 
         Raises:
@@ -37,23 +37,23 @@ class Best:
             return
         if self._by not in measured:
             raise InputError(f"choose_by is {self._by}, but what is measured here is {', '.join(measured)}; name one of them")
-        value = ranks.agreed(measured[self._by])
+        value = distributed.broadcast(measured[self._by])
         better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
         if not (better and math.isfinite(value)):
             self._waited += 1
             return
         self._step, self._value, self._waited = step, value, 0
-        if ranks.first():
+        if distributed.is_main():
             self._save(model)
             self._sweep()
-        ranks.wait()
+        distributed.barrier()
 
     @property
-    def exhausted(self) -> bool:
+    def out_of_patience(self) -> bool:
         """Whether training has waited long enough for better ones."""
         return self._patience > 0 and self._waited >= self._patience
 
-    def put_back(self, model: Any) -> int | None:
+    def restore_weights(self, model: Any) -> int | None:
         """Gives the model the best weights; and their step, none where the last are kept."""
         from safetensors.torch import load_file
 
@@ -65,22 +65,22 @@ class Best:
                 weights[name].copy_(values)
         return self._step
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of this."""
         return {"best": [self._step, self._value, self._waited, self._sum, self._named]}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes up what a checkpoint kept, unless the weights are gone or damaged: then the search begins anew."""
         step, value, waited, known, named = state.get("best", (0, 0.0, 0, "", []))
         file = self._file(step)
-        if step and ranks.agreed(file.is_file() and checksum(file) == known if ranks.first() else None):
+        if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
             self._step, self._value, self._waited, self._sum = step, value, waited, known
-            self._named = [*named, step][-KEPT:]
+            self._named = [*named, step][-KEPT_CHECKPOINTS:]
 
-    def forget(self) -> None:
+    def prune(self) -> None:
         """After a checkpoint: drops all weights but those that a checkpoint on the disk names."""
-        self._named = [*self._named, self._step][-KEPT:]
-        if ranks.first():
+        self._named = [*self._named, self._step][-KEPT_CHECKPOINTS:]
+        if distributed.is_main():
             self._sweep()
 
     def _sweep(self) -> None:
@@ -95,7 +95,7 @@ class Best:
         file = self._file(self._step)
         partial = file.with_suffix(".partial")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with writing(f"the best weights, of step {self._step},", partial, self._folder):
+        with writing_to_resume(f"the best weights, of step {self._step},", partial, self._folder):
             save_file({name: weight.detach().contiguous() for name, weight in _learned(model).items()}, partial)
             self._sum = checksum(partial)
             partial.rename(file)

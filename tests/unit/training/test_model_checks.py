@@ -13,8 +13,8 @@ import torch
 from tasks.errors import InputError
 from tasks.models.settings import ModelSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
+from tasks.training.model_checks import check_precision, check_vocabulary
 from tasks.training.settings import TrainingSettings
-from tasks.training.starts import check_precision, check_vocabulary
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 

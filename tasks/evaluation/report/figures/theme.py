@@ -46,7 +46,7 @@ def marker_of(method: str) -> str:
     return _MARKERS.get(method, "D")
 
 
-def name_of(point: Mapping[str, Any]) -> str:
+def point_name(point: Mapping[str, Any]) -> str:
     """A point by method, drafter and settings, in one line."""
     return f"{method_name(point['method'])}, {point['drafter']}, {settings_text(point['settings']) or 'no settings'}"
 
@@ -61,7 +61,7 @@ def with_interval(
     return f"{value:{sign}.{digits}f}{unit}{bounds}"
 
 
-def point_text(point: Mapping[str, Any], metric: str) -> str:
+def tooltip_lines(point: Mapping[str, Any], metric: str) -> str:
     """What a point says when it is pointed at, lines divided by line feeds."""
     lines = [
         f"{method_name(point['method'])}, {point['drafter']}",

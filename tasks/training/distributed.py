@@ -16,22 +16,22 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def world() -> int:
+def world_size() -> int:
     """How many there are."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def first() -> bool:
+def is_main() -> bool:
     """Whether this one speaks for all: it shows, records and saves."""
     return rank() == 0
 
 
-def join(backend: str) -> None:
+def init(backend: str) -> None:
     """Meets the others, once in the life of a process: where `tasks.training.launch` says, or another launcher."""
     if torch.distributed.is_initialized():
         return
     store: Any = None
-    if world() == 1:
+    if world_size() == 1:
         # A store in memory: a port, even one just found free, can be taken by the time it is opened.
         store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch does not list it, though it documents it
     elif LAUNCHED in os.environ:
@@ -39,40 +39,40 @@ def join(backend: str) -> None:
         store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # as above
             os.environ["MASTER_ADDR"],
             int(os.environ["MASTER_PORT"]),
-            world(),
-            is_master=first(),
+            world_size(),
+            is_master=is_main(),
             master_listen_fd=None if listener is None else int(listener),
         )
-    torch.distributed.init_process_group(backend, store=store, rank=rank(), world_size=world())
+    torch.distributed.init_process_group(backend, store=store, rank=rank(), world_size=world_size())
 
 
-def part() -> None:
+def destroy() -> None:
     """Ends the group, so that no process takes another's leaving for a failure.
 
     A process by itself keeps it: DeepSpeed goes on naming the first group of a process, and could not train in a second.
     """
-    if world() > 1 and torch.distributed.is_initialized():
-        wait()
+    if world_size() > 1 and torch.distributed.is_initialized():
+        barrier()
         torch.distributed.destroy_process_group()
 
 
-def total(numbers: Tensor) -> Tensor:
+def all_reduce(numbers: Tensor) -> Tensor:
     """The sum over all processes, in place."""
-    if world() > 1:
+    if world_size() > 1:
         torch.distributed.all_reduce(numbers)
     return numbers
 
 
-def agreed(value: Any) -> Any:
+def broadcast(value: Any) -> Any:
     """What the first process says, told to all: a number, a string, or none of either."""
-    if world() == 1:
+    if world_size() == 1:
         return value
     told = [value]
     torch.distributed.broadcast_object_list(told, src=0)
     return told[0]
 
 
-def wait() -> None:
+def barrier() -> None:
     """Until all processes are here."""
-    if world() > 1:
+    if world_size() > 1:
         torch.distributed.barrier()

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tasks.bench import ctranslate
+from tasks.bench.baselines import assisted, generate, written
 from tasks.bench.equal import differences, worst
-from tasks.bench.rivals import assisted, generate, written
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair

@@ -19,7 +19,7 @@ _WRITERS = {
 }
 
 
-def method_of(settings: AlignSettings) -> str:
+def describe_method(settings: AlignSettings) -> str:
     """A sentence for the model card."""
     parts = [_LOSSES[settings.loss].format(beta=settings.beta)]
     if settings.on_policy:

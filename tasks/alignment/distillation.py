@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.alignment.divergences import Divergence, bucketed, with_rest
+from tasks.alignment.divergences import Divergence, append_rest, gather_with_rest
 from tasks.training.data import Batch
-from tasks.training.losses import PositionLoss
-from tasks.training.predictions import log_probabilities, targets_of
+from tasks.training.losses import TokenLevelLoss
+from tasks.training.predictions import target_log_probs, target_positions
 
 
-class DivergenceLoss(PositionLoss):
+class DivergenceLoss(TokenLevelLoss):
     """A divergence of the drafter's predictions from the large model's, position by position."""
 
     def __init__(self, divergence: Divergence, vocabulary: int, large: Any | None) -> None:
@@ -21,13 +21,13 @@ class DivergenceLoss(PositionLoss):
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
-        targets = targets_of(model, batch)
-        log_q = log_probabilities(model, batch, self._vocabulary)
+        targets = target_positions(model, batch)
+        log_q = target_log_probs(model, batch, self._vocabulary)
         if self._large is not None:
             with torch.no_grad():
-                log_p = log_probabilities(self._large, batch, self._vocabulary)
+                log_p = target_log_probs(self._large, batch, self._vocabulary)
         elif targets.top is not None:
-            log_p, log_q = with_rest(targets.top.log_probabilities), bucketed(log_q, targets.top.tokens)
+            log_p, log_q = append_rest(targets.top.log_probabilities), gather_with_rest(log_q, targets.top.tokens)
         else:
             raise ValueError("the batch has no predictions of the large model, and there is no large model")
         return [(self._divergence(log_p, log_q) * targets.weights).sum()]

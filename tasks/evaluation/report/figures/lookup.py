@@ -53,7 +53,7 @@ def chosen_points(summary: Mapping[str, Any], methods: Sequence[str] = ()) -> li
     return list(found.values())
 
 
-def best_choice(summary: Mapping[str, Any], drafter: str) -> tuple[str, Point] | None:
+def best_chosen_point(summary: Mapping[str, Any], drafter: str) -> tuple[str, Point] | None:
     """The fastest of a drafter's chosen points that lose nothing; where there is none, of those within one point."""
     found = [(word, point) for word, point in chosen_points(summary) if point["drafter"] == drafter]
     strict = [entry for entry in found if entry[0] == "no_loss"] or found

@@ -1,6 +1,6 @@
 """From the start of a process to the end of its first training step: `tasks.finetune`'s way, and a script's with Trainer.
 
-A process of its own for each: `python -m tasks.bench.training.starting SIDE TASK PARAMS MODEL BEGUN`, where BEGUN is the
+A process of its own for each: `python -m tasks.bench.training.startup SIDE TASK PARAMS MODEL BEGUN`, where BEGUN is the
 monotonic time at which it was asked for. Only torch is needed by both, so nothing is imported before its side asks for it.
 """
 
@@ -22,7 +22,7 @@ PARTS = ("imports", "files", "first step")
 """Modules; text to tokens, and a fresh model; optimiser, engine and a step."""
 
 
-def started(side: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
+def startup_seconds(side: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
     """Seconds of each part and of all: the median of fresh processes, after one that warms the machine's file cache."""
     found = [_once(side, task, params, model) for _ in range(rounds + 1)][1:]
     parts = {part: round(statistics.median(one[part] for one in found), 2) for part in PARTS}
@@ -30,7 +30,7 @@ def started(side: str, task: str, params: str, model: str, rounds: int) -> dict[
 
 
 def _once(side: str, task: str, params: str, model: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "tasks.bench.training.starting", side, task, params, model, repr(time.monotonic())]
+    command = [sys.executable, "-m", "tasks.bench.training.startup", side, task, params, model, repr(time.monotonic())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (of its own making)
     if done.returncode:
         raise RuntimeError(f"starting {side} failed: {done.stderr.strip()[-500:]}")
@@ -64,17 +64,17 @@ class _Laps:
 
 def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
     """What `tasks.finetune` does, but for its record."""
-    from tasks.bench.training.recipes import Opened, endless
-    from tasks.bench.training.sides import Ours
+    from tasks.bench.training.contenders import DraftlineContender
+    from tasks.bench.training.recipes import LoadedRecipe, endless
     from tasks.config import load
     from tasks.paths import TaskPaths
-    from tasks.training.job import Job, open_job
+    from tasks.training.context import TrainingJob, open_context
 
     laps.lap()
     loaded, paths = load(Path(params)), TaskPaths(task)
     chosen = loaded.task(task)
     settings: TrainingSettings = getattr(chosen.finetune, model)
-    job = Job(
+    job = TrainingJob(
         name=model,
         stage="finetune",
         paths=paths,
@@ -86,11 +86,11 @@ def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
         train_file=paths.split("train"),
         held_out_file=paths.split("validation"),
     )
-    read = open_job(job)
+    read = open_context(job)
     laps.lap()
-    opened = Opened(read.model, read.tokenizer, read.examples, endless(settings, settings.optimizer), read.device)
+    opened = LoadedRecipe(read.model, read.tokenizer, read.examples, endless(settings, settings.optimizer), read.device)
     with tempfile.TemporaryDirectory() as folder:
-        Ours(opened, Path(folder)).loop(laps.begin)
+        DraftlineContender(opened, Path(folder)).loop(laps.begin)
 
 
 def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
@@ -98,14 +98,14 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
     import datasets
     from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments  # noqa: F401 (as it imports)
 
-    from tasks.bench.training.recipes import Opened, endless
-    from tasks.bench.training.sides import Theirs
+    from tasks.bench.training.contenders import TrainerContender
+    from tasks.bench.training.recipes import LoadedRecipe, endless
     from tasks.config import load
     from tasks.machine import set_up
     from tasks.models.checkpoints import initial_model
     from tasks.models.tokenizers import encode, load_tokenizer
     from tasks.paths import CACHE, TaskPaths
-    from tasks.training.data import TextSet
+    from tasks.training.data import TokenDataset
 
     laps.lap()
     loaded, paths = load(Path(params)), TaskPaths(task)
@@ -124,9 +124,9 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
     raw = datasets.Dataset.from_json(str(paths.split("train")), keep_in_memory=True, cache_dir=str(CACHE / "datasets"))
     read = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
     laps.lap()
-    opened = Opened(start.to(device), tokenizer, TextSet([], [], 0), endless(settings, settings.optimizer), device)
+    opened = LoadedRecipe(start.to(device), tokenizer, TokenDataset([], [], 0), endless(settings, settings.optimizer), device)
     with tempfile.TemporaryDirectory() as folder:
-        Theirs(opened, Path(folder), read).loop(laps.begin)
+        TrainerContender(opened, Path(folder), read).loop(laps.begin)
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tasks.alignment.interleaving import interleaved
+from tasks.alignment.rollout_generator import RolloutGenerator, drafter_only, on_policy_method, speculative
 from tasks.alignment.settings import AlignSettings
-from tasks.alignment.writing import Writer, drafter_alone, verified, written_by
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Request, decode
@@ -21,8 +21,8 @@ SOURCES = toy_sources(70, seed=2)
 NUMBERS = range(100, 170)
 
 
-def writer(drafter: Any, large: Any, **settings: Any) -> Writer:
-    return Writer(drafter, large, VOCABULARY, LIMIT, AlignSettings(loss="forward_kl", **settings))
+def writer(drafter: Any, large: Any, **settings: Any) -> RolloutGenerator:
+    return RolloutGenerator(drafter, large, VOCABULARY, LIMIT, AlignSettings(loss="forward_kl", **settings))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -32,34 +32,34 @@ def test_texts_are_those_of_the_methods(temperature: float) -> None:
     request = Request(LIMIT, SamplingSettings(temperature=temperature), 7)
     pair = open_pair(small, large, VOCABULARY)
     for composed, name, settings in (
-        (drafter_alone, "vanilla_small", VanillaSettings()),
-        (verified, "speculative", SpeculativeSettings()),
+        (drafter_only, "vanilla_small", VanillaSettings()),
+        (speculative, "speculative", SpeculativeSettings()),
     ):
-        found = ours.write(composed, SOURCES, NUMBERS, 7)
+        found = ours.generate(composed, SOURCES, NUMBERS, 7)
         expected = decode(name, settings, pair, SOURCES, request, NUMBERS)
         assert [(one.tokens, one.proposers) for one in found] == [(one.tokens, one.proposers) for one in expected]
-    mixed = ours.write(written_by(AlignSettings(writer="interleaved", interleave_top_k=2)), SOURCES, NUMBERS, 7)
+    mixed = ours.generate(on_policy_method(AlignSettings(writer="interleaved", interleave_top_k=2)), SOURCES, NUMBERS, 7)
     assert mixed == interleaved(pair, request, 2).run(SOURCES, NUMBERS, LIMIT)
     assert any("c" in one.proposers for one in mixed)
 
 
 def test_a_text_does_not_depend_on_what_is_written_beside_it() -> None:
     ours = writer(toy_t5(1, 1, 1), toy_t5(2, 1, 2))
-    together = ours.write(drafter_alone, SOURCES, NUMBERS, 7)
-    half = ours.write(drafter_alone, SOURCES[1::2], NUMBERS[1::2], 7)
+    together = ours.generate(drafter_only, SOURCES, NUMBERS, 7)
+    half = ours.generate(drafter_only, SOURCES[1::2], NUMBERS[1::2], 7)
     assert half == together[1::2]
-    assert ours.write(drafter_alone, SOURCES[:20], NUMBERS[:20], 8) != together[:20]
+    assert ours.generate(drafter_only, SOURCES[:20], NUMBERS[:20], 8) != together[:20]
 
 
 def test_the_writer_is_the_drafter_as_it_is_now() -> None:
     small = toy_t5(1, 1, 1)
     ours = writer(small, toy_t5(2, 1, 2), writing_temperature=0.0)
-    before = ours.write(drafter_alone, SOURCES, NUMBERS, 7)
+    before = ours.generate(drafter_only, SOURCES, NUMBERS, 7)
     with torch.no_grad():
         small.lm_head.weight.copy_(small.lm_head.weight.roll(1, 0))
-    after = ours.write(drafter_alone, SOURCES, NUMBERS, 7)
+    after = ours.generate(drafter_only, SOURCES, NUMBERS, 7)
     assert after != before
-    assert after == writer(copy.deepcopy(small), None, writing_temperature=0.0).write(drafter_alone, SOURCES, NUMBERS, 7)
+    assert after == writer(copy.deepcopy(small), None, writing_temperature=0.0).generate(drafter_only, SOURCES, NUMBERS, 7)
 
 
 def test_dropout_is_off_while_it_writes_and_on_again_after() -> None:
@@ -68,16 +68,16 @@ def test_dropout_is_off_while_it_writes_and_on_again_after() -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5
     ours = writer(small, toy_t5(2, 1, 2))
-    still = ours.write(verified, SOURCES, NUMBERS, 7)
+    still = ours.generate(speculative, SOURCES, NUMBERS, 7)
     assert not small.training
-    assert ours.write(verified, SOURCES, NUMBERS, 7) == still
+    assert ours.generate(speculative, SOURCES, NUMBERS, 7) == still
     small.train()
-    assert ours.write(verified, SOURCES, NUMBERS, 7) == still
+    assert ours.generate(speculative, SOURCES, NUMBERS, 7) == still
     assert all(module.training for module in small.modules())
 
 
 def test_writing_draws_nothing_from_what_dropout_draws_from() -> None:
     ours = writer(toy_t5(1, 1, 1), toy_t5(2, 1, 2))
     state = torch.get_rng_state()
-    ours.write(verified, SOURCES, NUMBERS, 7)
+    ours.generate(speculative, SOURCES, NUMBERS, 7)
     assert torch.equal(torch.get_rng_state(), state)
