@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.mutants import running
 from tests.mutants.breaks import BREAKS
-from tests.mutants.patching import Break, PatchError, broken
+from tests.mutants.patching import Break, PatchError, broken, missing_tests
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,6 +76,9 @@ def _refused(root: Path, breaks: Sequence[Break]) -> list[str]:
         try:
             if sum(other.name == one.name for other in breaks) > 1:
                 lines.append(f"{one.name}: two breaks have this name; give each its own")
+            lines += [
+                f"{one.name}: there is no test {test}; name the one that has to notice" for test in missing_tests(root, one)
+            ]
             broken((root / one.file).read_text(encoding="utf-8"), one)
         except FileNotFoundError:
             lines.append(f"{one.name}: {one.file} does not exist; carry the break over to where its code is now")

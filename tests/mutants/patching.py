@@ -55,6 +55,18 @@ def broken(source: str, change: Break) -> str:
     return result
 
 
+def missing_tests(root: Path, change: Break) -> list[str]:
+    """Return those of the break's tests that are not in the tree at `root`: no such file, or no such function in it."""
+    return [test for test in change.tests if not _is_there(root, *test.split("::"))]
+
+
+def _is_there(root: Path, file: str, *names: str) -> bool:
+    if not (root / file).is_file():
+        return False
+    scope = list(_scope(ast.parse((root / file).read_text(encoding="utf-8"))))
+    return all(any(_defines(node, name) for node in scope) for name in names)
+
+
 def _where(change: Break) -> str:
     return f"{change.symbol} of {change.file}"
 

@@ -115,7 +115,7 @@ BREAKS = (
     Break(
         "fallback-below-threshold-only", "tasks.decoding.drafting", "Window.see",
         "confidence <= self._rule.fallback_threshold", "confidence < self._rule.fallback_threshold",
-        _COUNTS,
+        (f"{_UNIT}/test_draft_window.py",),
     ),
     Break(
         "large-does-not-begin", "tasks.decoding.drafting", "DraftRule.budget",

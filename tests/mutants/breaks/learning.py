@@ -25,7 +25,7 @@ BREAKS = (
         _DIVERGENCES,
     ),
     Break(
-        "loss-over-padded-tokens", "tasks.training.losses", "weight_of",
+        "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
         "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
         (f"{_UNIT}/training/test_objective.py::test_without_anything_else_it_is_the_model_s_loss",),
     ),
@@ -60,22 +60,22 @@ BREAKS = (
         _CHECKPOINTS,
     ),
     Break(
-        "worst-weights-kept", "tasks.training.best", "Best.look",
+        "worst-weights-kept", "tasks.training.best_weights", "BestWeights.update",
         "value < self._value if", "value > self._value if",
-        (f"{_UNIT}/training/test_best.py",),
+        (f"{_UNIT}/training/test_best_weights.py",),
     ),
     Break(
-        "patience-one-longer", "tasks.training.best", "Best.exhausted",
+        "patience-one-longer", "tasks.training.best_weights", "BestWeights.out_of_patience",
         "self._waited >= self._patience", "self._waited > self._patience",
-        (f"{_UNIT}/training/test_best.py",),
+        (f"{_UNIT}/training/test_best_weights.py",),
     ),
     Break(
-        "shares-overlap", "tasks.training.order", "share",
+        "shares-overlap", "tasks.training.batching", "partition",
         "indices[part::parts]", "indices[part :: max(1, parts - 1)]",
-        (f"{_UNIT}/training/test_order.py",),
+        (f"{_UNIT}/training/test_batching.py",),
     ),
     Break(
-        "empty-outputs-kept", "tasks.alignment.calibrating.checks", "fault_of",
+        "empty-outputs-kept", "tasks.alignment.calibrating.checks", "find_fault",
         "if not text.strip():", "if False:",
         (f"{_UNIT}/alignment/test_calibration.py::test_an_output_is_fit_or_has_a_fault",),
     ),
