@@ -11,8 +11,8 @@ from typing import Any
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.fingerprint import discard_others, remove
-from tasks.machine import sole_lock, working_lock
-from tasks.models.card import Card, Text, changed, rendered
+from tasks.machine import folder_lock, working_lock
+from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
 from tasks.training import ranks
 from tasks.training.checkpoints import writing
@@ -47,7 +47,7 @@ def train_stage(job: Job, lesson: Callable[[Opened], Lesson]) -> None:
     """
     opened = open_job(job)
     learned = lesson(opened)
-    with sole_lock(opened.resume.parent) if ranks.first() else contextlib.nullcontext():
+    with folder_lock(opened.resume.parent) if ranks.first() else contextlib.nullcontext():
         if ranks.first():
             discard_others(opened.resume)
         _taught(opened, learned)
@@ -123,21 +123,21 @@ def _save(opened: Opened, outcome: Outcome) -> None:
         settings=_told_settings(job),
         text=job.text,
         texts=(
-            Text("training", job.train_file, len(opened.examples)),
-            Text("held-out", job.held_out_file, len(opened.held_out)),
+            TextFile("training", job.train_file, len(opened.examples)),
+            TextFile("held-out", job.held_out_file, len(opened.held_out)),
         ),
         teachers=job.teachers,
         measured=outcome.measured,
         steps=outcome.steps,
         kept=outcome.kept,
     )
-    save_model(model, opened.tokenizer, job.paths.model(job.name), card=rendered(card, model, opened.tokenizer))
+    save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
 def _told_settings(job: Job) -> dict[str, dict[str, Any]]:
     """What a model's settings were; of those of its start it has read but one where it was pre-trained."""
-    told = {"training": changed(job.training), "text": changed(job.text)}
-    return told if job.model.pretrained is not None else {"model": changed(job.model), **told}
+    told = {"training": non_default(job.training), "text": non_default(job.text)}
+    return told if job.model.pretrained is not None else {"model": non_default(job.model), **told}
 
 
 def _told(job: Job, parameters: int, outcome: Outcome) -> str:
