@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tasks.settings import setting, settings
-from tasks.training.settings import CHOICES, TrainingSettings
+from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
 LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation")
 WRITERS = ("drafter", "interleaved")
@@ -18,7 +18,7 @@ class AlignSettings(TrainingSettings):
     The defaults are BiLD's recipe: hard labels, on the large model's own outputs, from the pre-trained start (3.5.1, 7.1.1).
     """
 
-    chosen_by: ClassVar[tuple[str, ...]] = CHOICES
+    allowed_choices: ClassVar[tuple[str, ...]] = WEIGHT_CHOICES
 
     start: str = setting(
         "What alignment begins with: what the small model began with (BiLD, 7.1.1), or the fine-tuned small model.",
@@ -83,7 +83,7 @@ class AlignSettings(TrainingSettings):
 
     def validate(self) -> None:
         super().validate()
-        if self.layered and self.loss != "sequence":
+        if self.has_auxiliary_losses and self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"

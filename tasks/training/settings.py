@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tasks.settings import setting, settings
 
-CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
+WEIGHT_CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
 """What the weights that are kept are chosen by."""
 
 
@@ -14,7 +14,7 @@ CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_
 class TrainingSettings:
     """One training run. The papers' recipe: Adafactor, constant rate, batches of 16 (BiLD, 7.1.1)."""
 
-    chosen_by: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
+    allowed_choices: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
     """What choose_by can be where nothing else is measured."""
 
     optimizer: str = setting("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
@@ -94,7 +94,7 @@ class TrainingSettings:
         "outputs in the task's metric, or, of align alone, by how often the large model would accept the drafter's tokens when "
         "it samples or when greedy.",
         default="last",
-        choices=CHOICES,
+        choices=WEIGHT_CHOICES,
     )
     patience: int = setting(
         "Evaluations without a better one, by choose_by, after which training ends; 0: never before its last step.",
@@ -109,9 +109,9 @@ class TrainingSettings:
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
         self._validate_scale()
-        if self.choose_by not in self.chosen_by:
+        if self.choose_by not in self.allowed_choices:
             raise ValueError(
-                f"choose_by is {self.choose_by}, which align alone measures; it must be one of {', '.join(self.chosen_by)}"
+                f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
             )
         if self.patience and self.choose_by == "last":
             raise ValueError(f"patience is {self.patience}, but choose_by is last; name what to wait for, as validation_loss")
@@ -131,6 +131,6 @@ class TrainingSettings:
             raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
 
     @property
-    def layered(self) -> bool:
+    def has_auxiliary_losses(self) -> bool:
         """Whether the loss reads more than the model's last logits."""
         return self.exit_loss != "none" or self.draft_heads > 0 or self.exit_classifier

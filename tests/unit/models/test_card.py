@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.alignment.method import method_of
+from tasks.alignment.description import describe_method
 from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model
@@ -135,11 +135,11 @@ def test_what_lies_beside_a_model_is_told(card: Card, tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_alignment_names_its_paper(loss: str) -> None:
-    assert re.fullmatch(r"It learned what .* et al\., \d{4}.*\)\.", method_of(AlignSettings(loss=loss)))
+    assert re.fullmatch(r"It learned what .* et al\., \d{4}.*\)\.", describe_method(AlignSettings(loss=loss)))
 
 
 def test_text_and_replay_are_told() -> None:
     both = AlignSettings(loss="reverse_kl", on_policy=0.25, writer="interleaved", replay_rounds=2, replay_steps=30)
-    told = method_of(both)
+    told = describe_method(both)
     assert "25% of its steps were on text that both models wrote in turns" in told
     assert "2 rounds of 30 steps on what verification rejected" in told
