@@ -35,7 +35,7 @@ from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
@@ -102,12 +102,12 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: 
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_kinds(models["small"], models["large"])
+    check_architectures(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, task.text)
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
     runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration, runtime)
+    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), calibration, runtime)
     # The calibration set counts whether the grid has tables or not: a point that was measured stays measured.
     inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     return LoadedPair(pair, models, tokenizer, device.type, inputs)
@@ -182,7 +182,12 @@ def work_fingerprint(params: Params, task: Task, opened: LoadedPair, lineage: Ma
     """
     hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
-    how = {"metric": task.metric, "text": task.text, "machine": params.machine.alone(), "ran on": [opened.described, hardware]}
+    how = {
+        "metric": task.metric,
+        "text": task.text,
+        "machine": params.machine.alone(),
+        "ran on": [opened.described, hardware],
+    }
     return fingerprint(measured_as | how, opened.inputs, _CODE)
 
 

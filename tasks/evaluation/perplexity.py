@@ -31,7 +31,7 @@ from tasks.decoding.methods.vanilla import single_model_method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.timing import Latencies, measure
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 _UNTRUNCATED = SamplingSettings(temperature=1.0)
 
@@ -40,14 +40,14 @@ _UNTRUNCATED = SamplingSettings(temperature=1.0)
 class PerplexitySettings:
     """How a text is scored."""
 
-    fallback_threshold: float = knob(
+    fallback_threshold: float = setting(
         "The small model scores a position where its top probability is above this; 0: every one, 1: none.",
         default=0.05,
         ge=0,
         le=1,
     )
-    chunk: int = knob("Tokens of a piece that is scored by itself; its first is only read.", default=512, unit="tokens", ge=2)
-    batch_size: int = knob("Pieces scored side by side.", default=4, unit="chunks", ge=1)
+    chunk: int = setting("Tokens scored together as one piece; the first one is only read.", default=512, unit="tokens", ge=2)
+    batch_size: int = setting("Pieces scored side by side.", default=4, unit="chunks", ge=1)
 
 
 @dataclass(frozen=True)

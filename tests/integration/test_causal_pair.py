@@ -23,7 +23,7 @@ from tasks.evaluation.sweeping.points import Split, SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 from tasks.training.data import JsonlDataset
@@ -75,14 +75,14 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     large = trained(LARGE, folder / "train.jsonl", tokenizer, folder / "large", steps=80)
     kept = load_tokenizer(folder / "large" / "model")
     assert kept.get_vocab() == tokenizer.get_vocab()
-    vocabulary = vocabulary_of(kept, large)
+    vocabulary = vocabulary_size(kept, large)
     labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
     labelled = labeller.label([example.source for example in examples]).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
     small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)
     check_pair(load_tokenizer(folder / "aligned" / "model"), kept, "aligned", "large")
-    check_kinds(small, large)
+    check_architectures(small, large)
     calibration = encode(kept, [example.references[0] for example in labelled], TEXT.max_target_tokens)
     return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
 

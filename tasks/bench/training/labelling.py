@@ -24,7 +24,7 @@ from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import vocabulary_of
+from tasks.models.pair import vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
@@ -77,7 +77,7 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
     folder = paths.model("large")
     tokenizer, model = load_tokenizer(folder), load_model(folder, device)
     runtime = Runtime.of(loaded.machine.runtime, "float32")
-    decoder = open_decoder(load_model(folder, device), "large", vocabulary_of(tokenizer, model), runtime)
+    decoder = open_decoder(load_model(folder, device), "large", vocabulary_size(tokenizer, model), runtime)
     labeller = Labeller(decoder, tokenizer, text, settings)
     sources = [one.source for one in read_jsonl(paths.split("train"))[:inputs]]
     rival = Generating(model, tokenizer, text)

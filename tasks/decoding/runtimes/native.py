@@ -29,7 +29,7 @@ from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 from tasks.errors import InputError
-from tasks.models.pair import predicted_tokens
+from tasks.models.pair import output_vocabulary
 
 
 class NativeDecoder(LoadedModel):
@@ -48,8 +48,8 @@ class NativeDecoder(LoadedModel):
             ValueError: `vocabulary` is more than the model predicts over.
         """
         super().__init__(model, name, vocabulary)
-        if not 0 < self.vocabulary <= predicted_tokens(model):
-            raise ValueError(f"the {name} model predicts over {predicted_tokens(model)} tokens, not {self.vocabulary}")
+        if not 0 < self.vocabulary <= output_vocabulary(model):
+            raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()
