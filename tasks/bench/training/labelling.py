@@ -15,10 +15,9 @@ from tasks.bench.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_mar
 from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleaved, timed_by
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import Decoder, Rows, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock

@@ -57,7 +57,7 @@ def replay_grid(
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
         name, before = f"{split.name}-{example}", cache.runs
-        cache.open(source, name)
+        cache.open_source(source, name)
         if playing:
             _read_along(cache, [texts[example] for texts in known])
         for index, strategy in list(playing.items()):
@@ -71,7 +71,7 @@ def replay_grid(
             else:
                 found.outputs[index].add(generation, timed=example in timed)
         if cache.runs > before:
-            cache.close(name)
+            cache.save(name)
     return found
 
 

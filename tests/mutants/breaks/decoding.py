@@ -6,17 +6,18 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
 _COUNTS = (f"{_UNIT}/test_counts.py",)
+_TURN = (f"{_UNIT}/test_turn.py",)
 _REPLAY = (f"{_UNIT}/replay/test_replay.py::test_played_is_decoded_by_any_runtime",)
-_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_loop",)
+_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_general_loop",)
 
 BREAKS = (
     Break(
-        "rollback-below-threshold-only", "tasks.decoding.acceptance_rules", "distance_rollback.stays",
+        "rollback-below-threshold-only", "tasks.decoding.acceptance_rules", "distance_rollback.accept_mask",
         "<= settings.rollback_threshold", "< settings.rollback_threshold",
         (f"{_UNIT}/test_acceptance_rules.py",),
     ),
     Break(
-        "agreed-tokens-rolled-back", "tasks.decoding.acceptance_rules", "distance_rollback.stays",
+        "agreed-tokens-rolled-back", "tasks.decoding.acceptance_rules", "distance_rollback.accept_mask",
         "near | (p.best == tokens) if settings.keep_agreed else near", "near",
         (f"{_UNIT}/test_acceptance_rules.py",),
     ),
@@ -26,41 +27,41 @@ BREAKS = (
         (f"{_UNIT}/test_acceptance_rules.py",),
     ),
     Break(
-        "acceptance-upside-down", "tasks.decoding.acceptance_rules", "acceptance",
+        "acceptance-upside-down", "tasks.decoding.acceptance_rules", "acceptance_probability",
         "(probability(wanted, tokens) / probability(drafted, tokens)",
         "(probability(drafted, tokens) / probability(wanted, tokens)",
         (f"{_UNIT}/test_acceptance_rules.py",),
     ),
     Break(
-        "lenience-inverted-greedy", "tasks.decoding.lenience", "lenient.stays",
+        "lenience-inverted-greedy", "tasks.decoding.lenience", "lenient.accept_mask",
         "lenience * p.top", "p.top / lenience",
         (f"{_UNIT}/test_lenience.py::test_greedy_lenience_by_hand",),
     ),
     Break(
-        "lenience-inverted-sampled", "tasks.decoding.lenience", "lenient.judge",
+        "lenience-inverted-sampled", "tasks.decoding.lenience", "lenient.apply",
         "p.dist / lenience", "p.dist * lenience",
         (f"{_UNIT}/test_lenience.py::test_lenience_by_hand",),
     ),
     Break(
-        "lossy-residual-ignores-beta", "tasks.decoding.lenience", "lossy.judge",
+        "lossy-residual-ignores-beta", "tasks.decoding.lenience", "lossy.apply",
         "p.dist / beta - q.dist", "p.dist - q.dist",
         (f"{_UNIT}/test_lenience.py::test_lossy_by_hand",),
     ),
     Break(
-        "bonus-token-from-q", "tasks.decoding.verifier", "Judge._following",
-        "self._chosen(rows, p, whole, kept)",
-        "self._chosen(rows, draft.q.at(whole, [kept[index] - 1 for index in whole]), whole, kept, alone=True)",
+        "bonus-token-from-q", "tasks.decoding.loop", "Verifier._bonus",
+        "self._take(rows, p, whole, accepted)",
+        "self._take(rows, draft.q.at(whole, [accepted[index] - 1 for index in whole]), whole, accepted, selected=True)",
         _COUNTS,
     ),
     Break(
-        "accepts-one-token-less", "tasks.decoding.verifier", "Judge._kept",
-        "while count < len(new) and", "while count < len(new) - 1 and",
+        "accepts-one-token-less", "tasks.decoding.loop", "Verifier._accept",
+        "while count < len(drafted) and", "while count < len(drafted) - 1 and",
         _COUNTS,
     ),
     Break(
-        "end-token-followed", "tasks.decoding.verifier", "Judge._following",
-        " and not (new and new[-1] in ends)", "",
-        _COUNTS,
+        "end-token-followed", "tasks.decoding.turn", "TurnRules.adds_bonus",
+        " and not (drafted and drafted[-1] in self.end_tokens)", "",
+        _TURN,
     ),
     Break(
         "rewind-one-token-short", "tasks.decoding.loop", "_verify",
@@ -73,88 +74,89 @@ BREAKS = (
         (f"{_UNIT}/test_invariants.py",),
     ),
     Break(
-        "draft-runs-past-end-token", "tasks.decoding.drafting", "Draft.until",
-        "row[: place + 1]", "row[: place + 2]",
-        (f"{_UNIT}/test_native_loop.py::test_a_token_that_ends_a_text_for_the_large_model_alone", f"{_UNIT}/test_bild.py"),
+        "draft-runs-past-end-token", "tasks.decoding.turn", "TurnRules.cut",
+        "drafted[: end + 1]", "drafted[: end + 2]",
+        _TURN,
     ),
     Break(
-        "no-room-for-the-bonus-token", "tasks.decoding.loop", "Method.room",
-        " - (not unfollowed)", "",
+        "no-room-for-the-bonus-token", "tasks.decoding.turn", "TurnRules.budget",
+        " - (self.bonus and not rule.ends_unverified)", "",
         _COUNTS,
     ),
     Break(
-        "limit-passed-by-one", "tasks.decoding.loop", "_drop_finished",
-        ">= limit", "> limit",
+        "limit-passed-by-one", "tasks.decoding.turn", "TurnRules.finish",
+        ">= self.limit", "> self.limit",
         _COUNTS,
     ),
     Break(
-        "rollback-counted-for-whole-drafts", "tasks.decoding.generation", "Counts.judge",
+        "rollback-counted-for-whole-drafts", "tasks.decoding.turn", "TurnRules.finish",
         "kept < drafted", "kept <= drafted",
         _COUNTS,
     ),
     Break(
-        "verified-positions-one-short", "tasks.decoding.loop", "_verify",
-        "row.counts.verified[positions[index]]", "row.counts.verified[len(new)]",
+        "verified-positions-one-short", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.verified[drafted + self.bonus]", "counts.verified[drafted]",
         _COUNTS,
     ),
     Break(
-        "fallbacks-not-counted", "tasks.decoding.loop", "_draft",
-        "row.counts.fallbacks += fallback", "row.counts.fallbacks += 0",
+        "fallbacks-not-counted", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.fallbacks += fallback", "counts.fallbacks += 0",
         _COUNTS,
     ),
     Break(
-        "corrected-token-counted-as-large", "tasks.decoding.loop", "_verify",
-        "LARGE if count == len(new) else CORRECTED", "LARGE",
+        "corrected-token-counted-as-large", "tasks.decoding.turn", "TurnRules.finish",
+        "LARGE if kept == drafted else CORRECTED", "LARGE",
         _COUNTS,
     ),
     Break(
-        "window-one-too-long", "tasks.decoding.drafting", "DraftRule.budget",
-        "min(window, room)", "min(window + 1, room)",
+        "window-one-too-long", "tasks.decoding.turn", "TurnRules.budget",
+        "min(window, left)", "min(window + 1, left)",
         _COUNTS,
     ),
     Break(
-        "fallback-below-threshold-only", "tasks.decoding.drafting", "Window.see",
+        "fallback-below-threshold-only", "tasks.decoding.drafting", "DraftBuilder.add",
         "confidence <= self._rule.fallback_threshold", "confidence < self._rule.fallback_threshold",
         (f"{_UNIT}/test_draft_window.py",),
     ),
     Break(
-        "large-does-not-begin", "tasks.decoding.drafting", "DraftRule.budget",
+        "large-does-not-begin", "tasks.decoding.turn", "TurnRules.budget",
         "generated == 0", "generated == 1",
         (f"{_UNIT}/test_bild.py",),
     ),
     Break(
-        "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "Player._draft",
-        "self.counts.small_steps += draft.steps", "self.counts.small_steps += len(draft.tokens)",
+        "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "_Replayer.run",
+        "steps=draft.steps + extra_steps", "steps=len(drafted)",
         _REPLAY,
     ),
     Break(
-        "replay-verifies-one-position-less", "tasks.decoding.replay.replayer", "Player._verify",
-        "self.counts.verified[positions]", "self.counts.verified[len(new)]",
+        "replay-counts-accepted-as-drafted", "tasks.decoding.replay.replayer", "_Replayer.run",
+        "drafted=len(drafted)", "drafted=accepted",
         _REPLAY,
     ),
     Break(
-        "replay-ends-in-unverified-draft", "tasks.decoding.replay.replayer", "Player.play",
-        "if unverified and new and", "if new and",
-        _REPLAY,
+        "every-draft-may-end-unverified", "tasks.decoding.turn", "TurnRules.ends_unverified",
+        "self.draft_rule.ends_unverified and drafted", "drafted",
+        _TURN,
     ),
     Break(
-        "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "Player._verify",
-        "self._add(p[kept].best, CORRECTED, p[kept])", "self._add(new[kept], CORRECTED, p[kept])",
+        "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "_Replayer._verify",
+        "q, p[accepted]):\n                return accepted, p[accepted].best, 0",
+        "q, p[accepted]):\n                return accepted, token, 0",
         _REPLAY,
     ),
     Break(
         "replay-reads-a-stale-cache", "tasks.decoding.replay.prediction_cache", "PredictionCache._run",
-        "min(_common(model.cached, tokens), len(tokens) - positions)", "len(tokens) - positions",
+        "min(_common_prefix(started.cached, tokens), len(tokens) - positions)", "len(tokens) - positions",
         _REPLAY,
     ),
     Break(
-        "native-verified-one-short", "tasks.decoding.native_loop", "_generation",
-        "counts.verified[turn.drafted + 1]", "counts.verified[turn.drafted]",
+        "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
+        "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
     ),
     Break(
         "native-steps-are-drafted-tokens", "tasks.decoding.native_loop", "_generation",
-        "counts.small_steps += turn.seen", "counts.small_steps += turn.drafted",
+        "steps=turn.predicted", "steps=turn.drafted",
         _NATIVE,
     ),
     Break(
@@ -173,18 +175,18 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_rollbacks.py",),
     ),
     Break(
-        "token-cascade-spreads-nothing", "tasks.decoding.cascade_rules", "cascade.token_by_token",
+        "token-cascade-spreads-nothing", "tasks.decoding.cascade_rules", "cascade_target.token_by_token",
         "q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)", "q.dist - deferred + p.dist * deferred",
         (f"{_UNIT}/test_cascade_rules.py::test_token_rules_by_hand",),
     ),
     Break(
-        "cascade-defers-the-wrong-way", "tasks.decoding.cascade_rules", "cascade.whole",
+        "cascade-defers-the-wrong-way", "tasks.decoding.cascade_rules", "cascade_target.whole",
         "p.dist, q.dist", "q.dist, p.dist",
         (f"{_UNIT}/test_cascade_rules.py::test_deferral_by_hand",),
     ),
     Break(
         "opt-ignores-the-distance", "tasks.decoding.cascade_rules", "opt",
-        "alpha * p.apart(q)", "alpha",
+        "alpha * p.total_variation(q)", "alpha",
         (f"{_UNIT}/test_cascade_rules.py::test_deferral_by_hand",),
     ),
     Break(
