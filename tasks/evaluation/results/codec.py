@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -106,8 +106,15 @@ def encode(record: DataclassInstance, *, digits: int | None = None, omit_null: b
 
 
 def joined(kind: type[_Record], *parts: DataclassInstance, **rest: object) -> _Record:
-    """A record put together from records of its base classes and from further fields."""
-    values = {field.name: getattr(part, field.name) for part in parts for field in fields(part)}
+    """A record made from fields of other records, and from further fields.
+
+    Args:
+        kind: The record to make.
+        parts: Records that hold some of its fields; their other fields are left out.
+        rest: Further fields, which take precedence.
+    """
+    wanted = {field.name for field in fields(cast("type[DataclassInstance]", kind))}
+    values = {field.name: getattr(part, field.name) for part in parts for field in fields(part) if field.name in wanted}
     return kind(**{**values, **rest})
 
 

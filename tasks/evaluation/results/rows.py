@@ -9,7 +9,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
@@ -99,7 +101,7 @@ class Outcome:
 class Timing:
     """Latencies at batch 1, encoders included, of the timed examples in one order, beside vanilla large's."""
 
-    latency_ms: list[float]
+    latency_ms: Annotated[list[float], Len(min_length=1)]
     vanilla_latency_ms: list[float]
     speedup: float
     """Sum of vanilla's latencies over the sum of the method's, before they were rounded."""
@@ -154,12 +156,13 @@ def row_from(value: Json, source: Source) -> SweepRow:
     return decode(TimedRow if timed else MeasuredRow, value, source)
 
 
-def read_rows(path: Path, fix: str) -> list[SweepRow]:
+def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     """The rows of a file; an unfinished last line, which a kill leaves behind, is not a row.
 
     Args:
         path: A `rows.jsonl`; without such a file there are no rows.
         fix: What the user does about a damaged file, as an imperative clause.
+        name: What errors call the file, where its path says nothing to the user.
 
     Raises:
         InputError: a line is damaged or of another version.
@@ -169,7 +172,7 @@ def read_rows(path: Path, fix: str) -> list[SweepRow]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if not is_json(lines[-1]):
         lines.pop()
-    sources = [Source(f"{path}, line {number}", fix) for number in range(1, len(lines) + 1)]
+    sources = [Source(f"{name or path}, line {number}", fix) for number in range(1, len(lines) + 1)]
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 
 
