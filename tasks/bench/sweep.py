@@ -36,7 +36,7 @@ from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.points import Split
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 
