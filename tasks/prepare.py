@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -13,12 +12,13 @@ from tasks.corpora import files
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
+from tasks.files import atomic_folder
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
 
-def read_corpus(settings: CorpusSettings, source: Path) -> Corpus:
+def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
     """The three splits and what is unlabelled, from the embedded generator or from the files in the folder `source`.
 
     Of the unlabelled, what repeats a source is left out: a drafter shall not learn from inputs that it is judged on.
@@ -40,13 +40,9 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
     """One JSONL file a split, and one of the unlabelled; the folder appears whole or not at all."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for split, examples in corpus.items():
-        write_jsonl(examples, partial / f"{split}.jsonl")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with atomic_folder(folder) as partial:
+        for split, examples in corpus.items():
+            write_jsonl(examples, partial / f"{split}.jsonl")
 
 
 def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -> None:
@@ -67,7 +63,7 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    corpus = read_corpus(task.corpus, params.text_of(arguments.task))
+    corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
     for split in SPLITS:
         if not corpus[split]:
             raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")

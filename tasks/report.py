@@ -28,6 +28,7 @@ from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.points import TimedMeasurements
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
+from tasks.files import atomic_path
 from tasks.paths import DRAFTERS, TaskPaths
 
 _TERMINAL = 120
@@ -146,9 +147,9 @@ def write(files: Sequence[tuple[str, Maker]], folder: Path) -> list[Path]:
     for name, make in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".partial.{path.name}")
-        make(partial)
-        written.append(partial.replace(path))
+        with atomic_path(path) as partial:
+            make(partial)
+        written.append(path)
     return written
 
 

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -121,14 +120,6 @@ def joined(kind: type[_Record], *parts: DataclassInstance, **rest: object) -> _R
 def as_settings(settings: Mapping[str, Any]) -> Settings:
     """A method's settings as records hold them: infinity, which JSON lacks, as text."""
     return {name: str(value) if isinstance(value, float) and math.isinf(value) else value for name, value in settings.items()}
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Writes a file in one step, so that a reader never finds half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial.{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    return partial.replace(path)
 
 
 def _plain(value: Any, digits: int | None) -> Any:

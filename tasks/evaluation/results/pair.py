@@ -8,8 +8,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse, write_text
+from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.statistics import Interval
+from tasks.files import atomic_write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,4 +193,4 @@ def read_pair(path: Path, fix: str) -> PairRecord | None:
 def write_pair(pair: PairRecord, path: Path) -> Path:
     """Writes `pair.json` in one step."""
     text = json.dumps({"version": VERSION, **encode(pair)}, ensure_ascii=False, indent=2, allow_nan=False)
-    return write_text(path, text + "\n")
+    return atomic_write(path, text + "\n")

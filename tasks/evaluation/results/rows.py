@@ -15,8 +15,9 @@ from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse, write_text
+from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse
 from tasks.evaluation.statistics import Interval
+from tasks.files import atomic_write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +187,9 @@ class SweepRowFile:
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path
         self.fingerprint = fingerprint
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[SweepRow] = [row for row in _resumable(path) if row.fingerprint == fingerprint]
-        write_text(path, "".join(map(row_line, self.rows)))
+        atomic_write(path, "".join(map(row_line, self.rows)))
 
     def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
         """The last row of a point on a split, if there is one."""

@@ -11,8 +11,8 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.strategies import Pair
 from tasks.evaluation.perplexity import Perplexity, PerplexitySettings, chunks, latencies, perplexity
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 
@@ -26,8 +26,8 @@ def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshol
     log_likelihood, counts = 0.0, Counts()
     for source, text in zip(sources, texts, strict=True):
         unseen = 0
-        for place, token in enumerate(text):
-            prefix = (START, *text[:place])
+        for position, token in enumerate(text):
+            prefix = (START, *text[:position])
             log_q = torch.log_softmax(small(tuple(source), prefix), -1)
             unseen += 1
             counts.small_steps += 1
