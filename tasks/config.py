@@ -84,7 +84,7 @@ class Params(_Strict):
             raise InputError(f"params.yaml has no task {name!r}; it has {', '.join(self.tasks)}")
         return self.tasks[name]
 
-    def text_of(self, name: str) -> Path:
+    def corpus_source(self, name: str) -> Path:
         """The folder of the user's files, or of the code that writes the embedded corpus."""
         return {**self.inactive, **self.active}[name]
 

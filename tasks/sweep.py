@@ -17,10 +17,10 @@ from tasks import tracking
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
+from tasks.decoding.registry import Pair, Request, build_method
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import Runtime
+from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import TABLES, SamplingSettings
-from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -34,7 +34,7 @@ from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
@@ -54,7 +54,7 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
     """Raises `InputError` for the first point that this pair cannot run, before any is measured."""
     for point in grid:
         try:
-            compose(point.method, point.settings, pair, request)
+            build_method(point.method, point.settings, pair, request)
         except InputError as error:
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 
@@ -101,12 +101,12 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: 
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_kinds(models["small"], models["large"])
+    check_architectures(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, task.text)
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
     runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration, runtime)
+    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), calibration, runtime)
     # The calibration set counts whether the grid has tables or not: a point that was measured stays measured.
     inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     return LoadedPair(pair, models, tokenizer, device.type, inputs)

@@ -13,10 +13,10 @@ from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.checkpoints import load_model
 
 _SOURCES = 64

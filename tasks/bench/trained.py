@@ -12,13 +12,13 @@ from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request
 from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import read_rows
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import vocabulary_of
+from tasks.models.pair import vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
@@ -49,7 +49,7 @@ def trained_case(name: str, params: Params, folder: Path) -> Case | None:
         batch=_BATCH,
         batch_limit=text.max_target_tokens,
         batch_rounds=_BATCH_ROUNDS,
-        vocabulary=vocabulary_of(tokenizer, large, small),
+        vocabulary=vocabulary_size(tokenizer, large, small),
         bild=dataclasses.asdict(settings),
         bild_from=origin,
     )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.decoding.decoder import Rows
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation.mismatches import first_mismatch, top_two_margin
 
 METHODS: tuple[tuple[str, Any], ...] = (

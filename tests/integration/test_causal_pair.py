@@ -12,9 +12,9 @@ import pytest
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.rows import RowFile
 from tasks.evaluation.settings import SweepSettings
@@ -23,7 +23,7 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 from tasks.training.data import JsonlDataset
@@ -75,14 +75,14 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     large = trained(LARGE, folder / "train.jsonl", tokenizer, folder / "large", steps=80)
     kept = load_tokenizer(folder / "large" / "model")
     assert kept.get_vocab() == tokenizer.get_vocab()
-    vocabulary = vocabulary_of(kept, large)
+    vocabulary = vocabulary_size(kept, large)
     labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
     labelled = labeller.label([example.source for example in examples]).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
     small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)
     check_pair(load_tokenizer(folder / "aligned" / "model"), kept, "aligned", "large")
-    check_kinds(small, large)
+    check_architectures(small, large)
     calibration = encode(kept, [example.references[0] for example in labelled], TEXT.max_target_tokens)
     return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
 

@@ -15,16 +15,16 @@ from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleave
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import vocabulary_of
+from tasks.models.pair import vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
@@ -77,7 +77,7 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
     folder = paths.model("large")
     tokenizer, model = load_tokenizer(folder), load_model(folder, device)
     runtime = Runtime.of(loaded.machine.runtime, "float32")
-    decoder = open_decoder(load_model(folder, device), "large", vocabulary_of(tokenizer, model), runtime)
+    decoder = open_decoder(load_model(folder, device), "large", vocabulary_size(tokenizer, model), runtime)
     labeller = Labeller(decoder, tokenizer, text, settings)
     sources = [one.source for one in read_jsonl(paths.split("train"))[:inputs]]
     rival = Generating(model, tokenizer, text)

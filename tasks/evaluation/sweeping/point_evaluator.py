@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.strategies import METHODS, Pair, Request, compose
+from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import SweepSettings
@@ -83,7 +83,7 @@ class PointEvaluator:
             TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
         """
         # The methods are composed before the clock starts, so that only decoding is timed.
-        method, vanilla = (compose(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
+        method, vanilla = (build_method(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
         limit = self.request.max_new_tokens
         with on_threads(self.sweep.latency_threads):
             latencies = measure(

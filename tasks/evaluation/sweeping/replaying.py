@@ -10,12 +10,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.decoding.decoder import BrokenLogitsError
-from tasks.decoding.replay.notebook import Notebook
-from tasks.decoding.replay.noted import noted_pair
-from tasks.decoding.replay.pages import LARGE, SMALL
-from tasks.decoding.replay.play import UnplayableError
-from tasks.decoding.strategies import Pair, Request, compose
-from tasks.decoding.strategy import Strategy
+from tasks.decoding.method import DecodingMethod
+from tasks.decoding.registry import Pair, Request, build_method
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.replay.replayer import NotReplayableError
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
@@ -51,9 +51,9 @@ def replay_grid(
         label: Text before the progress bar.
         known: Texts by example, any number of times: before the replay, both models predict along each text in one run.
     """
-    cache = Notebook(pair, folder)
+    cache = PredictionCache(pair, folder)
     replayed = ReplayedGrid()
-    methods: dict[int, Strategy] = _composed(points, noted_pair(pair, cache), request)
+    methods: dict[int, DecodingMethod] = _composed(points, replay_pair(pair, cache), request)
     replayed.outputs = {index: Outputs("replayed") for index in methods}
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
@@ -64,7 +64,7 @@ def replay_grid(
         for index, method in list(methods.items()):
             try:
                 [generation] = method.run([source], [example], request.max_new_tokens)
-            except UnplayableError:
+            except NotReplayableError:
                 del methods[index], replayed.outputs[index]
             except RuntimeError as error:
                 replayed.errors[index] = f"{type(error).__name__}: {error}"
@@ -76,22 +76,22 @@ def replay_grid(
     return replayed
 
 
-def _predict_along(cache: Notebook, texts: Sequence[Sequence[int]]) -> None:
+def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
     """Cache both models' predictions at every prefix of the texts; a point that reaches broken logits reports them itself."""
     for text in texts:
-        nodes = [cache.page.root]
+        nodes = [cache.trie.root]
         for token in text[:-1]:
             nodes.append(nodes[-1].step(token))
-        for side in (SMALL, LARGE):
+        for side in (SMALL_MODEL, LARGE_MODEL):
             with contextlib.suppress(BrokenLogitsError):
                 cache.read(side, nodes)
 
 
-def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, Strategy]:
+def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, DecodingMethod]:
     methods = {}
     for index, point in enumerate(points):
         try:
-            methods[index] = compose(point.method, point.settings, replaying, request)
+            methods[index] = build_method(point.method, point.settings, replaying, request)
         except InputError:  # the method needs a model's layers or heads, which the cache does not hold
             continue
     return methods

@@ -7,7 +7,7 @@ from enum import Enum
 
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Generation
-from tasks.decoding.strategies import Pair
+from tasks.decoding.registry import Pair
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split

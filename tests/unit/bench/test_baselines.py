@@ -14,10 +14,10 @@ from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
 from tasks.evaluation.mismatches import find_mismatches, widest_margin
 
 SHAPE = Shape(3, 32, 2, small_layers=1, vocabulary=60)

@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, LlamaForCausalLM
 
 from tasks.decoding.beam import rank
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BeamSettings, SamplingSettings, SpeculativeBeamSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
@@ -96,10 +96,10 @@ def generated_by_transformers(model: Any, width: int, ends: frozenset[int] = fro
         early_stopping=False,
         eos_token_id=sorted(ends),
     )
-    return [text_of(row[1:], ends) for row in rows.tolist()]
+    return [corpus_source(row[1:], ends) for row in rows.tolist()]
 
 
-def text_of(row: list[int], ends: frozenset[int]) -> list[int]:
+def corpus_source(row: list[int], ends: frozenset[int]) -> list[int]:
     """Without the padding, which is the start token in greedy search and the end token in beam search."""
     return next((row[: place + 1] for place, token in enumerate(row) if token in ends), row)
 
@@ -154,7 +154,7 @@ def test_decoder_only_models() -> None:
             length_penalty=1.0,
             early_stopping=False,
         ).tolist()
-        assert text == text_of(row[len(prompt) :], frozenset((END,)))
+        assert text == corpus_source(row[len(prompt) :], frozenset((END,)))
     assert 5 < sum(text[-1] == END for text in found) < 35
     speculative = drafted(pair, prompts, (3, 5, 3))
     assert texts(speculative) == found
@@ -410,7 +410,7 @@ class Prompted(PrefixDecoder):
 class Deaf(TransformersDecoder):
     """Has no encoder of its own to run."""
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         raise AssertionError
 
 
