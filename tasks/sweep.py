@@ -41,8 +41,8 @@ from tasks.paths import DRAFTERS, TaskPaths
 _CODE = [
     "decoding",
     "models",
-    *(f"evaluation/sweeping/{module}" for module in ("costs", "point_evaluator", "points", "replaying")),
-    *(f"evaluation/{module}" for module in ("quality", "statistics", "timing")),
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
+    *(f"evaluation/{module}" for module in ("mismatches", "quality", "statistics", "timing")),
 ]
 """What a row depends on; how the grid is written, and what of it is timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample")
@@ -181,7 +181,12 @@ def work_fingerprint(params: Params, task: Task, opened: LoadedPair, lineage: Ma
     """
     hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
-    how = {"metric": task.metric, "text": task.text, "machine": params.machine.alone(), "ran on": [opened.described, hardware]}
+    how = {
+        "metric": task.metric,
+        "text": task.text,
+        "machine": params.machine.alone(),
+        "ran on": [opened.described, hardware],
+    }
     return fingerprint(measured_as | how, opened.inputs, _CODE)
 
 

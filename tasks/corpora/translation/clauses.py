@@ -35,8 +35,8 @@ _BE = Verb("", "sein", ("be",), frozenset(), (), "", frozenset({"state"}))
 class ClauseContext:
     """What a clause must agree with: its frame (past, now, habit, future, since) and how rich it may be.
 
-    `tense` fixes the tense, where a link asks for one; `definite_past` marks a sentence with a definite past, which has no present
-    perfect in English; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
+    `tense` fixes the tense, where a link asks for one; `definite_past` marks a sentence about a definite time in the past,
+    where English has no present perfect; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
     negation.
     """
 
