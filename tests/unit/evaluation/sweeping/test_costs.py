@@ -128,7 +128,7 @@ def test_costs_in_a_file() -> None:
     written = json.loads(json.dumps(costs.as_json()))
     assert written["cost_ratio"] == 0.25
     assert written["verify_ms"] == {"1": 2.0, "2": 2.5, "4": 3.5, "8": 7.5}
-    assert written["beside_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
+    assert written["overhead_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
     assert [written[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")] == [1.0, 4.0, 0.5]
 
 
