@@ -31,8 +31,10 @@ from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
+from tasks.files import atomic_write
 from tasks.fingerprint import fingerprint
-from tasks.machine import set_up, timing_lock
+from tasks.locks import timing_lock
+from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
@@ -200,9 +202,7 @@ def cache_folder(work: str, folder: Path) -> Path:
 
 def write_pair(pair: Row, path: Path) -> Path:
     """Writes pair.json in one step."""
-    partial = path.with_name(f".partial.{path.name}")
-    partial.write_text(json.dumps(pair, ensure_ascii=False, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    return partial.replace(path)
+    return atomic_write(path, json.dumps(pair, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ from tasks.bench.training import command as training
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 
 _ROUNDS = 9
 

@@ -34,7 +34,7 @@ from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 

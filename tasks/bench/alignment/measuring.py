@@ -25,7 +25,7 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 

@@ -23,6 +23,7 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
+from tasks.files import atomic_write
 
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of the timed runs of the large model; other widths are interpolated."""
@@ -133,9 +134,7 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
     except (FileNotFoundError, json.JSONDecodeError):
         costs = measure()
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(costs.as_json()), encoding="utf-8")
-        partial.replace(path)
+        atomic_write(path, json.dumps(costs.as_json()))
         return costs
     parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")}
     return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})
