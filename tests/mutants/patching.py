@@ -64,7 +64,7 @@ def _is_there(root: Path, file: str, *names: str) -> bool:
     if not (root / file).is_file():
         return False
     scope = list(_scope(ast.parse((root / file).read_text(encoding="utf-8"))))
-    return all(any(_defines(node, name) for node in scope) for name in names)
+    return all(any(_defines(node, name.partition("[")[0]) for node in scope) for name in names)
 
 
 def _where(change: Break) -> str:

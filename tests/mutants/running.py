@@ -1,7 +1,7 @@
 """Runs breaks one after the other on copies of the repository, each in a forked process that dies with its tests.
 
-The parent imports the heavy libraries once and none of the project's modules, so that each child imports those anew from the
-copy, with the break in them. The breaks are run on the machine's idle cores: every slot has a copy of its own.
+The parent imports the heavy libraries once and none of the project's modules, so that each child imports those anew from its
+copy, with the break in them. Breaks run side by side on copies of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +41,7 @@ class Outcome:
     name: str
     killed: bool
     seconds: float
+    """Of the processor."""
     detail: str
     """The test that failed, or why none did."""
 
@@ -70,22 +70,24 @@ def copy_tree(root: Path, target: Path) -> None:
 
 
 def check_baseline(root: Path, copy: Path, tests: Sequence[str], log: Path) -> float:
-    """Run the tests on an unbroken copy; return the seconds that they took.
+    """Run the tests on an unbroken copy; return the processor seconds that they took.
 
     Raises:
         BaselineError: not all of them pass.
     """
-    begun = time.monotonic()
-    status = _waited(_forked(root, copy, sorted(set(tests)), log, stop_first=False, private_cache=False, seconds=10 * SECONDS))
+    pid = _forked(root, copy, sorted(set(tests)), log, broken_copy=False, private_cache=False, seconds=10 * SECONDS)
+    _, raw, usage = os.wait4(pid, 0)
+    _end_group(pid)
+    status = os.waitstatus_to_exitcode(raw)
     if status != 0:
         raise BaselineError(f"without any break, {_ended(status)}:\n{_tail(log)}")
-    return time.monotonic() - begun
+    return usage.ru_utime + usage.ru_stime
 
 
 def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break], logs: Path) -> Iterator[Outcome]:
     """Yield the outcome of each break, in the order in which they end; as many run at once as there are copies."""
     waiting, free = list(breaks), list(copies)
-    running: dict[int, tuple[Break, Path, float, Callable[[], None]]] = {}
+    running: dict[int, tuple[Break, Path, Callable[[], None]]] = {}
     try:
         while waiting or running:
             while waiting and free:
@@ -93,14 +95,15 @@ def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break], logs
                 restore = _apply(change, copy)
                 private = change.file.suffix != ".py"
                 log = logs / f"{change.name}.log"
-                pid = _forked(root, copy, change.tests, log, stop_first=True, private_cache=private, seconds=SECONDS)
-                running[pid] = change, copy, time.monotonic(), restore
-            pid, raw = os.wait()
-            change, copy, begun, restore = running.pop(pid)
+                pid = _forked(root, copy, change.tests, log, broken_copy=True, private_cache=private, seconds=SECONDS)
+                running[pid] = change, copy, restore
+            pid, raw, usage = os.wait3(0)
+            change, copy, restore = running.pop(pid)
             _end_group(pid)
             restore()
             free.append(copy)
-            yield _outcome(change, os.waitstatus_to_exitcode(raw), time.monotonic() - begun, logs / f"{change.name}.log")
+            seconds = usage.ru_utime + usage.ru_stime
+            yield _outcome(change, os.waitstatus_to_exitcode(raw), seconds, logs / f"{change.name}.log")
     finally:
         for pid in running:
             _end_group(pid)
@@ -138,7 +141,7 @@ def _apply(change: Break, copy: Path) -> Callable[[], None]:
 
 
 def _forked(
-    root: Path, copy: Path, tests: Sequence[str], log: Path, *, stop_first: bool, private_cache: bool, seconds: int
+    root: Path, copy: Path, tests: Sequence[str], log: Path, *, broken_copy: bool, private_cache: bool, seconds: int
 ) -> int:
     """Start pytest on `copy` in a process group of its own; return its process id."""
     sys.stdout.flush()
@@ -146,7 +149,7 @@ def _forked(
     pid = os.fork()
     if pid:
         return pid
-    status = 3
+    status = -1  # no status of pytest's
     try:
         os.setpgid(0, 0)
         signal.alarm(seconds)
@@ -155,8 +158,8 @@ def _forked(
             os.dup2(file.fileno(), 2)
         os.chdir(copy)
         # Only the unbroken run may leave compiled files: they are those of the code as it is.
-        sys.dont_write_bytecode = stop_first
-        if stop_first:
+        sys.dont_write_bytecode = broken_copy
+        if broken_copy:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         if private_cache:
             os.environ["XDG_CACHE_HOME"] = str(copy / ".cache")
@@ -164,17 +167,13 @@ def _forked(
         for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "tasks", "flows")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        status = int(pytest.main([*_OPTIONS, *(["-x"] if stop_first else []), f"--basetemp={copy}.tmp", *tests]))
+        status = int(
+            pytest.main([*_OPTIONS, *(["-x"] if broken_copy else ["--durations=20"]), f"--basetemp={copy}.tmp", *tests])
+        )
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(status)
-
-
-def _waited(pid: int) -> int:
-    _, raw = os.waitpid(pid, 0)
-    _end_group(pid)
-    return os.waitstatus_to_exitcode(raw)
+        os._exit(status & 0xFF)
 
 
 def _end_group(pid: int) -> None:
