@@ -26,7 +26,7 @@ from tasks.errors import InputError, stage, writing
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up, working_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_lengths, vocabulary_of
+from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
@@ -76,7 +76,7 @@ def open_labeller(
     folder = paths.model("large")
     tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype)
     check_lengths(model, "large", text)
-    vocabulary = vocabulary_of(tokenizer, model)
+    vocabulary = vocabulary_size(tokenizer, model)
     decoder = open_decoder(model, "large", vocabulary, Runtime.of(machine.runtime, machine.dtype))
     predictor = None
     if settings.top_logits:

@@ -19,7 +19,7 @@ from tasks.alignment.stored import StoredTopLogits
 from tasks.decoding.decoder import Rows
 from tasks.errors import InputError
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.training.context import TrainingContext
@@ -53,8 +53,8 @@ def alignment_spec(opened: TrainingContext, settings: AlignSettings, large_folde
     """
     large = load_model(large_folder, opened.device)
     check_pair(opened.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
-    check_kinds(opened.model, large)
-    vocabulary = vocabulary_of(opened.tokenizer, opened.model, large)
+    check_architectures(opened.model, large)
+    vocabulary = vocabulary_size(opened.tokenizer, opened.model, large)
     if settings.reads_stored:
         folder = opened.job.paths.calibration
         for texts, which in ((opened.examples, "calibration"), (opened.held_out, "validation")):

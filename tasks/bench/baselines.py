@@ -73,7 +73,7 @@ def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_le
     return generate(model, [source], limit, assistant_model=assistant)
 
 
-def written(model: Any, output: Tensor, sources: Rows) -> Rows:
+def new_tokens(model: Any, output: Tensor, sources: Rows) -> Rows:
     """The new tokens of each row of what `generate` gave, the first end token included and nothing after it."""
     skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
     ends = model.generation_config.eos_token_id
@@ -83,5 +83,5 @@ def written(model: Any, output: Tensor, sources: Rows) -> Rows:
 
 def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
     """Cut after the first end token."""
-    place = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-    return tokens[: place + 1]
+    position = next((position for position, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: position + 1]

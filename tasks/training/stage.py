@@ -11,8 +11,8 @@ from typing import Any
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.fingerprint import discard_others, remove
-from tasks.machine import sole_lock, working_lock
-from tasks.models.card import Card, Text, changed, rendered
+from tasks.machine import folder_lock, working_lock
+from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
@@ -47,7 +47,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     """
     opened = open_context(job)
     learned = make_spec(opened)
-    with sole_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
+    with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
         if distributed.is_main():
             discard_others(opened.resume)
         _train_and_save(opened, learned)
@@ -123,21 +123,21 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
         settings=_told_settings(job),
         text=job.text,
         texts=(
-            Text("training", job.train_file, len(opened.examples)),
-            Text("held-out", job.held_out_file, len(opened.held_out)),
+            TextFile("training", job.train_file, len(opened.examples)),
+            TextFile("held-out", job.held_out_file, len(opened.held_out)),
         ),
         teachers=job.teachers,
         measured=outcome.measured,
         steps=outcome.steps,
         kept=outcome.kept,
     )
-    save_model(model, opened.tokenizer, job.paths.model(job.name), card=rendered(card, model, opened.tokenizer))
+    save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
 def _told_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
     """What a model's settings were; of those of its start it has read but one where it was pre-trained."""
-    told = {"training": changed(job.training), "text": changed(job.text)}
-    return told if job.model.pretrained is not None else {"model": changed(job.model), **told}
+    told = {"training": non_default(job.training), "text": non_default(job.text)}
+    return told if job.model.pretrained is not None else {"model": non_default(job.model), **told}
 
 
 def _told(job: TrainingJob, parameters: int, outcome: TrainingResult) -> str:

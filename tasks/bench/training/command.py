@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.bench.targets import hardware
 from tasks.bench.training.labelling import UnequalError, labelled
 from tasks.bench.training.recipes import Recipe
 from tasks.bench.training.startup import startup_seconds
 from tasks.bench.training.worker import run_in_process
-from tasks.bench.verdict import hardware
 from tasks.config import Task, load
 from tasks.errors import InputError
 from tasks.machine import timing_lock

@@ -30,9 +30,9 @@ PATHS = TaskPaths("translation")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair of random models where those of the translation task lie, with its text, and small settings."""
     folder = tmp_path_factory.mktemp("project")
-    chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
-    texts = [" ".join(chance.choices(words, k=3)) for _ in range(300)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
+    texts = [" ".join(rng.choices(words, k=3)) for _ in range(300)]
     tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
     (folder / PATHS.tokenizer.parent).mkdir(parents=True)
     tokenizer.save_pretrained(folder / PATHS.tokenizer)

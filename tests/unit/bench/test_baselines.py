@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tasks.bench import ctranslate
-from tasks.bench.baselines import assisted, generate, written
-from tasks.bench.equal import differences, worst
+from tasks.bench.baselines import assisted, generate, new_tokens
+from tasks.bench.mismatches import find_mismatches, widest_margin
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
@@ -56,7 +56,7 @@ def test_the_small_model_agrees_with_the_large_one(models: tuple[Any, Any]) -> N
 @pytest.mark.parametrize("static", [False, True])
 def test_generate_gives_our_tokens(models: tuple[Any, Any], ours: Rows, static: bool) -> None:
     large, _small = models
-    assert written(large, generate(large, SOURCES, LIMIT, static=static), SOURCES) == ours
+    assert new_tokens(large, generate(large, SOURCES, LIMIT, static=static), SOURCES) == ours
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -65,13 +65,13 @@ def test_generate_takes_a_decoder_deeper_than_its_encoder(models: tuple[Any, Any
 
     model, sources = toy_t5(3, encoder_layers=1, decoder_layers=3), toy_sources(4)
     done = decode("vanilla_large", VanillaSettings(), open_pair(model, model), sources, Request(LIMIT))
-    assert written(model, generate(model, sources, LIMIT, static=static), sources) == [one.tokens for one in done]
+    assert new_tokens(model, generate(model, sources, LIMIT, static=static), sources) == [one.tokens for one in done]
 
 
 @pytest.mark.parametrize("length", [None, 3])
 def test_assisted_generation_gives_our_tokens(models: tuple[Any, Any], ours: Rows, length: int | None) -> None:
     large, small = models
-    assert [written(large, assisted(large, small, one, LIMIT, length), [one])[0] for one in SOURCES] == ours
+    assert [new_tokens(large, assisted(large, small, one, LIMIT, length), [one])[0] for one in SOURCES] == ours
 
 
 def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], ours: Rows, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], ours: Rows, tmp_p
     for batched in (False, True):
         seconds, texts = ctranslate.translate(translator, SOURCES, LIMIT, batched=batched)
         assert seconds > 0
-        assert worst(differences(large, SOURCES, ours, texts)) < 1e-4
+        assert widest_margin(find_mismatches(large, SOURCES, ours, texts)) < 1e-4
 
 
 def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path)
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
     ctranslate.convert(large, tmp_path)
     translated = ctranslate.translate(ctranslate.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
-    assert worst(differences(large, SOURCES, texts, translated)) < 1e-4
-    generated = written(large, generate(large, SOURCES, LIMIT), SOURCES)
-    assert worst(differences(large, SOURCES, texts, generated)) < 1e-4
+    assert widest_margin(find_mismatches(large, SOURCES, texts, translated)) < 1e-4
+    generated = new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)
+    assert widest_margin(find_mismatches(large, SOURCES, texts, generated)) < 1e-4
 
 
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Pat
 
 
 def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
-    with ctranslate.translating({}) as process, pytest.raises(RuntimeError, match="ended with status"):
+    with ctranslate.translator_process({}) as process, pytest.raises(RuntimeError, match="ended with status"):
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
 
 
@@ -117,12 +117,12 @@ def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], ours: Ro
     large, _small = models
     changed = [list(text) for text in ours]
     changed[2][5] = (changed[2][5] + 1) % 60
-    found = differences(large, SOURCES, ours, changed)
-    assert [(one.example, one.place) for one in found] == [(2, 5)]
+    found = find_mismatches(large, SOURCES, ours, changed)
+    assert [(one.example, one.position) for one in found] == [(2, 5)]
     start = torch.tensor([[0, *ours[2][:5]]])
     with torch.inference_mode():
         logits = large(input_ids=torch.tensor([SOURCES[2]]), decoder_input_ids=start).logits[0, -1]
     first, second = logits.topk(2).values.tolist()
     assert found[0].margin == pytest.approx(first - second)
-    assert worst(found) == found[0].margin
-    assert worst(differences(large, SOURCES, ours, [[*text, 1] for text in ours])) == 0
+    assert widest_margin(found) == found[0].margin
+    assert widest_margin(find_mismatches(large, SOURCES, ours, [[*text, 1] for text in ours])) == 0

@@ -11,15 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import guard
+from tasks import supervisor
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FAMILY = "(sleep 300 & echo $! >> pids; wait) & echo $! >> pids; echo $$ >> pids; wait"
 """A shell, a shell below it, and a sleep below that; they write down their process ids."""
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
-    return guard.start(command, folder, os.environ, subprocess.PIPE)
+    return supervisor.start(command, folder, os.environ, subprocess.PIPE)
 
 
 def family(folder: Path) -> list[psutil.Process]:
@@ -57,13 +57,13 @@ def test_a_missing_command_is_named(tmp_path: Path) -> None:
 def test_stopping_ends_the_whole_family(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", FAMILY) as process:
         processes = family(tmp_path)
-        guard.stop(process)
+        supervisor.stop(process)
         assert gone(processes)
 
 
 def test_what_ignores_a_request_is_killed(tmp_path: Path) -> None:
     deaf = "import signal, pathlib, time; signal.signal(15, signal.SIG_IGN); pathlib.Path('ready').touch(); time.sleep(300)"
-    with guard.start([sys.executable, "-c", deaf], tmp_path, os.environ, subprocess.PIPE, grace=0.5) as process:
+    with supervisor.start([sys.executable, "-c", deaf], tmp_path, os.environ, subprocess.PIPE, grace=0.5) as process:
         while not (tmp_path / "ready").exists():
             assert process.poll() is None
             time.sleep(0.05)
@@ -81,8 +81,8 @@ def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None
 
 def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from flows import guard;"
-        "guard.start(['sh', '-c', sys.argv[2]], Path(sys.argv[1]), os.environ, subprocess.DEVNULL).wait()"
+        "import os, subprocess, sys; from pathlib import Path; from tasks import supervisor;"
+        "supervisor.start(['sh', '-c', sys.argv[2]], Path(sys.argv[1]), os.environ, subprocess.DEVNULL).wait()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
     try:

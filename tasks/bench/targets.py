@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tasks.bench.contenders import RATIOS
-from tasks.bench.measured import Measured
+from tasks.bench.measuring import CaseResult
 from tasks.tracking.lineage import lineage
 
 _SHOWN = 2
@@ -41,7 +41,7 @@ TARGETS = {
 """A model of the shape of a drafter is decoded with alone, which is its step; 0.8 is within 1.25 times of the other's time."""
 
 
-def judged(results: Sequence[Measured], trained: str | None) -> dict[str, dict[str, Any]]:
+def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[str, dict[str, Any]]:
     """Ratio, case, target and whether it is met, of each target that was measured; BiLD must lose no quality either."""
     cases = {one.name: one for one in results}
     found = {}
@@ -55,15 +55,15 @@ def judged(results: Sequence[Measured], trained: str | None) -> dict[str, dict[s
 
 
 def as_json(
-    results: Sequence[Measured], verdicts: Mapping[str, Mapping[str, Any]], threads: int, rounds: int
+    results: Sequence[CaseResult], checks: Mapping[str, Mapping[str, Any]], threads: int, rounds: int
 ) -> dict[str, Any]:
     """Everything that was measured, and on what; a ratio that was not is null."""
     return {
         **hardware(),
         "threads": threads,
         "rounds": rounds,
-        **{name: verdicts[name]["ratio"] if name in verdicts else None for name in TARGETS},
-        "targets": verdicts,
+        **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
+        "targets": checks,
         "cases": {one.name: asdict(one) for one in results},
     }
 
@@ -84,7 +84,7 @@ def hardware() -> dict[str, Any]:
     }
 
 
-def case_lines(one: Measured) -> Iterator[str]:
+def case_lines(one: CaseResult) -> Iterator[str]:
     """A table of who took how long, at which setting, with how much memory, and of the ratios."""
     yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
     for name, ms in one.ms_per_token.items():
@@ -114,11 +114,11 @@ def case_lines(one: Measured) -> Iterator[str]:
         )
 
 
-def verdict_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def target_lines(checks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A table of the targets."""
     yield f"{'':28}{'ratio':>7} {'target':>8}  met  where"
     for name in TARGETS:
-        one = verdicts.get(name)
+        one = checks.get(name)
         if one is None:
             yield f"{name:28}{'-':>7} {TARGETS[name].least:>8}  -    not measured"
         else:

@@ -32,7 +32,7 @@ def mark_crashed(run_id: str) -> None:
             _crash(client, run)
 
 
-def sweep(flow: str, deployment: str) -> int:
+def mark_all_crashed(flow: str, deployment: str) -> int:
     """Marks the runs of a deployment that are at work as crashed, and gives their number.
 
     Only the one process that serves the deployment may call this, before it serves: all of them are a dead predecessor's.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 
-class HeldError(Exception):
+class AlreadyLockedError(Exception):
     """Another process holds the file; the argument is its note."""
 
     def __init__(self, note: str) -> None:
@@ -17,7 +17,7 @@ class HeldError(Exception):
         self.note = note
 
 
-class Hold:
+class LockFile:
     """A held file."""
 
     def __init__(self, file: TextIO) -> None:
@@ -35,11 +35,11 @@ class Hold:
 
 
 @contextlib.contextmanager
-def hold(path: Path) -> Iterator[Hold]:
+def lock_file(path: Path) -> Iterator[LockFile]:
     """Holds the file until the end of the block or of the process, and empties it in the first case.
 
     Raises:
-        HeldError: another process holds it.
+        AlreadyLockedError: another process holds it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -47,8 +47,8 @@ def hold(path: Path) -> Iterator[Hold]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise HeldError(file.read()) from None
-        held = Hold(file)
+            raise AlreadyLockedError(file.read()) from None
+        held = LockFile(file)
         try:
             yield held
         finally:

@@ -12,9 +12,9 @@ from tasks.decoding.strategies import Request
 from tasks.evaluation.frontier import TOLERANCES, choose_rows, frontier, point_of
 from tasks.evaluation.frontier import Point as Measured
 from tasks.evaluation.rows import Row, read_rows
-from tasks.evaluation.sweeping.points import BASELINES, Point
-from tests.benches import LIMIT
+from tasks.evaluation.sweeping.points import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Sweep, by_name, name_of, named
+from tests.ticking import LIMIT
 
 
 def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
@@ -75,10 +75,10 @@ def test_what_was_not_timed_is_predicted_off_the_frontier_and_no_choice(planned:
     _, rows, _ = planned
     distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
     best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
-    assert all(one_like_it(best[place], rows) for place in frontier(best))
+    assert all(one_like_it(best[index], rows) for index in frontier(best))
     choices = choose_rows(rows)
     assert len(choices) == 6 * len(TOLERANCES)
-    assert all("speedup" in rows[place] for place in choices.values() if place is not None)
+    assert all("speedup" in rows[index] for index in choices.values() if index is not None)
 
 
 def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) -> None:
@@ -89,14 +89,14 @@ def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) 
             assert row["predicted"]["latency_ms"] == pytest.approx(sum(row["latency_ms"]) / 4, rel=1e-3)
         if "time_ms" in row and row["method"] != "beam_large":
             assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
-    errors = sweep.running.planned["prediction_error"]
+    errors = sweep.runner.planned["prediction_error"]
     assert errors["sample"]["points"] == 2
     assert errors["all"]["worst"] == pytest.approx(0, abs=1e-6)
 
 
 def test_how_the_grid_was_gone_through(planned: Planned) -> None:
     sweep, rows, _ = planned
-    noted = sweep.running.planned
+    noted = sweep.runner.planned
     assert noted["points"] == len(GRID)
     assert noted["replayed"] == len(GRID) - 1
     assert noted["distinct"] == len(GRID) - 1 - sum("same_as" in row for row in rows)
@@ -107,7 +107,7 @@ def test_how_the_grid_was_gone_through(planned: Planned) -> None:
 
 def test_on_test_the_chosen_points_are_decoded_and_timed(planned: Planned) -> None:
     _, rows, reported = planned
-    chosen = {name_of(rows[place]) for place in choose_rows(rows).values() if place is not None}
+    chosen = {name_of(rows[index]) for index in choose_rows(rows).values() if index is not None}
     assert chosen
     assert by_name(reported).keys() == named(*BASELINES) | chosen
     for row in reported:
@@ -134,7 +134,7 @@ def test_without_a_plan_every_point_is_timed_and_all_else_is_the_same(planned: P
         assert "predicted" not in row
         assert [row[part] for part in JUDGED] == [rows[name][part] for part in JUDGED]
     everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
-    assert all(one_like_it(everything[place], planned[1]) for place in frontier(everything))
+    assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
 
 
 def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
@@ -142,13 +142,13 @@ def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
 ) -> None:
     """One method takes half as long again as its runs; the others do not."""
     sweep = Sweep(tmp_path)
-    timed = sweep.bench.timed
+    timed = sweep.evaluator.timed
 
-    def slower(point: Point, *rest: Any) -> Row:
+    def slower(point: SweepPoint, *rest: Any) -> Row:
         row = timed(point, *rest)
         return {**row, "speedup": row["speedup"] / 1.5} if point.method == "bild" else row
 
-    monkeypatch.setattr(sweep.bench, "timed", slower)
+    monkeypatch.setattr(sweep.evaluator, "timed", slower)
     rows, before = by_name(sweep.validate()), by_name(planned[1])
     checked = [name for name, row in rows.items() if "predicted" in row and row.get("why") != "anchor"]
     assert {method for method, _ in checked} >= {"bild", "token_cascade"}
@@ -164,7 +164,7 @@ def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
     assert by_name(rows).keys() == named(*BASELINES, *grid)
     assert [row["why"] for row in rows[2:]] == ["grid"] * 4
     assert all(row.keys() >= TIMES and row["how"] == "decoded" for row in rows)
-    assert sweep.running.planned["replayed"] == 0
+    assert sweep.runner.planned["replayed"] == 0
 
 
 @pytest.mark.parametrize("sample", [0, 1, 100])

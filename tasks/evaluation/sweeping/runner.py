@@ -19,11 +19,11 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.settings import ORACLES
 from tasks.evaluation.frontier import choose_rows, point_of
 from tasks.evaluation.rows import Row
-from tasks.evaluation.sweeping.costs import Costs, kept_costs, measure_costs
-from tasks.evaluation.sweeping.finishing import Finisher
+from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
-from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Point, Split
-from tasks.evaluation.sweeping.replaying import Replayed, replay, twins
+from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Split, SweepPoint
+from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
+from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.timing import on_threads
 
 _COST_SOURCES = 24
@@ -36,134 +36,136 @@ _Item = TypeVar("_Item")
 class _Grid:
     """A replayed grid, by the places of its points."""
 
-    points: Sequence[Point]
-    replayed: Replayed
-    judged: dict[int, Row]
+    points: Sequence[SweepPoint]
+    replayed: ReplayedGrid
+    assessed: dict[int, Row]
     """What the row of a replayed point says of its outputs."""
-    alike: dict[int, int]
+    duplicates_of: dict[int, int]
     """Points that behave like an earlier one."""
 
     def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
         """What may be timed: each behaviour once, and no oracle, of which the outputs are all that matters."""
         return {
-            place: self._candidate(place, self.judged[place]["quality"][metric], outputs.timed(split))
-            for place, outputs in self.replayed.outputs.items()
-            if place not in self.alike and self.points[place].method not in ORACLES
+            index: self._candidate(index, self.assessed[index]["quality"][metric], outputs.timed(split))
+            for index, outputs in self.replayed.outputs.items()
+            if index not in self.duplicates_of and self.points[index].method not in ORACLES
         }
 
-    def _candidate(self, place: int, quality: float, by_example: Sequence[Counts]) -> Candidate:
-        point = self.points[place]
+    def _candidate(self, index: int, quality: float, by_example: Sequence[Counts]) -> Candidate:
+        point = self.points[index]
         return Candidate(point.method, quality, by_example, getattr(point.settings, "rule", ""))
 
-    def not_replayed(self) -> list[Point]:
+    def not_replayed(self) -> list[SweepPoint]:
         """What has to be decoded."""
         known = self.replayed.outputs.keys() | self.replayed.errors.keys()
-        return [point for place, point in enumerate(self.points) if place not in known]
+        return [point for index, point in enumerate(self.points) if index not in known]
 
 
-class Running:
+class SweepRunner:
     """One sweep on its way."""
 
-    def __init__(self, finisher: Finisher, notes: Path) -> None:
+    def __init__(self, writer: RowWriter, notes: Path) -> None:
         """Takes what makes rows, and where readings are kept for a sweep that is killed or grows."""
         self.planned: Row = {}
         """How the grid was gone through, for `pair.json`."""
-        self._finish = finisher
-        self._bench = finisher.bench
+        self._finish = writer
+        self._evaluator = writer.evaluator
         self._notes = notes
 
-    def validate(self, points: Sequence[Point], split: Split) -> list[Row]:
+    def validate(self, points: Sequence[SweepPoint], split: Split) -> list[Row]:
         """Rows of the baselines and of every point; where the sweep plans, only what is worth it is timed."""
         begun = time.monotonic()
-        costs = self._finish.costs = self._costs(split) if self._bench.sweep.plan else None
+        costs = self._finish.costs = self._costs(split) if self._evaluator.sweep.plan else None
         baselines = self._baselines(split)
         known = [point for point in map(point_of, baselines) if point is not None]
         if costs is None or len(known) < len(baselines):
-            return baselines + self._time(_shuffled(points, self._bench.sweep.seed), split, "grid")
+            return baselines + self._time(_shuffled(points, self._evaluator.sweep.seed), split, "grid")
         grid = self._replay(points, split)
         between = time.monotonic()
-        sweep, metric = self._bench.sweep, self._bench.metric
-        vanilla = Candidate(VANILLA.method, baselines[0]["quality"][metric], self._bench.vanilla(split).timed(split))
+        sweep, metric = self._evaluator.sweep, self._evaluator.metric
+        vanilla = Candidate(VANILLA.method, baselines[0]["quality"][metric], self._evaluator.vanilla(split).timed(split))
         candidates = grid.candidates(metric, split)
         plan = Plan(candidates, known, costs, vanilla, near=sweep.near, sample=sweep.sample, seed=sweep.seed)
-        timed = self._follow(plan, grid, split)
+        timed = self._time_planned(plan, grid, split)
         decoded = self._time(_shuffled(grid.not_replayed(), sweep.seed), split, "grid")
         self.planned = {
             "points": len(points),
-            "replayed": len(grid.judged),
-            "distinct": len(grid.judged) - len(grid.alike),
+            "replayed": len(grid.assessed),
+            "distinct": len(grid.assessed) - len(grid.duplicates_of),
             "timed": len(timed) + len(decoded),
             "replay_seconds": between - begun,
             "timing_seconds": time.monotonic() - between,
             "prediction_error": prediction_error(plan),
         }
-        return [*baselines, *timed.values(), *decoded, *self._leave(plan, grid, split, timed)]
+        return [*baselines, *timed.values(), *decoded, *self._write_untimed(plan, grid, split, timed)]
 
-    def report(self, rows: Sequence[Row], points: Sequence[Point], split: Split) -> list[Row]:
+    def report(self, rows: Sequence[Row], points: Sequence[SweepPoint], split: Split) -> list[Row]:
         """Rows of the baselines, and of what the validation rows single out, on another split."""
-        chosen = [rows[place] for place in choose_rows(rows).values() if place is not None]
+        chosen = [rows[index] for index in choose_rows(rows).values() if index is not None]
         named = [{"method": row["method"], "settings": row["settings"]} for row in chosen]
         return self._baselines(split) + self._time([point for point in points if point.fields() in named], split, "chosen")
 
     def _baselines(self, split: Split) -> list[Row]:
         return [self._finish.timed(point, split, "baseline") for point in BASELINES]
 
-    def _time(self, points: Sequence[Point], split: Split, why: str) -> list[Row]:
+    def _time(self, points: Sequence[SweepPoint], split: Split, why: str) -> list[Row]:
         bar = tqdm(points, desc=self._label("sweep", split), unit="point", disable=not points)
         return [self._finish.timed(point, split, why) for point in bar]
 
     def _costs(self, split: Split) -> Costs | None:
         """None where a model cannot be run: the baselines' rows will say why."""
-        bench = self._bench
+        evaluator = self._evaluator
         sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
 
         def measure() -> Costs:
-            with self._finish.quiet(), on_threads(bench.sweep.latency_threads):
-                return measure_costs(bench.pair, sources, bench.request, bench.clock)
+            with self._finish.quiet(), on_threads(evaluator.sweep.latency_threads):
+                return measure_costs(evaluator.pair, sources, evaluator.request, evaluator.clock)
 
         try:
-            costs = kept_costs(self._notes / "costs.json", measure)
+            costs = load_or_measure_costs(self._notes / "costs.json", measure)
         except RuntimeError:
             return None
         # Methods that go by it decode, and are replayed, by the same.
-        bench.pair.cost_ratios.setdefault("small", costs.cost_ratio)
+        evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
         return costs
 
-    def _replay(self, points: Sequence[Point], split: Split) -> _Grid:
-        bench = self._bench
-        with on_threads(bench.sweep.latency_threads):
-            known = [bench.vanilla(split).tokens]
-            found = replay(points, bench.pair, bench.request, split, self._notes, self._label("replay", split), known)
-        judged = {place: bench.judged(outputs, split) for place, outputs in found.outputs.items()}
-        return _Grid(points, found, judged, twins(found.outputs, points))
+    def _replay(self, points: Sequence[SweepPoint], split: Split) -> _Grid:
+        evaluator = self._evaluator
+        with on_threads(evaluator.sweep.latency_threads):
+            known = [evaluator.vanilla(split).tokens]
+            found = replay_grid(
+                points, evaluator.pair, evaluator.request, split, self._notes, self._label("replay", split), known
+            )
+        assessed = {index: evaluator.assessed(outputs, split) for index, outputs in found.outputs.items()}
+        return _Grid(points, found, assessed, duplicates(found.outputs, points))
 
-    def _follow(self, plan: Plan, grid: _Grid, split: Split) -> dict[int, Row]:
+    def _time_planned(self, plan: Plan, grid: _Grid, split: Split) -> dict[int, Row]:
         """Times what the plan asks for, until it asks for nothing."""
         timed: dict[int, Row] = {}
         with tqdm(desc=self._label("sweep", split), unit="point") as bar:
             while wanted := plan.next():
                 bar.total = len(timed) + len(wanted)
-                for place in _shuffled(wanted, self._bench.sweep.seed):
-                    predicted = _predicted(plan, plan.predicted[place])
-                    known = (grid.replayed.outputs[place], {**grid.judged[place], "predicted": predicted})
-                    row = timed[place] = self._finish.timed(grid.points[place], split, plan.why[place], known)
+                for index in _shuffled(wanted, self._evaluator.sweep.seed):
+                    predicted = _predicted(plan, plan.predicted[index])
+                    known = (grid.replayed.outputs[index], {**grid.assessed[index], "predicted": predicted})
+                    row = timed[index] = self._finish.timed(grid.points[index], split, plan.why[index], known)
                     if "error" not in row:
                         # The row of a sweep that was killed holds what was predicted then.
-                        plan.predicted[place] = row.get("predicted", predicted)["speedup"]
-                        plan.note(place, row["speedup"])
+                        plan.predicted[index] = row.get("predicted", predicted)["speedup"]
+                        plan.note(index, row["speedup"])
                     bar.update()
         return timed
 
-    def _leave(self, plan: Plan, grid: _Grid, split: Split, timed: dict[int, Row]) -> list[Row]:
+    def _write_untimed(self, plan: Plan, grid: _Grid, split: Split, timed: dict[int, Row]) -> list[Row]:
         """The rows of points that are not timed, with what is predicted of them in the end; and of those that failed."""
         rows = []
-        for place, judged in grid.judged.items():
-            if place not in timed:
-                first = grid.alike.get(place, place)
-                same = {} if first == place else {"same_as": grid.points[first].fields()["settings"]}
+        for index, assessed in grid.assessed.items():
+            if index not in timed:
+                first = grid.duplicates_of.get(index, index)
+                same = {} if first == index else {"same_as": grid.points[first].fields()["settings"]}
                 known = {"predicted": _predicted(plan, plan.speedup(first))} if first in plan.candidates else {}
-                rows.append(self._finish.untimed(grid.points[place], split, {**judged, **known, **same}))
-        return rows + [self._finish.failed(grid.points[place], split, error) for place, error in grid.replayed.errors.items()]
+                rows.append(self._finish.untimed(grid.points[index], split, {**assessed, **known, **same}))
+        return rows + [self._finish.failed(grid.points[index], split, error) for index, error in grid.replayed.errors.items()]
 
     def _label(self, what: str, split: Split) -> str:
         return f"{what} {self._finish.labels['drafter']} {split.name}"

@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 
 from tasks.bench.baselines import assisted, generate
-from tasks.bench.timing import Run, clocked, interleaved, median_ratio
-from tasks.bench_gpu.floor import step_bytes
+from tasks.bench.timing import Work, median_ratio, time_interleaved, timed_by
+from tasks.bench_gpu.roofline import step_bytes
 from tasks.decoding.decoder import Decoder, Rows, Stop
 from tasks.decoding.generation import total
 from tasks.decoding.runtimes.fused import FusedDecoder
@@ -36,7 +36,7 @@ RATIOS = {
 
 
 @dataclass(frozen=True)
-class Bench:
+class PairBenchmark:
     """A pair of models, opened; and how it is timed."""
 
     models: tuple[Any, Any]
@@ -47,36 +47,36 @@ class Bench:
     rounds: int
     clock: Callable[[], float]
 
-    def decoded(self, method: str, settings: Any, count: int = 1) -> Run:
+    def decoded(self, method: str, settings: Any, count: int = 1) -> Work:
         """A method here, on the sources of a turn."""
-        return lambda turn: decode(method, settings, self.pair, self.window(turn, count), Request(self.limit))
+        return lambda round_index: decode(method, settings, self.pair, self.window(round_index, count), Request(self.limit))
 
-    def generated(self, model: Any, count: int = 1, **options: Any) -> Run:
+    def generated(self, model: Any, count: int = 1, **options: Any) -> Work:
         """`generate` on the same."""
-        return lambda turn: generate(model, self.window(turn, count), self.limit, **options)
+        return lambda round_index: generate(model, self.window(round_index, count), self.limit, **options)
 
-    def window(self, turn: int, count: int) -> Rows:
+    def window(self, round_index: int, count: int) -> Rows:
         """The sources of a turn."""
-        return [self.sources[(turn * count + offset) % len(self.sources)] for offset in range(count)]
+        return [self.sources[(round_index * count + offset) % len(self.sources)] for offset in range(count)]
 
-    def timed(self, ours: dict[str, Run], theirs: dict[str, Run]) -> dict[str, list[float]]:
+    def timed(self, ours: dict[str, Work], theirs: dict[str, Work]) -> dict[str, list[float]]:
         """Seconds of each in each round; ours do every turn once before, since each length is recorded when first met."""
         for run in ours.values():
-            for turn in range(self.rounds + 1):
-                run(turn)
-        contenders = {name: clocked(run, self.clock) for name, run in (ours | theirs).items()}
-        return interleaved(contenders, self.rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
+            for round_index in range(self.rounds + 1):
+                run(round_index)
+        contenders = {name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}
+        return time_interleaved(contenders, self.rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
 
-    def paced(self, pace: Any, run: Run) -> Run:
+    def paced(self, pace: Any, run: Work) -> Work:
         """With the host looking at continuations at that pace."""
 
-        def with_pace(turn: int) -> None:
+        def with_pace(round_index: int) -> None:
             decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
             before = [one.pace for one in decoders]
             for one in decoders:
                 one.pace = pace
             try:
-                run(turn)
+                run(round_index)
             finally:
                 for one, kept in zip(decoders, before, strict=True):
                     one.pace = kept
@@ -84,22 +84,22 @@ class Bench:
         return with_pace
 
 
-def comparisons(bench: Bench) -> dict[str, Any]:
+def comparisons(bench: PairBenchmark) -> dict[str, Any]:
     """The ratios, and milliseconds a token of everything in them, the encoder included."""
     small, large = bench.models
     length = SpeculativeSettings().draft_length
-    ours: dict[str, Run] = {
+    ours: dict[str, Work] = {
         "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
         "drafter": bench.decoded("vanilla_small", VanillaSettings()),
         "speculative": bench.decoded("speculative", SpeculativeSettings()),
         "bild": bench.decoded("bild", BildSettings()),
         "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
     }
-    theirs: dict[str, Run] = {
+    theirs: dict[str, Work] = {
         "generate": bench.generated(large),
         "generate, drafter": bench.generated(small),
-        "assisted": lambda turn: assisted(large, small, bench.window(turn, 1)[0], bench.limit, length),
-        "assisted, its own lengths": lambda turn: assisted(large, small, bench.window(turn, 1)[0], bench.limit),
+        "assisted": lambda round_index: assisted(large, small, bench.window(round_index, 1)[0], bench.limit, length),
+        "assisted, its own lengths": lambda round_index: assisted(large, small, bench.window(round_index, 1)[0], bench.limit),
         "generate, batched": bench.generated(large, BATCH),
     }
     seconds = bench.timed(ours, theirs)
@@ -113,7 +113,7 @@ def comparisons(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _acceptance(bench: Bench, method: str) -> dict[str, float]:
+def _acceptance(bench: PairBenchmark, method: str) -> dict[str, float]:
     settings = {"speculative": SpeculativeSettings(), "bild": BildSettings()}[method]
     counts = total(decode(method, settings, bench.pair, bench.sources[: bench.rounds + 1], Request(bench.limit)))
     return {
@@ -123,7 +123,7 @@ def _acceptance(bench: Bench, method: str) -> dict[str, float]:
     }
 
 
-def paces(bench: Bench) -> dict[str, dict[str, float]]:
+def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
     """Milliseconds a token of what drafts, with each pace."""
     works = {
         "drafter": bench.decoded("vanilla_small", VanillaSettings()),
@@ -135,7 +135,7 @@ def paces(bench: Bench) -> dict[str, dict[str, float]]:
     return {name: {label: milliseconds(seconds[f"{name} | {label}"]) / bench.limit for label in PACES} for name in works}
 
 
-class Unchecking:
+class WithoutDeviceCheck:
     """A decoder that leaves it to the loop to judge drafts."""
 
     def __init__(self, decoder: Decoder) -> None:
@@ -147,10 +147,10 @@ class Unchecking:
         return getattr(self._decoder, name)
 
 
-def judgings(bench: Bench) -> dict[str, dict[str, float]]:
+def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:
     """Milliseconds a token of what checks drafts, judged on the device and by the loop's rules on the host."""
-    unchecking = cast(Decoder, Unchecking(bench.pair.large))
-    ways = {"on the device": bench, "by the loop": replace(bench, pair=replace(bench.pair, large=unchecking))}
+    without_device_check = cast(Decoder, WithoutDeviceCheck(bench.pair.large))
+    ways = {"on the device": bench, "by the loop": replace(bench, pair=replace(bench.pair, large=without_device_check))}
     methods: dict[str, Any] = {"speculative": SpeculativeSettings(), "bild": BildSettings()}
     ours = {
         f"{method} | {way}": one.decoded(method, settings) for method, settings in methods.items() for way, one in ways.items()
@@ -159,7 +159,7 @@ def judgings(bench: Bench) -> dict[str, dict[str, float]]:
     return {method: {way: milliseconds(seconds[f"{method} | {way}"]) / bench.limit for way in ways} for method in methods}
 
 
-def steps(bench: Bench, bandwidth: float) -> dict[str, Any]:
+def steps(bench: PairBenchmark, bandwidth: float) -> dict[str, Any]:
     """Single runs of each model, and for one token the floor: bytes that must be moved over the bandwidth."""
     result: dict[str, Any] = {}
     source = bench.sources[0]
@@ -172,7 +172,7 @@ def steps(bench: Bench, bandwidth: float) -> dict[str, Any]:
     return result
 
 
-def step_milliseconds(bench: Bench, decoder: Any, counts: Sequence[int]) -> dict[str, float]:
+def step_milliseconds(bench: PairBenchmark, decoder: Any, counts: Sequence[int]) -> dict[str, float]:
     """Of runs of so many new tokens of one text, and of one of a chain of steps that the host looks at once, at its end."""
     [start] = decoder.start(decoder.encode([bench.sources[0]]))
     decoder.forward([start + [2] * _WRITTEN])
@@ -196,7 +196,7 @@ def step_milliseconds(bench: Bench, decoder: Any, counts: Sequence[int]) -> dict
     return taken | {"chained": milliseconds(seconds[1:])}
 
 
-def encoder_milliseconds(bench: Bench) -> float:
+def encoder_milliseconds(bench: PairBenchmark) -> float:
     """Of the large model's encoder and what a decoder makes of its output, one source."""
     decoder, seconds = bench.pair.large, []
     for _ in range(_STEPS):
@@ -206,7 +206,7 @@ def encoder_milliseconds(bench: Bench) -> float:
     return milliseconds(seconds[3:])
 
 
-def peaks(bench: Bench) -> dict[str, float]:
+def peaks(bench: PairBenchmark) -> dict[str, float]:
     """GiB allocated at most, the models and all that is kept of earlier runs included; empty on a CPU."""
     large = bench.models[1]
     works = {

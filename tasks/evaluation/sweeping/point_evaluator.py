@@ -18,7 +18,7 @@ from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
-from tasks.evaluation.sweeping.points import VANILLA, Outputs, Point, Split, outputs_of
+from tasks.evaluation.sweeping.points import VANILLA, Outputs, Split, SweepPoint, collect_outputs
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
 
 _SHOWN = 6
@@ -26,7 +26,7 @@ _SHOWN = 6
 _REMEMBERED = 1 << 16
 
 
-class Bench:
+class PointEvaluator:
     """A pair of models, ready to be measured."""
 
     def __init__(self, pair: Pair, tokenizer: Any, metric: str, request: Request, sweep: SweepSettings, device: str) -> None:
@@ -41,7 +41,7 @@ class Bench:
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
 
-    def fields(self, point: Point, split: Split) -> Row:
+    def fields(self, point: SweepPoint, split: Split) -> Row:
         """What a row says of its point before anything is measured."""
         return {
             "split": split.name,
@@ -52,17 +52,17 @@ class Bench:
             "sampling": dataclasses.asdict(self.request.sampling),
         }
 
-    def decoded(self, point: Point, split: Split) -> Outputs:
+    def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
         batch = self.sweep.quality_batch
         generations = decode_all(point.method, point.settings, self.pair, split.sources, self.request, batch)
-        return outputs_of("decoded", generations, split)
+        return collect_outputs("decoded", generations, split)
 
     def vanilla(self, split: Split) -> Outputs:
         """What the large model alone writes."""
         return self._vanilla_of(split)[0]
 
-    def judged(self, outputs: Outputs, split: Split) -> Row:
+    def assessed(self, outputs: Outputs, split: Split) -> Row:
         """Quality, its difference from vanilla's, and counts."""
         quality = self._quality(outputs, split)
         return {
@@ -74,7 +74,7 @@ class Bench:
             "counts": counts_as_json(outputs.counts),
         }
 
-    def timed(self, point: Point, outputs: Outputs, split: Split, costs: Costs | None) -> Row:
+    def timed(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Row:
         """Latency beside vanilla, where the time went, and what a few of the outputs look like."""
         # Put together once: what is timed is decoding.
         method, alone = (compose(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
@@ -86,7 +86,7 @@ class Bench:
                 split.timed,
                 trials=self.sweep.latency_trials,
                 warmup=self.sweep.warmup_examples,
-                chance=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
+                rng=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
         interval = ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed)
@@ -121,7 +121,7 @@ class Bench:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def _shown(self, point: Point, split: Split) -> list[Row]:
+    def _shown(self, point: SweepPoint, split: Split) -> list[Row]:
         """The first timed examples: source, reference, vanilla's text, and the point's in pieces by who proposed them."""
         shown = []
         for example in split.timed[:_SHOWN]:
@@ -152,10 +152,10 @@ class Bench:
 def _alike(one: str, other: str) -> int:
     """How many letters two texts begin with alike."""
     shorter = min(len(one), len(other))
-    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
-def _of_whole_models(point: Point, outputs: Outputs) -> bool:
+def _of_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
     """Whether every run was one of the two models, whole: not of the large one's first layers, or of heads on it."""
     return getattr(point.settings, "drafter", "small") not in ("early_layer", "heads") and not outputs.counts.layers
 

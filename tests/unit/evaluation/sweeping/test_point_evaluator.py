@@ -15,26 +15,37 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Request
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
-from tasks.evaluation.sweeping.measuring import Bench, counts_as_json
-from tasks.evaluation.sweeping.points import VANILLA, Point, Split
-from tests.benches import LARGE, LIMIT, SMALL, Clock, TickingDecoder, Words, bench_of, split_of, sweep_settings, ticking_pair
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, counts_as_json
+from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint
+from tests.ticking import (
+    LARGE,
+    LIMIT,
+    SMALL,
+    Clock,
+    TickingDecoder,
+    Words,
+    evaluator_of,
+    split_of,
+    sweep_settings,
+    ticking_pair,
+)
 
-BILD = Point("bild", BildSettings(fallback_threshold=0.4))
-SPECULATIVE = Point("speculative", SpeculativeSettings(draft_length=3))
-ALONE = Point("vanilla_small", VanillaSettings())
+BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
+SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
+ALONE = SweepPoint("vanilla_small", VanillaSettings())
 COSTS = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step, 2: LARGE.step + LARGE.position})
 
 
-def ready(clock: Clock | None = None, **settings: Any) -> tuple[Bench, Split]:
+def ready(clock: Clock | None = None, **settings: Any) -> tuple[PointEvaluator, Split]:
     """A bench and its split; both go by the same settings."""
     clock, sweep = clock or Clock(), sweep_settings(**settings)
     pair = ticking_pair(clock)
-    return bench_of(pair, clock, sweep), split_of(pair, sweep)
+    return evaluator_of(pair, clock, sweep), split_of(pair, sweep)
 
 
 def test_what_is_known_of_a_point_beforehand() -> None:
-    bench, split = ready()
-    fields = bench.fields(SPECULATIVE, split)
+    evaluator, split = ready()
+    fields = evaluator.fields(SPECULATIVE, split)
     assert fields["settings"]["draft_length"] == 3
     assert fields["sampling"] == {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     assert {name: fields[name] for name in ("split", "method", "lossless", "metric", "examples")} == {
@@ -44,7 +55,7 @@ def test_what_is_known_of_a_point_beforehand() -> None:
         "metric": "bleu",
         "examples": 8,
     }
-    assert not bench.fields(BILD, split)["lossless"]
+    assert not evaluator.fields(BILD, split)["lossless"]
 
 
 def test_counts_have_text_for_keys() -> None:
@@ -57,16 +68,16 @@ def test_counts_have_text_for_keys() -> None:
 
 
 def test_quality_is_told_beside_vanillas() -> None:
-    bench, split = ready(bootstrap_samples=300)
-    vanilla = bench.judged(bench.vanilla(split), split)
+    evaluator, split = ready(bootstrap_samples=300)
+    vanilla = evaluator.assessed(evaluator.vanilla(split), split)
     assert vanilla["how"] == "decoded"
     assert vanilla["quality_difference_interval"] == [0.0, 0.0]
     assert vanilla["signature"].startswith("nrefs:1")
-    small = bench.judged(bench.decoded(ALONE, split), split)
+    small = evaluator.assessed(evaluator.decoded(ALONE, split), split)
     low, high = small["quality_difference_interval"]
     assert low < small["quality"]["bleu"] - vanilla["quality"]["bleu"] < min(high, 0)
     assert small["quality_interval"][0] < small["quality"]["bleu"] < small["quality_interval"][1]
-    same = bench.judged(bench.decoded(SPECULATIVE, split), split)
+    same = evaluator.assessed(evaluator.decoded(SPECULATIVE, split), split)
     assert {name: same[name] for name in same if name != "counts"} == {
         name: vanilla[name] for name in vanilla if name != "counts"
     }
@@ -74,24 +85,24 @@ def test_quality_is_told_beside_vanillas() -> None:
 
 
 def test_vanilla_is_decoded_once_a_split() -> None:
-    bench, split = ready()
-    other = split_of(bench.pair, bench.sweep, "test")
-    assert bench.vanilla(split).tokens != bench.vanilla(other).tokens
-    large = bench.pair.large
+    evaluator, split = ready()
+    other = split_of(evaluator.pair, evaluator.sweep, "test")
+    assert evaluator.vanilla(split).tokens != evaluator.vanilla(other).tokens
+    large = evaluator.pair.large
     assert isinstance(large, TickingDecoder)
     ran = large.ran
-    assert bench.vanilla(split).tokens == bench.decoded(VANILLA, split).tokens
+    assert evaluator.vanilla(split).tokens == evaluator.decoded(VANILLA, split).tokens
     once = large.ran - ran
-    bench.vanilla(split), bench.vanilla(other)
+    evaluator.vanilla(split), evaluator.vanilla(other)
     assert large.ran == ran + once
 
 
 @pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
-def test_latencies_are_those_of_the_clock(point: Point) -> None:
-    bench, split = ready(latency_trials=2)
-    outputs = bench.decoded(point, split)
-    row = bench.timed(point, outputs, split, COSTS)
-    for name, measured in (("latency_ms", outputs), ("vanilla_latency_ms", bench.vanilla(split))):
+def test_latencies_are_those_of_the_clock(point: SweepPoint) -> None:
+    evaluator, split = ready(latency_trials=2)
+    outputs = evaluator.decoded(point, split)
+    row = evaluator.timed(point, outputs, split, COSTS)
+    for name, measured in (("latency_ms", outputs), ("vanilla_latency_ms", evaluator.vanilla(split))):
         wanted = [sum(COSTS.parts(measured.by_example[example]).values()) for example in split.timed]
         assert row[name] == pytest.approx(wanted, abs=0.001)
     assert row["speedup"] == pytest.approx(sum(row["vanilla_latency_ms"]) / sum(row["latency_ms"]), rel=1e-3)
@@ -104,18 +115,18 @@ def test_latencies_are_those_of_the_clock(point: Point) -> None:
 @pytest.mark.parametrize("slowness", [1.0, 2.5])
 def test_where_the_time_went_in_the_rows_own_time(slowness: float) -> None:
     clock = Clock()
-    bench, split = ready(clock)
-    outputs = bench.decoded(BILD, split)
+    evaluator, split = ready(clock)
+    outputs = evaluator.decoded(BILD, split)
     clock.slowness = lambda now: slowness  # since the costs were measured
-    row = bench.timed(BILD, outputs, split, COSTS)
+    row = evaluator.timed(BILD, outputs, split, COSTS)
     parts = [COSTS.parts(outputs.by_example[example]) for example in split.timed]
     assert list(row["time_ms"]) == ["encoders", "small", "large", "other"]
     for name in parts[0]:
         assert row["time_ms"][name] == pytest.approx(slowness * sum(part[name] for part in parts) / len(parts))
     assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
     unknown = dataclasses.replace(COSTS, small_step_ms=0.0)
-    assert bench.timed(BILD, outputs, split, unknown)["time_ms"]["other"] == pytest.approx(row["time_ms"]["small"])
-    assert "time_ms" not in bench.timed(BILD, outputs, split, None)
+    assert evaluator.timed(BILD, outputs, split, unknown)["time_ms"]["other"] == pytest.approx(row["time_ms"]["small"])
+    assert "time_ms" not in evaluator.timed(BILD, outputs, split, None)
 
 
 SLOW: dict[str, Callable[[float], float]] = {
@@ -130,10 +141,10 @@ def test_a_machine_that_slows_down_slows_both_sides_of_a_row(slowness: Callable[
     rows = []
     for machine in (lambda now: 1.0, slowness):
         clock = Clock()
-        bench, split = ready(clock, latency_trials=20, latency_examples=8)
-        outputs = bench.decoded(SPECULATIVE, split)
+        evaluator, split = ready(clock, latency_trials=20, latency_examples=8)
+        outputs = evaluator.decoded(SPECULATIVE, split)
         clock.now, clock.slowness = 0.0, machine
-        rows.append(bench.timed(SPECULATIVE, outputs, split, None))
+        rows.append(evaluator.timed(SPECULATIVE, outputs, split, None))
     sound, slowed = rows
     assert sum(slowed["vanilla_latency_ms"]) > 1.3 * sum(sound["vanilla_latency_ms"])
     assert sum(slowed["latency_ms"]) > 1.3 * sum(sound["latency_ms"])
@@ -141,21 +152,21 @@ def test_a_machine_that_slows_down_slows_both_sides_of_a_row(slowness: Callable[
 
 
 def test_costs_of_the_parts_come_from_the_same_clock() -> None:
-    bench, split = ready()
-    found = measure_costs(bench.pair, split.sources, bench.request, bench.clock)
+    evaluator, split = ready()
+    found = measure_costs(evaluator.pair, split.sources, evaluator.request, evaluator.clock)
     assert found.cost_ratio == pytest.approx(SMALL.step / LARGE.step)
 
 
 @pytest.mark.parametrize("point", [VANILLA, ALONE, BILD, SPECULATIVE], ids=lambda point: point.method)
-def test_what_is_shown(point: Point) -> None:
-    bench, split = ready(latency_examples=7)
-    outputs, words = bench.decoded(point, split), Words()
-    shown = bench.timed(point, outputs, split, None)["shown"]
+def test_what_is_shown(point: SweepPoint) -> None:
+    evaluator, split = ready(latency_examples=7)
+    outputs, words = evaluator.decoded(point, split), Words()
+    shown = evaluator.timed(point, outputs, split, None)["shown"]
     assert len(shown) == 6
     for example, one in zip(split.timed, shown, strict=False):
         assert one["source"] == split.examples[example].source
         assert one["reference"] == split.examples[example].references[0]
-        assert one["vanilla"] == words.decode(bench.vanilla(split).tokens[example], skip_special_tokens=True)
+        assert one["vanilla"] == words.decode(evaluator.vanilla(split).tokens[example], skip_special_tokens=True)
         assert "".join(text for text, _ in one["pieces"]) == words.decode(outputs.tokens[example], skip_special_tokens=True)
         proposers = [proposer for _, proposer in one["pieces"]]
         assert all(one != other for one, other in itertools.pairwise(proposers))
@@ -173,9 +184,9 @@ class Halves(Words):
 
 def test_pieces_are_the_text_even_where_a_letter_is_cut() -> None:
     words, split = ready(latency_examples=7)
-    bench = Bench(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
-    outputs = bench.decoded(SPECULATIVE, split)
-    shown = bench.timed(SPECULATIVE, outputs, split, None)["shown"]
+    evaluator = PointEvaluator(words.pair, Halves(), "bleu", Request(LIMIT), words.sweep, "cpu")
+    outputs = evaluator.decoded(SPECULATIVE, split)
+    shown = evaluator.timed(SPECULATIVE, outputs, split, None)["shown"]
     assert any(len(one["pieces"]) > 3 for one in shown)
     for example, one in zip(split.timed, shown, strict=False):
         text = Halves().decode(outputs.tokens[example], skip_special_tokens=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.bench import memory
-from tasks.bench.cases import Opened
+from tasks.bench.cases import LoadedCase
 from tasks.bench.contenders import RATIOS, STATIC, Settings, batches, label, singles, thread_counts
-from tasks.bench.ctranslate import Translating
-from tasks.bench.equal import SAME, Difference, differences, worst
-from tasks.bench.timing import fastest, interleaved, median_ratio
+from tasks.bench.ctranslate import TranslatorProcess
+from tasks.bench.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches, widest_margin
+from tasks.bench.timing import fastest, median_ratio, time_interleaved
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 
 _COMPARED = 12
@@ -27,7 +27,7 @@ class UnequalError(RuntimeError):
 
 
 @dataclass
-class Measured:
+class CaseResult:
     """What came out of a case."""
 
     name: str
@@ -48,7 +48,7 @@ class Measured:
     """Vanilla in fewer bits: see `formats.number_formats`."""
 
 
-def require_equal(opened: Opened, translators: Mapping[str, Translating]) -> tuple[dict[str, Any], float | None]:
+def require_equal(opened: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> tuple[dict[str, Any], float | None]:
     """Compares the tokens of everybody on some sources; gives the counts, and the share of drafted tokens accepted.
 
     Raises:
@@ -59,30 +59,32 @@ def require_equal(opened: Opened, translators: Mapping[str, Translating]) -> tup
     ours = [opened.vanilla([source], case.limit)[0] for source in sources]
     theirs = [opened.generated([source], case.limit)[0] for source in sources]
     found = {
-        "vanilla and generate": differences(opened.large, sources, ours, theirs),
-        "batched and vanilla": differences(opened.large, sources, opened.vanilla(sources, case.limit), ours),
+        "vanilla and generate": find_mismatches(opened.large, sources, ours, theirs),
+        "batched and vanilla": find_mismatches(opened.large, sources, opened.vanilla(sources, case.limit), ours),
     }
     accepted = None
     if case.small is not None:
         drafted = opened.here("speculative", SpeculativeSettings(), sources, case.limit)
         accepted = sum(one.counts.accepted for one in drafted) / max(1, sum(one.counts.drafted for one in drafted))
-        found["speculative and vanilla"] = differences(opened.large, sources, [one.tokens for one in drafted], ours)
+        found["speculative and vanilla"] = find_mismatches(opened.large, sources, [one.tokens for one in drafted], ours)
     for name, different in found.items():
-        if worst(different) >= SAME:
-            raise UnequalError(f"{case.name}: the tokens of {name} differ at a top-2 logit margin of {worst(different):.2g}")
+        if widest_margin(different) >= MARGIN_TOLERANCE:
+            raise UnequalError(
+                f"{case.name}: the tokens of {name} differ at a top-2 logit margin of {widest_margin(different):.2g}"
+            )
     for process in list(translators.values())[:1]:
         texts = process.run(case.converted, sources, case.limit, 1)[1]
-        found["vanilla and ctranslate2"] = differences(opened.large, sources, ours, texts)
+        found["vanilla and ctranslate2"] = find_mismatches(opened.large, sources, ours, texts)
     return {name: _counted(different, len(sources)) for name, different in found.items()}, accepted
 
 
-def _counted(different: list[Difference], texts: int) -> dict[str, Any]:
-    return {"texts": texts, "differ": len(different), "worst_margin": worst(different)}
+def _counted(different: list[Mismatch], texts: int) -> dict[str, Any]:
+    return {"texts": texts, "differ": len(different), "worst_margin": widest_margin(different)}
 
 
-def measure(
-    opened: Opened, translators: Mapping[str, Translating], threads: int, rounds: int, say: Callable[[str], None]
-) -> Measured:
+def measure_case(
+    opened: LoadedCase, translators: Mapping[str, TranslatorProcess], threads: int, rounds: int, say: Callable[[str], None]
+) -> CaseResult:
     """Runs everything on a case.
 
     Raises:
@@ -90,22 +92,22 @@ def measure(
     """
     case = opened.case
     translators = translators if case.converted.exists() else {}
-    result = Measured(case.name)
+    result = CaseResult(case.name)
     result.mismatches, result.accepted = require_equal(opened, translators)
     for name, counted in result.mismatches.items():
         say(f"  tokens: {name}: {counted['differ']} of {counted['texts']} texts differ {_margin(counted)}".rstrip())
-    chance = random.Random(0)  # noqa: S311 (an order, not a secret)
+    rng = random.Random(0)  # noqa: S311 (an order, not a secret)
     counts = thread_counts(threads)
     for contenders, number, examples, limit in (
         (singles(opened, translators, counts), rounds, case.examples, case.limit),
         (batches(opened, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
     ):
-        texts = [case.window(turn, examples) for turn in range(number + 1)]
+        texts = [case.window(round_index, examples) for round_index in range(number + 1)]
         large = [sum(map(len, opened.vanilla(some, limit))) for some in texts]
         small = [sum(len(one.tokens) for one in opened.here("vanilla_small", VanillaSettings(), some, limit)) for some in texts]
         tokens = {name: small if name.startswith("drafter") else large for name in contenders}
         leave_out_failing(contenders, say)
-        _time(contenders, tokens, number, threads, chance, result)
+        _time(contenders, tokens, number, threads, rng, result)
     if case.memory:
         result.memory_mib = memory.peaks(case, _measured_for_memory(opened, translators))
     return result
@@ -131,11 +133,11 @@ def _time(
     tokens: dict[str, list[int]],
     rounds: int,
     threads: int,
-    chance: random.Random,
-    result: Measured,
+    rng: random.Random,
+    result: CaseResult,
 ) -> None:
     """First a short trial of all settings, then the rounds of the fastest one of each, and of the fastest at `threads`."""
-    trial = _trial(contenders, chance)
+    trial = _trial(contenders, rng)
     finals: dict[str, list[str]] = {}
     for name, settings in contenders.items():
         taken = {one: trial[name, one] for one in settings}
@@ -143,7 +145,7 @@ def _time(
         at_threads = fastest({one: seconds for one, seconds in taken.items() if one.split(", ")[-1] == label("", threads)})
         finals[name] = list(dict.fromkeys((at_threads, fastest(taken))))
     runs = {(name, one): contenders[name][one] for name, chosen in finals.items() for one in chosen}
-    seconds = interleaved(runs, rounds, chance)
+    seconds = time_interleaved(runs, rounds, rng)
     for name, chosen in finals.items():
         result.settings[name] = fastest({one: seconds[name, one] for one in chosen})
         result.ms_per_token[name] = _ms_per_token(seconds[name, result.settings[name]], tokens[name])
@@ -160,13 +162,13 @@ def _firsts(finals: Mapping[str, list[str]]) -> dict[str, str]:
     return {name: chosen[0] for name, chosen in finals.items()}
 
 
-def _trial(contenders: Mapping[str, Settings], chance: random.Random) -> dict[tuple[str, str], list[float]]:
+def _trial(contenders: Mapping[str, Settings], rng: random.Random) -> dict[tuple[str, str], list[float]]:
     """Seconds of a few rounds of every setting, and of one round of those that are slow in it."""
     runs = {(name, one): run for name, settings in contenders.items() for one, run in settings.items()}
-    first = interleaved(runs, 1, chance)
+    first = time_interleaved(runs, 1, rng)
     least = {name: min(first[name, one][0] for one in settings) for name, settings in contenders.items()}
     close = {key: run for key, run in runs.items() if first[key][0] <= _SLOW * least[key[0]]}
-    return first | interleaved(close, _TRIALS, chance)
+    return first | time_interleaved(close, _TRIALS, rng)
 
 
 def _ms_per_token(seconds: list[float], tokens: list[int]) -> float:
@@ -174,7 +176,7 @@ def _ms_per_token(seconds: list[float], tokens: list[int]) -> float:
     return round(1000 * statistics.median(one / count for one, count in zip(seconds, tokens[1:], strict=False)), 4)
 
 
-def _measured_for_memory(opened: Opened, translators: Mapping[str, Translating]) -> list[str]:
+def _measured_for_memory(opened: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> list[str]:
     names = ["vanilla", "generate", "batched", "batched by generate"]
     names += ["ctranslate2", "batched by ctranslate2"] if translators else []
     names += ["speculative", "assisted"] if opened.case.small is not None else []

@@ -10,39 +10,39 @@ import torch
 
 from tasks.decoding.decoder import Rows
 
-SAME = 1e-4
+MARGIN_TOLERANCE = 1e-4
 """Top-2 logit margin under which float32 may differ between two orders of summing."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mismatch:
     """The first token at which two texts differ."""
 
     example: int
-    place: int
+    position: int
     margin: float
     """Between the likeliest and the second likeliest logit there, by the model of `transformers` itself."""
 
 
-def differences(model: Any, sources: Rows, ours: Rows, theirs: Rows) -> list[Difference]:
+def find_mismatches(model: Any, sources: Rows, ours: Rows, theirs: Rows) -> list[Mismatch]:
     """The texts that are not the same, each with its first difference; end tokens are not compared."""
     ends = model.generation_config.eos_token_id
     found = []
     for example, (source, *texts) in enumerate(zip(sources, ours, theirs, strict=True)):
         our, their = (text[:-1] if text and text[-1] == ends else text for text in texts)
         if our != their:
-            place = first_difference(our, their)
-            found.append(Difference(example, place, _margin(model, source, our[:place])))
+            position = first_mismatch(our, their)
+            found.append(Mismatch(example, position, _margin(model, source, our[:position])))
     return found
 
 
-def first_difference(one: list[int], other: list[int]) -> int:
+def first_mismatch(one: list[int], other: list[int]) -> int:
     """The place of the first token that is not the same in both; where one text goes on after the other, its end."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    return next((position for position, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def worst(found: Sequence[Difference]) -> float:
+def widest_margin(found: Sequence[Mismatch]) -> float:
     """The widest margin; 0 where nothing differs."""
     return max((one.margin for one in found), default=0.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.bench.equal import first_difference
+from tasks.bench.mismatches import first_mismatch
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
@@ -44,7 +44,7 @@ def agreement(ours: Pair, reference: Pair, sources: Rows, limit: int) -> Agreeme
 
 def _margin(reference: Pair, source: list[int], text: list[int], other: list[int]) -> float:
     """At the first place where the texts differ, the smaller of the two models' margins: BiLD's text is of both."""
-    same = text[: first_difference(text, other)]
+    same = text[: first_mismatch(text, other)]
     return min(_top_two(model, source, same) for model in (reference.small, reference.large))
 
 

@@ -32,7 +32,7 @@ def start(
 
     The thread that calls this must outlive the process: the kernel takes the thread's end for the parent's.
     """
-    guard = [sys.executable, "-m", "flows.guard", str(os.getpid()), str(grace), str(folder), *command]
+    guard = [sys.executable, "-m", "tasks.supervisor", str(os.getpid()), str(grace), str(folder), *command]
     return subprocess.Popen(  # noqa: S603 (the command is the caller's own)
         guard,
         cwd=_HERE,  # so that the module is found from any repository

@@ -12,7 +12,7 @@ from tasks.decoding.decoder import Memory, Rows, Step
 from tasks.decoding.settings import VanillaSettings
 from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.measuring import Bench
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.points import Split
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
 
@@ -96,7 +96,7 @@ def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
     words, found = Words(), []
     for number, source in enumerate(toy_sources(count, seed)):
         [text] = decode("vanilla_large", VanillaSettings(), pair, [source], Request(LIMIT))
-        right = [2 if number % 2 and place == 1 else token for place, token in enumerate(text.tokens)]
+        right = [2 if number % 2 and index == 1 else token for index, token in enumerate(text.tokens)]
         found.append(
             Example(words.decode(source, skip_special_tokens=True), (words.decode(right, skip_special_tokens=True) or "w2",))
         )
@@ -114,8 +114,10 @@ def split_of(pair: Pair, sweep: SweepSettings, name: str = "validation", count: 
     return Split(name, examples_of(pair, count, seed=len(name)), Words(), 32, sweep)
 
 
-def bench_of(pair: Pair, clock: Callable[[], float], sweep: SweepSettings, request: Request | None = None) -> Bench:
+def evaluator_of(
+    pair: Pair, clock: Callable[[], float], sweep: SweepSettings, request: Request | None = None
+) -> PointEvaluator:
     """A bench that goes by this clock."""
-    bench = Bench(pair, Words(), "bleu", request or Request(LIMIT), sweep, "cpu")
-    bench.clock = clock
-    return bench
+    evaluator = PointEvaluator(pair, Words(), "bleu", request or Request(LIMIT), sweep, "cpu")
+    evaluator.clock = clock
+    return evaluator
