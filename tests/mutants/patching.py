@@ -16,7 +16,7 @@ class Break:
     name: str
     """Unique; the report names survivors by it."""
     place: str
-    """A dotted module of this project, or the path of a C++ file from the repository root."""
+    """A dotted module of this project, or a path from the repository root: of a C++ file, or of a package's `__init__.py`."""
     symbol: str
     """Qualified name inside it: `function`, `Class.method`, `outer.inner`, or a module's constant."""
     old: str

@@ -53,4 +53,34 @@ BREAKS = (
         "for stage in reversed(stages):", "for stage in stages:",
         (f"{_UNIT}/flows/test_graph.py",),
     ),
+    Break(
+        "timings-share-the-machine", "tasks.machine", "timing_lock",
+        "fcntl.LOCK_EX", "fcntl.LOCK_SH",
+        (f"{_UNIT}/test_machine.py::test_nothing_works_beside_a_timing",),
+    ),
+    Break(
+        "partial-file-left-behind", "tasks.errors", "writing",
+        "partial.unlink(missing_ok=True)", "pass",
+        (f"{_UNIT}/training/test_best_weights.py",),
+    ),
+    Break(
+        "upper-bounds-ignored", "tasks.settings", "_BROKEN",
+        "value > bound", "False",
+        (f"{_UNIT}/test_settings.py",),
+    ),
+    Break(
+        "unknown-settings-taken", "tasks.settings", "settings",
+        '"forbid"', '"ignore"',
+        (f"{_UNIT}/test_config.py::test_a_mistake_is_named_in_one_line",),
+    ),
+    Break(
+        "children-outlive-the-command", "tasks.supervisor", "main",
+        "    os.killpg(0, signal.SIGTERM)  # a finished", "    pass  # a finished",
+        (f"{_UNIT}/test_supervisor.py::test_a_finished_command_leaves_no_background_process",),
+    ),
+    Break(
+        "second-holder-let-in", "flows.lockfile", "lock_file",
+        "fcntl.LOCK_EX", "fcntl.LOCK_SH",
+        (f"{_UNIT}/flows/test_lockfile.py::test_a_second_holder_is_told_who_the_first_is",),
+    ),
 )  # fmt: skip
