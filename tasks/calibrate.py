@@ -21,7 +21,7 @@ from tasks.alignment.calibrating.publishing import publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import Runtime
+from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.errors import InputError, stage, writing
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up, working_lock

@@ -10,14 +10,14 @@ import dataclasses
 import json
 from typing import Any
 
+from tasks.decoding.registry import METHODS, MethodSpec
 from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.decoding.strategies import METHODS, Entry
 from tasks.errors import stage
 
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
-def described(entry: Entry) -> dict[str, Any]:
+def described(entry: MethodSpec) -> dict[str, Any]:
     """One method as plain data; a setting's default, bounds and choices are as `params.yaml` writes them."""
     return {
         "name": entry.name,

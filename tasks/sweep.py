@@ -17,10 +17,10 @@ from tasks import tracking
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
+from tasks.decoding.registry import Pair, Request, build_method
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import Runtime
+from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import TABLES, SamplingSettings
-from tasks.decoding.strategies import Pair, Request, compose
 from tasks.errors import InputError, stage
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -55,7 +55,7 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
     """Raises `InputError` for the first point that this pair cannot run, before any is measured."""
     for point in grid:
         try:
-            compose(point.method, point.settings, pair, request)
+            build_method(point.method, point.settings, pair, request)
         except InputError as error:
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 

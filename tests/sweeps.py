@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import (
     BeamSettings,
     BildOracleSettings,
@@ -15,7 +16,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Request
 from tasks.evaluation.rows import Row, RowFile
 from tasks.evaluation.sweeping.points import SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.corpora.example import Example
-from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.decoder import EncoderOutput, Rows, Step
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.points import Split
@@ -56,7 +56,7 @@ class TickingDecoder(PrefixDecoder):
         self.ran = 0
         """Forward runs so far."""
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         self.clock.spend(self.price.encode * len(sources))
         return super().encode(sources)
 

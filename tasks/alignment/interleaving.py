@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasks.decoding.distributions import Block, probability
-from tasks.decoding.loop import Method
+from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule
+from tasks.decoding.distributions import PredictionBlock, probability
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SpeculativeSettings
-from tasks.decoding.strategy import Pair, Request
-from tasks.decoding.verdicts import AcceptanceRule, Verdict
 
 
 def top_k_rule(top_k: int) -> AcceptanceRule:
@@ -21,14 +21,14 @@ def top_k_rule(top_k: int) -> AcceptanceRule:
     to all others is added to it.
     """
 
-    def judge(tokens: Tensor, _: Block, p: Block) -> Verdict:
+    def apply(tokens: Tensor, _: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         least = p.logits.topk(min(top_k, p.logits.shape[-1]), dim=-1).values[..., -1]
-        return Verdict(probability(p.logits, tokens) >= least, p)
+        return AcceptanceResult(probability(p.logits, tokens) >= least, p)
 
-    return AcceptanceRule(judge, final=None)
+    return AcceptanceRule(apply, bonus=None)
 
 
-def interleaved(pair: Pair, request: Request, top_k: int) -> Method:
+def interleaved(pair: Pair, request: Request, top_k: int) -> SpeculativeLoop:
     """Interleaved sampling as a method of the one loop; how long its drafts are changes only how soon it is done."""
     source = TokenSource(request.seed)
     return fixed_window(pair, SpeculativeSettings(), request.sampling, source, top_k_rule(top_k))

@@ -15,26 +15,26 @@ from tasks.alignment.interleaving import interleaved
 from tasks.alignment.settings import AlignSettings
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
+from tasks.decoding.method import DecodingMethod, Pair, Request
+from tasks.decoding.registry import build_method
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import AUTO, REFERENCE
+from tasks.decoding.runtimes.loaded_model import AUTO, REFERENCE
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import compose
-from tasks.decoding.strategy import Pair, Request, Strategy
 
 _SIDE_BY_SIDE = 64
 
-MethodFactory = Callable[[Pair, Request], Strategy]
+MethodFactory = Callable[[Pair, Request], DecodingMethod]
 """Puts the way in which a text is written together."""
 
 
-def drafter_only(pair: Pair, request: Request) -> Strategy:
+def drafter_only(pair: Pair, request: Request) -> DecodingMethod:
     """The drafter's own text."""
-    return compose("vanilla_small", VanillaSettings(), pair, request)
+    return build_method("vanilla_small", VanillaSettings(), pair, request)
 
 
-def speculative(pair: Pair, request: Request) -> Strategy:
+def speculative(pair: Pair, request: Request) -> DecodingMethod:
     """The large model's text, with the drafter drafting: the proposers of its tokens tell which drafts were rejected."""
-    return compose("speculative", SpeculativeSettings(), pair, request)
+    return build_method("speculative", SpeculativeSettings(), pair, request)
 
 
 def on_policy_method(settings: AlignSettings) -> MethodFactory:
@@ -94,7 +94,7 @@ def _evaluating(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-def _side_by_side(strategy: Strategy, sources: Rows, numbers: Sequence[int], limit: int) -> list[Generation]:
+def _side_by_side(strategy: DecodingMethod, sources: Rows, numbers: Sequence[int], limit: int) -> list[Generation]:
     """Decodes in batches of like length, in the order given."""
     order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     done: dict[int, Generation] = {}

@@ -14,10 +14,10 @@ from tasks.bench.cases import Case, LoadedCase
 from tasks.bench.mismatches import find_mismatches, widest_margin
 from tasks.bench.timing import median_ratio, time_interleaved, timed_by
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import Runtime
+from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 
 EXACT = "float32"

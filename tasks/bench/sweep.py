@@ -24,7 +24,7 @@ from typing import Any
 
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.strategies import Request
+from tasks.decoding.registry import Request
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, Point, frontier, point_of, resolution
 from tasks.evaluation.quality import forget

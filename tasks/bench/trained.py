@@ -12,8 +12,8 @@ from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request
 from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import read_rows

@@ -29,7 +29,7 @@ from tasks.bench_gpu.roofline import copy_bandwidth
 from tasks.bench_gpu.shapes import QUICK, SHAPES, PairShape, random_model, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import synchronised_clock
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tasks.bench.mismatches import first_mismatch
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 
 METHODS: tuple[tuple[str, Any], ...] = (
     ("vanilla_large", VanillaSettings()),

@@ -14,12 +14,12 @@ import torch
 from tasks.bench.baselines import assisted, generate
 from tasks.bench.timing import Work, median_ratio, time_interleaved, timed_by
 from tasks.bench_gpu.roofline import step_bytes
-from tasks.decoding.decoder import Decoder, Rows, Stop
+from tasks.decoding.decoder import Decoder, Rows, StopRule
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
+from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 
 BATCH = 32
 PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
@@ -72,14 +72,14 @@ class PairBenchmark:
 
         def with_pace(round_index: int) -> None:
             decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
-            before = [one.pace for one in decoders]
+            before = [one.sync_policy for one in decoders]
             for one in decoders:
-                one.pace = pace
+                one.sync_policy = pace
             try:
                 run(round_index)
             finally:
                 for one, kept in zip(decoders, before, strict=True):
-                    one.pace = kept
+                    one.sync_policy = kept
 
         return with_pace
 
@@ -185,14 +185,14 @@ def step_milliseconds(bench: PairBenchmark, decoder: Any, counts: Sequence[int])
             seconds.append(bench.clock() - begun)
             decoder.rewind([kept])
         taken[str(count)] = milliseconds(seconds[3:])
-    before, decoder.pace = decoder.pace, WHOLE_DRAFT
+    before, decoder.sync_policy = decoder.sync_policy, WHOLE_DRAFT
     seconds = []
     for _ in range(6):
         begun = bench.clock()
-        found = decoder.extend([3], _STEPS, Stop(), with_logits=False)
+        found = decoder.continue_greedily([3], _STEPS, StopRule(), with_logits=False)
         seconds.append((bench.clock() - begun) / len(found.tokens))
         decoder.rewind([kept])
-    decoder.pace = before
+    decoder.sync_policy = before
     return taken | {"chained": milliseconds(seconds[1:])}
 
 

@@ -14,7 +14,7 @@ Rows = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Memory:
+class EncoderOutput:
     """Sources as a decoder reads them: encoded, and then shareable by decoders of one encoder; or kept as they are."""
 
     hidden: Tensor
@@ -83,11 +83,11 @@ class Decoder(Protocol):
         """Ids that are never text: padding, start and end."""
         ...
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         """Runs the encoder on sources, one list of ids a row."""
         ...
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
         """Empties the cache for these sources and gives each row's first tokens."""
         ...
 
@@ -105,12 +105,12 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRule:
     """When a draft ends, besides at an end token and at its budget: see `drafting.DraftRule`."""
 
     confidence: float = 0.0
     """Before a token whose softmax is not above this; 0: never."""
-    trust: float = 0.0
+    cumulative_confidence: float = 0.0
     """After the token with which the product of the softmaxes falls under this; 0: never."""
 
 
@@ -126,10 +126,10 @@ class Continuation:
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
 
 
-class Continuing(Decoder, Protocol):
+class ContinuingDecoder(Decoder, Protocol):
     """A runtime that continues a row of its own, without a decision in between: what a greedy drafter does all day."""
 
-    def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
+    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
         """Appends `pending` to the only row, then greedily at most `budget - 1` tokens, and predicts after each of them.
 
         It may end at the first position that `until` or an end token ends the draft at, or go on beyond it. Logits that
@@ -138,23 +138,23 @@ class Continuing(Decoder, Protocol):
         ...
 
 
-def can_continue(decoder: Decoder) -> TypeGuard[Continuing]:
+def can_continue(decoder: Decoder) -> TypeGuard[ContinuingDecoder]:
     """Whether a runtime is `Continuing`."""
-    return hasattr(decoder, "extend")
+    return hasattr(decoder, "continue_greedily")
 
 
 @dataclass(frozen=True)
-class Keep:
+class GreedyAcceptance:
     """A greedy rule for what stays of a draft that a runtime can apply by itself."""
 
-    distance: float
+    max_surprisal: float
     """A token is kept while its -log softmax is at most this; below 0: never for that reason."""
-    agreed: bool
+    keep_agreed: bool
     """A token is kept where it is the likeliest."""
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedDraft:
     """A draft of one row, run and judged."""
 
     step: Step
@@ -165,17 +165,17 @@ class Checked:
     """The likeliest token after those."""
 
 
-class Checking(Decoder, Protocol):
+class DraftCheckingDecoder(Decoder, Protocol):
     """A runtime that judges a greedy draft where it has the logits, and gives numbers instead of distributions."""
 
-    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+    def check_draft(self, pending: list[int], drafted: list[int], keep: GreedyAcceptance) -> CheckedDraft:
         """Appends `pending` and `drafted` to the only row; at least one of `pending`."""
         ...
 
 
-def can_check(decoder: Decoder) -> TypeGuard[Checking]:
+def can_check(decoder: Decoder) -> TypeGuard[DraftCheckingDecoder]:
     """Whether a runtime is `Checking`."""
-    return hasattr(decoder, "check")
+    return hasattr(decoder, "check_draft")
 
 
 class BrokenLogitsError(RuntimeError):

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows, Step
-from tasks.decoding.distributions import Block
+from tasks.decoding.decoder import EncoderOutput, Rows, Step
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts
 from tasks.decoding.settings import SamplingSettings
 
@@ -43,7 +43,7 @@ class DraftRule:
 _ANY = SamplingSettings()
 
 
-class Window:
+class DraftBuilder:
     """One row's draft in the making."""
 
     def __init__(self, budget: int, rule: DraftRule, ends: Set[int]) -> None:
@@ -56,7 +56,7 @@ class Window:
         self._budget = budget
         self._rule = rule
         self._ends = ends
-        self._trust = 1.0
+        self._cumulative_confidence = 1.0
 
     def see(self, token: int, confidence: float) -> None:
         """Drafts a predicted token, or stops before it; `confidence` is the top score at its position."""
@@ -65,9 +65,9 @@ class Window:
             self.going, self.fallback = False, True
             return
         self.tokens.append(token)
-        self._trust *= confidence
+        self._cumulative_confidence *= confidence
         ended = token in self._ends or len(self.tokens) == self._budget
-        self.going = not ended and self._trust >= self._rule.stop_below
+        self.going = not ended and self._cumulative_confidence >= self._rule.stop_below
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Draft:
     """Proposed tokens of every row, and what they were proposed from."""
 
     tokens: Rows
-    q: Block
+    q: PredictionBlock
     """At every position drafted, padded on the right: (rows, longest draft, vocabulary)."""
     fallback: list[bool]
     """Rows where the rule, not the window or the end token, stopped drafting."""
@@ -87,7 +87,7 @@ class Draft:
         index = torch.tensor(list(rows), dtype=torch.long, device=self.q.logits.device)
         return Draft(
             [self.tokens[row] for row in rows],
-            Block(self.q.logits[index], self.q.sampling),
+            PredictionBlock(self.q.logits[index], self.q.sampling),
             [self.fallback[row] for row in rows],
             [self.steps[row] for row in rows],
         )
@@ -117,7 +117,7 @@ class Drafter(Protocol):
     runs_model: bool
     """Whether each prediction costs a run of a model, which is counted; a look-up or a copy costs none."""
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         """Begins these sources; `memory` is the verifier's, for drafters that share its encoder."""
         ...
 
@@ -125,7 +125,7 @@ class Drafter(Protocol):
         """At most `budgets[row]` tokens after each row of `tokens`."""
         ...
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """What would be proposed after `tokens`, a fully kept draft included, in these rows: (rows, 1, vocabulary)."""
         ...
 
@@ -141,6 +141,6 @@ class Drafter(Protocol):
         ...
 
 
-def nothing(rows: int) -> Block:
+def empty_predictions(rows: int) -> PredictionBlock:
     """Predictions at no position."""
-    return Block(torch.empty(rows, 0, 0), _ANY)
+    return PredictionBlock(torch.empty(rows, 0, 0), _ANY)

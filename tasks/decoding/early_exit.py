@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.decoding.runtimes.opened import OpenedModel
+from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
@@ -72,7 +72,7 @@ class EarlyExitDecoder(TransformersDecoder):
     leaves at the layer at which it would leave alone.
     """
 
-    def __init__(self, large: OpenedModel, settings: CalmSettings, limit: int) -> None:
+    def __init__(self, large: LoadedModel, settings: CalmSettings, limit: int) -> None:
         """Takes the large model, and the most tokens that a text may have: N of the threshold.
 
         Raises:
@@ -99,7 +99,7 @@ class EarlyExitDecoder(TransformersDecoder):
                 self._propagate(block, hidden)
                 continue
             output, own_bias, source_bias = block(
-                hidden, own_mask, own_bias, self._memory.hidden, source_mask, source_bias, past_key_values=self._cache
+                hidden, own_mask, own_bias, self._encoder_output.hidden, source_mask, source_bias, past_key_values=self._cache
             )
             hidden = torch.where(going.to(self.device)[:, None, None], output, hidden)
             if depth < len(stack.block):
@@ -123,8 +123,8 @@ class EarlyExitDecoder(TransformersDecoder):
         source = create_bidirectional_mask(
             config=config,
             inputs_embeds=hidden,
-            attention_mask=self._memory.mask,
-            encoder_hidden_states=self._memory.hidden,
+            attention_mask=self._encoder_output.mask,
+            encoder_hidden_states=self._encoder_output.hidden,
         )
         return own, source
 

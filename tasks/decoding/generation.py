@@ -30,7 +30,7 @@ class Counts:
     layers: int = 0
     """Decoder layers that the large model ran, over all calls, where a method leaves some out; 0 for methods that do not."""
 
-    def judge(self, drafted: int, kept: int) -> None:
+    def record_verification(self, drafted: int, kept: int) -> None:
         """Notes what became of a draft that was verified."""
         self.accepted += kept
         self.rollbacks += kept < drafted
@@ -68,7 +68,7 @@ class Generation:
 
 
 @dataclass
-class Row:
+class RowState:
     """One example on its way."""
 
     place: int

@@ -12,18 +12,18 @@ from typing import Protocol, TypeGuard
 
 import torch
 
+from tasks.decoding.acceptance_rules import AcceptanceRule
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.distributions import Block, probability
+from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.drafting import Draft, Drafter, DraftRule
-from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation, Row
-from tasks.decoding.judging import Judge
+from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation, RowState
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.verdicts import AcceptanceRule
+from tasks.decoding.verifier import Verifier
 
 
 @dataclass(frozen=True)
-class Method:
+class SpeculativeLoop:
     """The parts of one method, ready to run."""
 
     target: Decoder
@@ -43,40 +43,40 @@ class Method:
             examples: A number for each source that keys its random draws.
             limit: Most tokens to generate, the end token included.
         """
-        if can_play(self.target):
-            return self.target.play(self, sources, examples, limit)
+        if can_replay(self.target):
+            return self.target.replay(self, sources, examples, limit)
         return generate(self, sources, examples, limit)
 
     def room(self, generated: int, limit: int) -> int:
         """Tokens that a draft may have: one less where the verifier adds its own to a checked draft."""
-        unfollowed = self.draft_rule.ends_unverified or self.acceptance.final is None
+        unfollowed = self.draft_rule.ends_unverified or self.acceptance.bonus is None
         return limit - generated - (not unfollowed)
 
 
-class Playing(Decoder, Protocol):
+class ReplayingDecoder(Decoder, Protocol):
     """A runtime that goes through a whole method by itself."""
 
-    def play(self, method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+    def replay(self, method: SpeculativeLoop, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         """What `Method.run` says."""
         ...
 
 
-def can_play(decoder: Decoder) -> TypeGuard[Playing]:
+def can_replay(decoder: Decoder) -> TypeGuard[ReplayingDecoder]:
     """Whether a runtime is `Playing`."""
-    return hasattr(decoder, "play")
+    return hasattr(decoder, "replay")
 
 
 @torch.inference_mode()
-def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+def generate(method: SpeculativeLoop, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
     """The loop itself; `Method.run` says what it takes and gives."""
-    memory = method.target.encode(sources)
-    starts = method.target.start(memory)
-    method.drafter.start(memory, sources)
+    encoder_output = method.target.encode(sources)
+    starts = method.target.start(encoder_output)
+    method.drafter.start(encoder_output, sources)
     rows = [
-        Row(place, example, len(tokens), tokens, "", Counts(), [])
+        RowState(place, example, len(tokens), tokens, "", Counts(), [])
         for place, (example, tokens) in enumerate(zip(examples, starts, strict=True))
     ]
-    judge = Judge(method.target, method.acceptance, method.sampling, method.source, method.drafter)
+    judge = Verifier(method.target, method.acceptance, method.sampling, method.source, method.drafter)
     done: dict[int, Generation] = {}
     while rows:
         rows, draft = _end_unverified(method, rows, _draft(method, rows, limit), limit, done)
@@ -86,7 +86,7 @@ def generate(method: Method, sources: Rows, examples: Sequence[int], limit: int)
     return [done[place] for place in range(len(sources))]
 
 
-def _draft(method: Method, rows: list[Row], limit: int) -> Draft:
+def _draft(method: SpeculativeLoop, rows: list[RowState], limit: int) -> Draft:
     """1. The drafter proposes; one row's runs are counted as if it were alone."""
     budgets = [method.draft_rule.budget(row.counts, row.generated(), method.room(row.generated(), limit)) for row in rows]
     draft = method.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, method.draft_rule)
@@ -99,8 +99,8 @@ def _draft(method: Method, rows: list[Row], limit: int) -> Draft:
 
 
 def _end_unverified(
-    method: Method, rows: list[Row], draft: Draft, limit: int, done: dict[int, Generation]
-) -> tuple[list[Row], Draft]:
+    method: SpeculativeLoop, rows: list[RowState], draft: Draft, limit: int, done: dict[int, Generation]
+) -> tuple[list[RowState], Draft]:
     """2. Rows that the rule lets end on the drafter's word leave here (BiLD, Algorithm 1: the loop tests y[-1])."""
     if not method.draft_rule.ends_unverified:
         return rows, draft
@@ -114,16 +114,16 @@ def _end_unverified(
     return _select(method, rows, going), draft if len(going) == len(rows) else draft.select(going)
 
 
-def _verify(method: Method, judge: Judge, rows: list[Row], draft: Draft) -> None:
+def _verify(method: SpeculativeLoop, judge: Verifier, rows: list[RowState], draft: Draft) -> None:
     """3. One run of the target over what it has not seen; 4. keep a prefix; 5. add one token."""
     target, drafted = method.target, draft.tokens
     positions = judge.positions(drafted)
-    p, step, kept, following = judge.judge(rows, draft)
+    p, step, kept, following = judge.verify(rows, draft)
     for index, (row, new, count) in enumerate(zip(rows, drafted, kept, strict=True)):
         row.counts.large_calls += 1
         row.counts.verified[positions[index]] += 1
         row.counts.layers += step.layers[index] if step.layers is not None else 0
-        row.counts.judge(len(new), count)
+        row.counts.record_verification(len(new), count)
         _keep(row, new[:count])
         if index in following:
             row.tokens.append(following[index])
@@ -135,7 +135,7 @@ def _verify(method: Method, judge: Judge, rows: list[Row], draft: Draft) -> None
     method.drafter.observe([row.tokens for row in rows], step, places)
 
 
-def _score(row: Row, p: Block, index: int, new: int) -> None:
+def _score(row: RowState, p: PredictionBlock, index: int, new: int) -> None:
     """Notes the target's own log-probability of the last `new` tokens of a row."""
     if new:
         tokens = torch.tensor(row.tokens[-new:], device=p.logits.device)
@@ -143,12 +143,12 @@ def _score(row: Row, p: Block, index: int, new: int) -> None:
         row.log_probabilities += probability(torch.log_softmax(p.logits[index, :new].float(), -1), tokens).tolist()
 
 
-def _keep(row: Row, tokens: list[int]) -> None:
+def _keep(row: RowState, tokens: list[int]) -> None:
     row.tokens.extend(tokens)
     row.proposers += SMALL * len(tokens)
 
 
-def _drop_finished(method: Method, rows: list[Row], limit: int, done: dict[int, Generation]) -> list[Row]:
+def _drop_finished(method: SpeculativeLoop, rows: list[RowState], limit: int, done: dict[int, Generation]) -> list[RowState]:
     going = []
     for index, row in enumerate(rows):
         if row.tokens[-1] in method.target.end_tokens or row.generated() >= limit:
@@ -158,13 +158,13 @@ def _drop_finished(method: Method, rows: list[Row], limit: int, done: dict[int, 
     return _select(method, rows, going)
 
 
-def _select(method: Method, rows: list[Row], going: list[int]) -> list[Row]:
+def _select(method: SpeculativeLoop, rows: list[RowState], going: list[int]) -> list[RowState]:
     if going and len(going) < len(rows):
         method.target.reorder(going)
         method.drafter.reorder(going)
     return [rows[index] for index in going]
 
 
-def _finish(row: Row, done: dict[int, Generation]) -> None:
+def _finish(row: RowState, done: dict[int, Generation]) -> None:
     row.counts.tokens = row.generated()
     done[row.place] = Generation(row.tokens[row.prompt :], row.proposers, row.counts, row.log_probabilities)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import transform
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation.statistics import Interval, ratio_interval
 
 _CELLS = 2**24
@@ -90,10 +90,10 @@ def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
 
 def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettings) -> list[float]:
     """Σ min(p, q), added up over the positions of each text."""
-    memory = pair.large.encode(sources)
+    encoder_output = pair.large.encode(sources)
     streams = (
-        _predictions(pair.small, memory if pair.shares_encoder else pair.small.encode(sources), texts),
-        _predictions(pair.large, memory, texts),
+        _predictions(pair.small, encoder_output if pair.shares_encoder else pair.small.encode(sources), texts),
+        _predictions(pair.large, encoder_output, texts),
     )
     sums = torch.zeros(len(texts), dtype=torch.float64)
     for small, large in zip(*streams, strict=True):
@@ -104,9 +104,9 @@ def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettin
     return [float(one) for one in sums]
 
 
-def _predictions(decoder: Decoder, memory: Memory, texts: Rows) -> Iterator[Step]:
+def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -> Iterator[Step]:
     """What a model predicts at each token of given texts, a few positions at a time."""
-    starts = decoder.start(memory)
+    starts = decoder.start(encoder_output)
     if max(map(len, starts)) > 1:
         # By itself, so that each position of the runs after it predicts a token of a text.
         decoder.forward([start[:-1] for start in starts])

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from tasks.decoding.acceptance_rules import accept_all
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafting import DraftRule
 from tasks.decoding.generation import Counts, total
-from tasks.decoding.loop import Method
-from tasks.decoding.methods.vanilla import alone
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.method import DecodingMethod, Pair
+from tasks.decoding.methods.vanilla import single_model_method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.strategy import Pair, Strategy
-from tasks.decoding.verdicts import keep_all
 from tasks.evaluation.timing import Latencies, measure
 from tasks.settings import setting, settings
 
@@ -98,22 +98,23 @@ class GivenText(TokenSource):
         return math.fsum(values[index] for text, values in noted for index in range(len(text)))
 
 
-Compose = Callable[[Pair, GivenText], Strategy]
+Compose = Callable[[Pair, GivenText], DecodingMethod]
 """(models, texts) to what runs over them."""
 
 
 def with_fallback(threshold: float) -> Compose:
     """The small model, and the large one where that is not sure; no draft is ended by its length."""
 
-    def compose(pair: Pair, given: GivenText) -> Strategy:
+    def compose(pair: Pair, given: GivenText) -> DecodingMethod:
         rule = DraftRule(window=sys.maxsize, fallback_threshold=threshold, ends_unverified=True)
-        return Method(pair.large, keep_all, _UNTRUNCATED, given, make_drafter("small", pair, _UNTRUNCATED, given), rule)
+        drafter = make_drafter("small", pair, _UNTRUNCATED, given)
+        return SpeculativeLoop(pair.large, accept_all, _UNTRUNCATED, given, drafter, rule)
 
     return compose
 
 
-def _large_alone(pair: Pair, given: GivenText) -> Strategy:
-    return alone(pair.large, _UNTRUNCATED, given)
+def _large_alone(pair: Pair, given: GivenText) -> DecodingMethod:
+    return single_model_method(pair.large, _UNTRUNCATED, given)
 
 
 def chunks(tokens: Sequence[int], size: int) -> tuple[Rows, Rows]:

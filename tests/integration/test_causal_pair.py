@@ -12,9 +12,9 @@ import pytest
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.rows import RowFile
 from tasks.evaluation.settings import SweepSettings

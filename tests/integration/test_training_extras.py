@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import own_weights
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tasks.config import load, main, table
+from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.decoding.strategies import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.presets import presets_table
 

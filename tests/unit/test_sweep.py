@@ -19,6 +19,7 @@ from tasks import config, tracking
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
@@ -27,7 +28,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.rows import Row, read_rows

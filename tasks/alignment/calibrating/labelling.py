@@ -15,8 +15,8 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 

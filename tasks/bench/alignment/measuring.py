@@ -11,8 +11,8 @@ from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison
 from tasks.corpora.example import read_jsonl
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
-from tasks.decoding.strategies import Request
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, choose
 from tasks.evaluation.frontier import Point as Measured

@@ -16,10 +16,10 @@ from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleave
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import Runtime
+from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Continuing, Decoder, Memory, Rows, Step, Stop, can_continue
-from tasks.decoding.distributions import Block
-from tasks.decoding.drafting import Draft, DraftRule, Window, nothing
+from tasks.decoding.decoder import ContinuingDecoder, Decoder, EncoderOutput, Rows, Step, StopRule, can_continue
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafting import Draft, DraftBuilder, DraftRule, empty_predictions
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 
 
-class Stateless:
+class StatelessDrafter:
     """Of a drafter that keeps nothing from turn to turn."""
 
     def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
@@ -25,20 +25,20 @@ class Stateless:
         """Nothing to keep."""
 
 
-class NoDrafter(Stateless):
+class NoDrafter(StatelessDrafter):
     """Proposes nothing: the target decodes alone."""
 
     runs_model = False
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         """Nothing to begin."""
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         rows = len(tokens)
-        return Draft([[] for _ in tokens], nothing(rows), [False] * rows, [0] * rows)
+        return Draft([[] for _ in tokens], empty_predictions(rows), [False] * rows, [0] * rows)
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
-        return nothing(len(rows))
+    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        return empty_predictions(len(rows))
 
 
 class StepwiseDrafter(ABC):
@@ -56,12 +56,12 @@ class StepwiseDrafter(ABC):
         """What follows each row and its draft: (rows, 1, vocabulary); meaningless where a row is not going."""
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
-        windows = [Window(budget, rule, self.end_tokens) for budget in budgets]
+        windows = [DraftBuilder(budget, rule, self.end_tokens) for budget in budgets]
         drafted = [window.tokens for window in windows]
         positions: list[Tensor] = []
         while any(window.going for window in windows):
             logits = self.next_logits(tokens, drafted, [window.going for window in windows])
-            block = Block(logits, self.sampling)
+            block = PredictionBlock(logits, self.sampling)
             chosen = self._choose(block, tokens, drafted, examples)
             positions.append(logits)
             for window, token, confidence in zip(windows, chosen, self._confidence(block, rule), strict=True):
@@ -74,18 +74,18 @@ class StepwiseDrafter(ABC):
             [window.seen if self.runs_model else 0 for window in windows],
         )
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         wanted = set(rows)
         logits = self.next_logits(tokens, [[] for _ in tokens], [row in wanted for row in range(len(tokens))])
-        return Block(logits, self.sampling).at(rows, [0] * len(rows))
+        return PredictionBlock(logits, self.sampling).at(rows, [0] * len(rows))
 
-    def _confidence(self, block: Block, rule: DraftRule) -> list[float]:
+    def _confidence(self, block: PredictionBlock, rule: DraftRule) -> list[float]:
         if rule.fallback_threshold <= 0 and rule.stop_below <= 0:
             return [1.0] * block.logits.shape[0]
         top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()
         return top
 
-    def _choose(self, block: Block, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
+    def _choose(self, block: PredictionBlock, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
             return [row[0] for row in block.likeliest]
         # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
@@ -96,8 +96,8 @@ class StepwiseDrafter(ABC):
         ]
         return self.source.draw(block.dist[:, 0], keys)
 
-    def _block(self, positions: list[Tensor], longest: int, rows: int) -> Block:
-        return Block(torch.cat(positions[:longest], dim=1), self.sampling) if longest else nothing(rows)
+    def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:
+        return PredictionBlock(torch.cat(positions[:longest], dim=1), self.sampling) if longest else empty_predictions(rows)
 
 
 class ModelDrafter(StepwiseDrafter):
@@ -116,8 +116,8 @@ class ModelDrafter(StepwiseDrafter):
         self.decoder = decoder
         self.shares_encoder = shares_encoder
 
-    def start(self, memory: Memory, sources: Rows) -> None:
-        self.decoder.start(memory if self.shares_encoder else self.decoder.encode(sources))
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        self.decoder.start(encoder_output if self.shares_encoder else self.decoder.encode(sources))
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         """Leaves a greedy draft of one row to a runtime that can make it without a decision in between."""
@@ -125,10 +125,10 @@ class ModelDrafter(StepwiseDrafter):
             return self._continue(self.decoder, tokens[0], budgets[0], rule)
         return super().draft(tokens, examples, budgets, rule)
 
-    def _continue(self, decoder: Continuing, row: list[int], budget: int, rule: DraftRule) -> Draft:
-        until = Stop(rule.fallback_threshold, rule.stop_below)
-        predicted = decoder.extend(row[decoder.lengths[0] :], budget, until)
-        window = Window(budget, rule, self.end_tokens)
+    def _continue(self, decoder: ContinuingDecoder, row: list[int], budget: int, rule: DraftRule) -> Draft:
+        until = StopRule(rule.fallback_threshold, rule.stop_below)
+        predicted = decoder.continue_greedily(row[decoder.lengths[0] :], budget, until)
+        window = DraftBuilder(budget, rule, self.end_tokens)
         for token, confidence in zip(predicted.tokens, predicted.confidence, strict=True):
             if not window.going:  # the runtime went on beyond the stop
                 break
@@ -137,7 +137,7 @@ class ModelDrafter(StepwiseDrafter):
         decoder.rewind([min(decoder.lengths[0], len(row) + count - (not window.fallback))])
         return Draft(
             [window.tokens],
-            Block(predicted.logits[:, :count], self.sampling, [window.tokens]),
+            PredictionBlock(predicted.logits[:, :count], self.sampling, [window.tokens]),
             [window.fallback],
             [window.seen],
         )

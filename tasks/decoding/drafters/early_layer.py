@@ -6,7 +6,7 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import AUTO
+from tasks.decoding.runtimes.loaded_model import AUTO
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.models.layers import exit_layer_of, first_layers

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, Memory, Rows, Step, require_finite
-from tasks.decoding.distributions import Block
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafters.base import StepwiseDrafter
 from tasks.decoding.drafting import Draft, DraftRule
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.runtimes.opened import OpenedModel
+from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.models.extras import ParallelHeads, heads_of
@@ -29,7 +29,7 @@ class HeadsDrafter(StepwiseDrafter):
 
     runs_model = False
 
-    def __init__(self, heads: ParallelHeads, target: OpenedModel, sampling: SamplingSettings, source: TokenSource) -> None:
+    def __init__(self, heads: ParallelHeads, target: LoadedModel, sampling: SamplingSettings, source: TokenSource) -> None:
         super().__init__(target.end_token, sampling, source)
         self.heads = heads
         self.target = target
@@ -37,7 +37,7 @@ class HeadsDrafter(StepwiseDrafter):
         self._seen: list[int] = []
         self._steps = 0
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self._logits = None
         self._seen = [0] * len(sources)
         self._steps = 0
@@ -52,12 +52,12 @@ class HeadsDrafter(StepwiseDrafter):
         ahead = max(len(new) for new, active in zip(drafted, going, strict=True) if active)
         return self._logits[:, ahead : ahead + 1]
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """The next head's prediction; past the last head each ordinary token is as likely as any other."""
         uniform = torch.zeros(self.target.vocabulary, device=self.target.device)
         uniform[list(self.target.specials)] = -torch.inf
         logits = [self._prediction(row, len(tokens[row]) - self._seen[row], uniform) for row in rows]
-        return Block(torch.stack(logits)[:, None], self.sampling)
+        return PredictionBlock(torch.stack(logits)[:, None], self.sampling)
 
     def _prediction(self, row: int, ahead: int, otherwise: Tensor) -> Tensor:
         return otherwise if self._logits is None or ahead >= self.heads.count else self._logits[row, ahead]
@@ -86,7 +86,7 @@ def heads_drafter(large: Decoder, sampling: SamplingSettings, source: TokenSourc
     Raises:
         InputError: there are none.
     """
-    heads = heads_of(large.model) if isinstance(large, OpenedModel) else None
-    if heads is None or not isinstance(large, OpenedModel):
+    heads = heads_of(large.model) if isinstance(large, LoadedModel) else None
+    if heads is None or not isinstance(large, LoadedModel):
         raise InputError(f"the heads drafter needs heads, and the {large.name} model has none; train it with draft_heads")
     return HeadsDrafter(heads, large, sampling, source)

@@ -9,16 +9,25 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
+from tasks.decoding.decoder import (
+    BrokenLogitsError,
+    CheckedDraft,
+    Continuation,
+    EncoderOutput,
+    GreedyAcceptance,
+    Rows,
+    Step,
+    StopRule,
+)
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.fused_chain import Chain
-from tasks.decoding.runtimes.fused_check import Judge
-from tasks.decoding.runtimes.fused_room import Room, arranged, rounded, rounded_positions
-from tasks.decoding.runtimes.fused_runs import Pace, Predicted
+from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphRecorder
+from tasks.decoding.runtimes.fused_cache import StaticKVCache, assign_slots, rounded, rounded_positions
+from tasks.decoding.runtimes.fused_draft_check import DraftChecker
+from tasks.decoding.runtimes.fused_greedy_loop import GreedyLoop
 from tasks.decoding.runtimes.fused_stack import FusedStack
-from tasks.decoding.runtimes.graphs import Recorder, Recordings
-from tasks.decoding.runtimes.opened import OpenedModel
-from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
+from tasks.decoding.runtimes.fused_step import StepOutput, SyncPolicy
+from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 
 _LONGEST = 16
 """New tokens of a row up to which a run is recorded; longer ones, such as prompts, keep a GPU busy without that."""
@@ -28,7 +37,7 @@ _LARGEST_SOURCES = 4096
 Done = TypeVar("Done")
 
 
-class FusedDecoder(OpenedModel):
+class FusedDecoder(LoadedModel):
     """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
 
     Where runs are recorded, slots, new tokens and the positions read are rounded up, so that few recordings serve all.
@@ -41,8 +50,8 @@ class FusedDecoder(OpenedModel):
         name: str,
         vocabulary: int | None = None,
         *,
-        recorder: Recorder | None = None,
-        pace: Pace | None = None,
+        recorder: GraphRecorder | None = None,
+        sync_policy: SyncPolicy | None = None,
     ) -> None:
         """Takes a model, its blueprint, what records runs (none: nothing is recorded) and how `extend` looks at tokens."""
         super().__init__(model, name, vocabulary)
@@ -50,10 +59,10 @@ class FusedDecoder(OpenedModel):
         dtype = model.dtype
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
         self._encoder = None if blueprint.encoder is None else FusedStack(blueprint.encoder, dtype, self.vocabulary)
-        self._room = Room(self._stack, self.device, dtype)
-        self._runs, self._encodings = Recordings(recorder), Recordings(recorder)
-        self.pace = Pace() if pace is None else pace
-        self._chain, self._judge = Chain(self), Judge(self)
+        self._room = StaticKVCache(self._stack, self.device, dtype)
+        self._runs, self._encodings = GraphCache(recorder), GraphCache(recorder)
+        self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
+        self._chain, self._judge = GreedyLoop(self), DraftChecker(self)
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._width = 0
         self._slots: list[int] = []
@@ -63,34 +72,34 @@ class FusedDecoder(OpenedModel):
         self._steps = 0
 
     @torch.inference_mode()
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         """Runs the encoder; without one, keeps the prompts."""
         self._require_known(sources)
         if self._encoder is None:
-            return prompt_memory(sources, self.name, self.device)
+            return encode_prompts(sources, self.name, self.device)
         longest = max(map(len, sources))
         if self._encoder.fit(rounded_positions(longest)):
             self._encodings.forget()
         hidden = self._run_encoder(self._encoder, [[len(source), *source] for source in sources], longest)
         mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
-        return Memory(hidden, torch.tensor(mask, device=self.device))
+        return EncoderOutput(hidden, torch.tensor(mask, device=self.device))
 
     @torch.inference_mode()
-    def start(self, memory: Memory) -> Rows:
-        if memory.prompts is None and self._encoder is None:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        if encoder_output.prompts is None and self._encoder is None:
             raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
-        rows = memory.hidden.shape[0]
+        rows = encoder_output.hidden.shape[0]
         self.lengths = [0] * rows
         self._width = self._whole(rows)
         self._place(list(range(rows)))
         self._steps = 0
         self._fit(self._width, 1)
-        if memory.prompts is not None:
-            self._prompts = [len(prompt) for prompt in memory.prompts]
-            return [list(prompt) for prompt in memory.prompts]
+        if encoder_output.prompts is not None:
+            self._prompts = [len(prompt) for prompt in encoder_output.prompts]
+            return [list(prompt) for prompt in encoder_output.prompts]
         self._prompts = [1] * rows
-        self._source_reach = self._reach(memory.hidden.shape[1])
-        hidden, mask = memory.hidden.to(self.device, self.model.dtype), memory.mask.to(self.device)
+        self._source_reach = self._reach(encoder_output.hidden.shape[1])
+        hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
         if self._room.read(hidden, mask, rounded_positions(self._source_reach)):
             self._runs.forget()
         return [list(self.start_tokens) for _ in range(rows)]
@@ -99,7 +108,7 @@ class FusedDecoder(OpenedModel):
     def forward(self, tokens: Rows) -> Step:
         self._require_known(tokens)
         counts = [len(row) for row in tokens]
-        unread = unread_columns(self._prompts, self.lengths, counts)
+        unread = skipped_columns(self._prompts, self.lengths, counts)
         predicted = self.run(tokens, unread)
         self.lengths = list(map(operator.add, self.lengths, counts))
         self._steps += 1
@@ -110,7 +119,7 @@ class FusedDecoder(OpenedModel):
         return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), best=chosen)
 
     @torch.inference_mode()
-    def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
+    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
         self._require_known([pending])
         [cached] = self.lengths
         self._fit(1, cached + len(pending) + budget - 1)
@@ -121,14 +130,14 @@ class FusedDecoder(OpenedModel):
         return found
 
     @torch.inference_mode()
-    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+    def check_draft(self, pending: list[int], drafted: list[int], keep: GreedyAcceptance) -> CheckedDraft:
         self._require_known([pending, drafted])
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
         [cached] = self.lengths
         after = cached + len(pending) + len(drafted)
         self._fit(1, after)
-        checked = self._judge.check(pending, drafted, cached, keep)
+        checked = self._judge.check_draft(pending, drafted, cached, keep)
         self.lengths = [after]
         self._steps += 1
         self.require_sound(checked.step.best or [])
@@ -144,11 +153,11 @@ class FusedDecoder(OpenedModel):
         self._width = self._whole(len(rows))
         longest = max(self.lengths)
         self._fit(self._width, longest)
-        slots, moves = arranged([self._slots[row] for row in rows], self._width)
+        slots, moves = assign_slots([self._slots[row] for row in rows], self._width)
         self._room.move(moves, longest)
         self._place(slots)
 
-    def run(self, tokens: Rows, unread: int = 0) -> Predicted:
+    def run(self, tokens: Rows, unread: int = 0) -> StepOutput:
         """Feeds each row its tokens and predicts after all but the first `unread` columns; the next run overwrites it."""
         most = max(map(len, tokens))
         after = max(map(operator.add, self.lengths, map(len, tokens)))
@@ -165,12 +174,12 @@ class FusedDecoder(OpenedModel):
         key = (self._width, most, reach, self._source_reach)
         return self._runs.do(key, lambda: self.predicted(inputs, reach)).after(unread)
 
-    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> Predicted:
+    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> StepOutput:
         """The work itself; `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
         positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]
         caches = self._room.caches(positions, reach, self._source_reach)
         hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, reach), caches)[:, unread:]
-        return Predicted(hidden, *self._stack.predict(hidden))
+        return StepOutput(hidden, *self._stack.predict(hidden))
 
     def recorded(
         self, key: tuple[Any, ...], position: int, work: Callable[[int], Done], changing: Sequence[Tensor] = ()
@@ -210,7 +219,7 @@ class FusedDecoder(OpenedModel):
         padding = (columns >= inputs[:, :1])[:, None, None]
         return encoder.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
 
-    def _inputs(self, rows: Rows, width: int, most: int, recordings: Recordings | None = None) -> Tensor:
+    def _inputs(self, rows: Rows, width: int, most: int, recordings: GraphCache | None = None) -> Tensor:
         """Rows of a length and tokens, padded to (width, 1 + most), on the device: where those recordings read them, if any."""
         padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
         here = torch.tensor(padded)

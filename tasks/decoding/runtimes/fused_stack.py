@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Caches:
+class CacheView:
     """Where the layers of a decoder put keys and values, and what they read of their text and of its source."""
 
     own: Tensor
@@ -38,7 +38,7 @@ class Caches:
     source_mask: Tensor
     """(rows, 1, 1, source positions), added to scores."""
 
-    def of(self, layer: int) -> Caches:
+    def of(self, layer: int) -> CacheView:
         """What one layer has of it: without the first dimension of both tensors that have `layers`."""
         return replace(self, own=self.own[layer], cross=self.cross[layer])
 
@@ -99,7 +99,7 @@ class FusedStack:
         distances = self.columns[:reach] - positions[..., None] + self.longest
         return self._bias[:, distances].transpose(0, 1)
 
-    def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: Caches | None = None) -> Tensor:
+    def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: CacheView | None = None) -> Tensor:
         """Last hidden states of `ids` (rows, new) at `positions`, normed: (rows, new, width).
 
         Without caches, as in an encoder, the new tokens read each other.
@@ -119,7 +119,7 @@ class FusedStack:
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
 
     def _block(
-        self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: Caches | None
+        self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: CacheView | None
     ) -> Tensor:
         """One layer on (rows · new, width), which it may change in place."""
         shape = self.shape
@@ -152,7 +152,7 @@ class FusedStack:
         return _linear(hidden, self._source).view(rows, positions, len(self.layers), -1).permute(2, 0, 1, 3)
 
     def _kept(
-        self, projected: Tensor, angles: Tensor | None, rows: int, caches: Caches | None
+        self, projected: Tensor, angles: Tensor | None, rows: int, caches: CacheView | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, size), and all keys and values of each row (rows, positions, heads, width)."""
         shape = self.shape

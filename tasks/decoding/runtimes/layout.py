@@ -95,8 +95,8 @@ class Rows(ctypes.Structure):
     )
 
 
-class Rules(ctypes.Structure):
-    """`kernel/duet.h`: Rules."""
+class LoopRules(ctypes.Structure):
+    """`kernel/speculative_loop.h`: Rules."""
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("fallback", "trust", "distance")),
@@ -109,8 +109,8 @@ class Rules(ctypes.Structure):
     )
 
 
-class Player(ctypes.Structure):
-    """`kernel/duet.h`: Player."""
+class LoopModel(ctypes.Structure):
+    """`kernel/speculative_loop.h`: Player."""
 
     _fields_ = (
         *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
@@ -119,8 +119,8 @@ class Player(ctypes.Structure):
     )
 
 
-class Turn(ctypes.Structure):
-    """`kernel/duet.h`: Turn."""
+class NativeTurn(ctypes.Structure):
+    """`kernel/speculative_loop.h`: Turn."""
 
     seen: int
     drafted: int
@@ -131,26 +131,26 @@ class Turn(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int32) for name in ("seen", "drafted", "fallback", "kept", "judged", "followed"))
 
 
-def declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what they take and give."""
     integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
     stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
-    player = ctypes.POINTER(Player)
+    player = ctypes.POINTER(LoopModel)
     model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
         "draftline_run": ([*model, pointer], None),
         "draftline_read": ([stack, cache, pointer, integer, integer], None),
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
-        "draftline_extend": (
+        "draftline_continue": (
             [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
             integer,
         ),
-        "draftline_duet": (
-            [player, player, ctypes.POINTER(Rules), pointer, integer, ctypes.POINTER(Turn), pointer, pointer],
+        "draftline_speculative_loop": (
+            [player, player, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
             integer,
         ),
-        "draftline_check": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
+        "draftline_check_draft": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)
@@ -173,7 +173,7 @@ def several_rows(
     return ctypes.byref(Rows(len(tokens), *map(ctypes.addressof, parts))), parts
 
 
-class OneRow:
+class SingleRow:
     """A `Rows` of the kernel of one row, written over again each run."""
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ import torch
 
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of a run of the large model that are timed; between them it is interpolated."""

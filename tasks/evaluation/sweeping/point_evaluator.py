@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.strategies import METHODS, Pair, Request, compose, decode
+from tasks.decoding.registry import METHODS, Pair, Request, build_method, decode
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import SweepSettings
@@ -77,7 +77,7 @@ class PointEvaluator:
     def timed(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Row:
         """Latency beside vanilla, where the time went, and what a few of the outputs look like."""
         # Put together once: what is timed is decoding.
-        method, alone = (compose(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
+        method, alone = (build_method(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
         limit = self.request.max_new_tokens
         with on_threads(self.sweep.latency_threads):
             latencies = measure(

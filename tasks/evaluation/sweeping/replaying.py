@@ -10,12 +10,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.decoding.decoder import BrokenLogitsError
-from tasks.decoding.replay.notebook import Notebook
-from tasks.decoding.replay.noted import noted_pair
-from tasks.decoding.replay.pages import LARGE, SMALL
-from tasks.decoding.replay.play import UnplayableError
-from tasks.decoding.strategies import Pair, Request, compose
-from tasks.decoding.strategy import Strategy
+from tasks.decoding.method import DecodingMethod
+from tasks.decoding.registry import Pair, Request, build_method
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.replay.replayer import NotReplayableError
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
 
@@ -50,47 +50,47 @@ def replay_grid(
         label: Stands before the progress bar.
         known: Texts by example, once or several times: both models are read along each in one run, before anything is played.
     """
-    book = Notebook(pair, folder)
+    cache = PredictionCache(pair, folder)
     found = ReplayedGrid()
-    playing: dict[int, Strategy] = _composed(points, noted_pair(pair, book), request)
+    playing: dict[int, DecodingMethod] = _composed(points, replay_pair(pair, cache), request)
     found.outputs = {index: Outputs("replayed") for index in playing}
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
-        name, before = f"{split.name}-{example}", book.runs
-        book.open(source, name)
+        name, before = f"{split.name}-{example}", cache.runs
+        cache.open(source, name)
         if playing:
-            _read_along(book, [texts[example] for texts in known])
+            _read_along(cache, [texts[example] for texts in known])
         for index, strategy in list(playing.items()):
             try:
                 [generation] = strategy.run([source], [example], request.max_new_tokens)
-            except UnplayableError:
+            except NotReplayableError:
                 del playing[index], found.outputs[index]
             except RuntimeError as error:
                 found.errors[index] = f"{type(error).__name__}: {error}"
                 del playing[index], found.outputs[index]
             else:
                 found.outputs[index].add(generation, timed=example in timed)
-        if book.runs > before:
-            book.close(name)
+        if cache.runs > before:
+            cache.close(name)
     return found
 
 
-def _read_along(book: Notebook, texts: Sequence[Sequence[int]]) -> None:
+def _read_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
     """Reads both models at every prefix of these texts; broken logits are left to whichever point comes to them."""
     for text in texts:
-        indices = [book.page.root]
+        indices = [cache.trie.root]
         for token in text[:-1]:
             indices.append(indices[-1].step(token))
-        for side in (SMALL, LARGE):
+        for side in (SMALL_MODEL, LARGE_MODEL):
             with contextlib.suppress(BrokenLogitsError):
-                book.read(side, indices)
+                cache.read(side, indices)
 
 
-def _composed(points: Sequence[SweepPoint], noted: Pair, request: Request) -> dict[int, Strategy]:
+def _composed(points: Sequence[SweepPoint], noted: Pair, request: Request) -> dict[int, DecodingMethod]:
     strategies = {}
     for index, point in enumerate(points):
         try:
-            strategies[index] = compose(point.method, point.settings, noted, request)
+            strategies[index] = build_method(point.method, point.settings, noted, request)
         except InputError:  # it needs a model's layers or heads, which notes do not hold
             continue
     return strategies

@@ -18,7 +18,7 @@ from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.training.data import JsonlDataset

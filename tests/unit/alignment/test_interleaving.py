@@ -9,8 +9,8 @@ from tasks.alignment.interleaving import interleaved, top_k_rule
 from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
 from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, law_by_steps, law_of, p_value, scores
 from tests.toys import START, Prefix, prefix_pair
 

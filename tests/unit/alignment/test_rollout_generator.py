@@ -11,9 +11,9 @@ import torch
 from tasks.alignment.interleaving import interleaved
 from tasks.alignment.rollout_generator import RolloutGenerator, drafter_only, on_policy_method, speculative
 from tasks.alignment.settings import AlignSettings
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
 from tests.toys import VOCABULARY, toy_sources, toy_t5
 
 LIMIT = 12

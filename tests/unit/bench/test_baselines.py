@@ -15,9 +15,9 @@ from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.mismatches import find_mismatches, widest_margin
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Rows
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
 
 SHAPE = Shape(3, 32, 2, small_layers=1, vocabulary=60)
 LIMIT = 12

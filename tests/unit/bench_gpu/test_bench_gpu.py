@@ -18,11 +18,11 @@ from tasks.bench_gpu.roofline import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
 from tasks.bench_gpu.timings import PACES, RATIOS, WithoutDeviceCheck
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.architectures import models
 from tests.toys import toy_sources
@@ -108,13 +108,13 @@ def test_random_pairs_write_varied_texts_that_never_end(shape: Any) -> None:
 def test_who_leaves_drafts_to_the_loop_gives_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = open_pair(*models("t5"), runtime=Runtime("fused"))
     checks = []
-    check = FusedDecoder.check
+    check = FusedDecoder.check_draft
 
     def counted(decoder: FusedDecoder, *arguments: Any) -> Any:
         checks.append(arguments)
         return check(decoder, *arguments)
 
-    monkeypatch.setattr(FusedDecoder, "check", counted)
+    monkeypatch.setattr(FusedDecoder, "check_draft", counted)
     other = dataclasses.replace(pair, large=cast(Decoder, WithoutDeviceCheck(pair.large)))
     texts = []
     for judged_on_the_device, one in ((True, pair), (False, other)):

@@ -14,6 +14,7 @@ from torch import Tensor
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.methods.sequential import sequence_confidence
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import (
     BildOracleSettings,
     BildSettings,
@@ -23,7 +24,6 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Pair, Request, decode
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
 
 LIMIT = 14

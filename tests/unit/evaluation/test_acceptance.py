@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.distributions import transform
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import Acceptance, acceptance_by_position, accepted_lengths, measure_acceptance
 from tests import laws
@@ -155,7 +155,7 @@ def test_the_interval_is_over_examples() -> None:
 
 def test_a_shared_encoder_runs_once() -> None:
     class Headless(PrefixDecoder):
-        def encode(self, sources: Rows) -> Memory:
+        def encode(self, sources: Rows) -> EncoderOutput:
             raise AssertionError("the small model has no encoder of its own")
 
     small, large = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))

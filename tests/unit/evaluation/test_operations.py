@@ -14,10 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Request
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request
 from tasks.evaluation.operations import Operations, Sizes, operations_of, relative_operations, sizes_of
 from tasks.evaluation.report.published import THEORY
 from tests.architectures import models

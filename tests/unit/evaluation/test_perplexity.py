@@ -11,8 +11,8 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.strategies import Pair
 from tasks.evaluation.perplexity import Perplexity, PerplexitySettings, chunks, latencies, perplexity
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 

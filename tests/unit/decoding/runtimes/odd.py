@@ -11,8 +11,8 @@ import torch
 
 from tasks.decoding.decoder import Decoder, Rows, Step
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 
 NATIVE = Runtime("native")
 VOCABULARY = 37

@@ -10,9 +10,10 @@ import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,
@@ -22,7 +23,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Request, decode
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, whole_rows
 from tests.toys import END, START, VOCABULARY, prefix_pair, toy_sources, toy_t5

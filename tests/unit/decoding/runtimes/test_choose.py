@@ -15,8 +15,8 @@ from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import gemma2, models

@@ -6,10 +6,10 @@ import pytest
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Generation
+from tasks.decoding.registry import METHODS, Pair, Request, decode
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.opened import REFERENCE
 from tasks.decoding.settings import SpeculativeSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tests.architectures import FAST, pair_of
 from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources

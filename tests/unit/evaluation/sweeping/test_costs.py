@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import (
     BildOracleSettings,
     BildSettings,
@@ -19,7 +20,6 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair
 from tests.toys import toy_sources

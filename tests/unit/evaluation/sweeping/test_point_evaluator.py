@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, counts_as_json
 from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint

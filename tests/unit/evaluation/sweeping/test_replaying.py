@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
@@ -23,7 +24,6 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Pair, Request
 from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
 from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
 from tests.architectures import pair_of

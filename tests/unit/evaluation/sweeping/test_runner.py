@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.strategies import Request
 from tasks.evaluation.frontier import TOLERANCES, choose_rows, frontier, point_of
 from tasks.evaluation.frontier import Point as Measured
 from tasks.evaluation.rows import Row, read_rows

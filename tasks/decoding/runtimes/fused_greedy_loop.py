@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Continuation, Stop
-from tasks.decoding.runtimes.fused_room import rounded
-from tasks.decoding.runtimes.fused_runs import Pace, Predicted, Runs
-from tasks.decoding.runtimes.graphs import fetch
+from tasks.decoding.decoder import Continuation, StopRule
+from tasks.decoding.runtimes.cuda_graphs import fetch
+from tasks.decoding.runtimes.fused_cache import rounded
+from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner, SyncPolicy
 
 _UNIT = 64
 """Steps are noted in room for no fewer."""
 
 
-EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = Pace(), Pace(ahead=1), Pace(burst=_UNIT)
+EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = SyncPolicy(), SyncPolicy(syncs_in_flight=1), SyncPolicy(steps_per_sync=_UNIT)
 
 
-class Chain:
+class GreedyLoop:
     """The state of a continuation of one row, all of it on the device."""
 
-    def __init__(self, decoder: Runs) -> None:
+    def __init__(self, decoder: StepRunner) -> None:
         self._decoder = decoder
         self._inputs = torch.zeros(1, 2, dtype=torch.long, device=decoder.device)
         """Cached length and next token."""
@@ -33,11 +33,11 @@ class Chain:
         self._logits = torch.zeros(0, decoder.vocabulary, dtype=decoder.model.dtype, device=decoder.device)
         """Of the latest places, round and round."""
 
-    def follow(self, pending: list[int], cached: int, budget: int, until: Stop, with_logits: bool) -> Continuation:
+    def follow(self, pending: list[int], cached: int, budget: int, until: StopRule, with_logits: bool) -> Continuation:
         """`Decoder.extend`, for a row with `cached` tokens whose cache has room for all of it."""
-        pace = self._decoder.pace
-        self._fit(budget, pace.burst * (pace.ahead + 1), with_logits)
-        asks = until.confidence > 0 or until.trust > 0
+        sync_policy = self._decoder.sync_policy
+        self._fit(budget, sync_policy.steps_per_sync * (sync_policy.syncs_in_flight + 1), with_logits)
+        asks = until.confidence > 0 or until.cumulative_confidence > 0
         before = cached + len(pending) - 1
         self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
         self._place.zero_()
@@ -49,10 +49,10 @@ class Chain:
                 self._note(self._decoder.run([pending], len(pending) - 1), asks)
             else:
                 self._step(before + place, asks)
-            if place + 1 - looked == pace.burst or place + 1 == budget:
+            if place + 1 - looked == sync_policy.steps_per_sync or place + 1 == budget:
                 waiting.append(fetch(self._found[:, looked : place + 1]))
                 looked = place + 1
-                if len(waiting) > pace.ahead and seen.ends_in(*waiting.popleft()()):
+                if len(waiting) > sync_policy.syncs_in_flight and seen.ends_in(*waiting.popleft()()):
                     break
         while waiting and not seen.ended:
             seen.ends_in(*waiting.popleft()())
@@ -67,7 +67,7 @@ class Chain:
     def _one(self, reach: int, asks: bool) -> None:
         self._note(self._decoder.predicted(self._inputs, reach), asks)
 
-    def _note(self, predicted: Predicted, asks: bool) -> None:
+    def _note(self, predicted: StepOutput, asks: bool) -> None:
         """Writes down what was predicted, and makes it the next input."""
         logits, best = predicted.logits[0], predicted.best[0]
         confidence = torch.softmax(logits.float(), -1).amax(-1) if asks else torch.ones_like(best)
@@ -90,21 +90,25 @@ class Chain:
 class _Seen:
     """What the host knows of a continuation."""
 
-    def __init__(self, until: Stop, ends: frozenset[int]) -> None:
+    def __init__(self, until: StopRule, ends: frozenset[int]) -> None:
         self.tokens: list[int] = []
         self.confidence: list[float] = []
         self.ended = False
         self._until = until
         self._ends = ends | {-1}
-        self._trust = 1.0
+        self._cumulative_confidence = 1.0
 
     def ends_in(self, tokens: list[float], confidence: list[float]) -> bool:
         """Reads on, up to where the text, the rule or a broken step ends it; whether it does."""
         for token, sure in zip(tokens, confidence, strict=True):
             self.tokens.append(int(token))
             self.confidence.append(sure)
-            self._trust *= sure
-            self.ended = int(token) in self._ends or sure <= self._until.confidence or self._trust < self._until.trust
+            self._cumulative_confidence *= sure
+            self.ended = (
+                int(token) in self._ends
+                or sure <= self._until.confidence
+                or self._cumulative_confidence < self._until.cumulative_confidence
+            )
             if self.ended:
                 break
         return self.ended

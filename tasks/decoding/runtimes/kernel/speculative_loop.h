@@ -56,7 +56,7 @@ bool propose(const Player& small, const Rules& rules, Text& text, Turn& turn, in
     const int64_t budget = rules.first_from_target && text.generated() == 0 ? 0 : std::min<int64_t>(rules.window, room);
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
-    turn.seen = draftline_extend(small.stack, small.cache, &row.rows, budget, rules.fallback, rules.trust, rules.small_ends,
+    turn.seen = draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback, rules.trust, rules.small_ends,
                                  rules.small_end_count, small.hidden, small.logits, 0, small.vocabulary, best, confident);
     if (best[turn.seen - 1] < 0) return false;
     turn.fallback = confident[turn.seen - 1] <= rules.fallback;
@@ -75,7 +75,7 @@ bool propose(const Player& small, const Rules& rules, Text& text, Turn& turn, in
 bool verify(const Player& large, const Rules& rules, Text& text, Turn& turn, int32_t* best) {
     const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
     turn.judged = 1;
-    turn.kept = draftline_check(large.stack, large.cache, &row.rows, turn.drafted, rules.distance, rules.agreed, large.hidden,
+    turn.kept = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, rules.distance, rules.agreed, large.hidden,
                                 large.logits, large.stride, large.vocabulary, best);
     if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
     const int64_t cached = text.count + turn.drafted;
@@ -95,7 +95,7 @@ extern "C" {
 // Writes a text behind its prompt of `prompt` tokens, until it ends or has `limit` more. Gives how many turns it took, of which
 // `turns` says what they did; where logits were broken, less than 0: the last turn, whose `judged` says whether by the large one.
 // `best` (window + 1) and `confident` (window): room.
-int64_t draftline_duet(const Player* small, const Player* large, const Rules* rules, int32_t* tokens, int64_t prompt, Turn* turns,
+int64_t draftline_speculative_loop(const Player* small, const Player* large, const Rules* rules, int32_t* tokens, int64_t prompt, Turn* turns,
                        int32_t* best, double* confident) {
     Text text{tokens, prompt, prompt};
     for (int64_t count = 0;; count++) {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.runtimes.fused_stack import Caches, FusedStack
+from tasks.decoding.runtimes.fused_stack import CacheView, FusedStack
 
 _UNIT = 64
 """Positions are allocated by no fewer, and by powers of two: what is recorded for one length serves many."""
@@ -23,7 +23,7 @@ def rounded_positions(positions: int) -> int:
     return rounded(positions, _UNIT)
 
 
-def arranged(slots: Sequence[int], width: int) -> tuple[list[int], list[tuple[int, int]]]:
+def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tuple[int, int]]]:
     """Puts texts that lie in these slots, some perhaps twice, into different slots below `width`.
 
     Returns:
@@ -41,7 +41,7 @@ def arranged(slots: Sequence[int], width: int) -> tuple[list[int], list[tuple[in
     return final, moves
 
 
-class Room:
+class StaticKVCache:
     """The caches of one decoder; they grow and are used again."""
 
     def __init__(self, stack: FusedStack, device: torch.device, dtype: torch.dtype) -> None:
@@ -99,10 +99,10 @@ class Room:
         self._sources = [*range(rows), *[-1] * (len(self._sources) - rows)]
         return grown
 
-    def caches(self, positions: Tensor, reach: int, source_reach: int) -> Caches:
+    def caches(self, positions: Tensor, reach: int, source_reach: int) -> CacheView:
         """For new tokens at `positions` (rows, new) of the first slots."""
         rows = positions.shape[0]
-        return Caches(
+        return CacheView(
             own=self._own,
             places=(self._first[:rows] + positions).flatten(),
             reach=reach,

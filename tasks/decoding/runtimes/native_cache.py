@@ -18,7 +18,7 @@ _UNIT = 64
 _FLOATS = torch.empty(0, dtype=torch.float32, device="cpu")
 
 
-class Slots:
+class NativeKVCache:
     """Room for the keys and values of texts, and of the sources that they are read against; it grows and is used again."""
 
     def __init__(self, stack: PackedStack) -> None:
@@ -27,8 +27,8 @@ class Slots:
         self._layers = int(stack.native.layers) if stack.blueprint.causal else 1
         self._tables: list[Tensor] = []
         self._lengths: ctypes.Array[ctypes.c_int32] | None = None
-        self._own = floats(2, self._layers, 0, self._shape.key_value_heads, self._shape.head_width, 0)
-        self._cross = floats(2, self._layers, 0, self._shape.heads, self._shape.head_width, 0)
+        self._own = empty_floats(2, self._layers, 0, self._shape.key_value_heads, self._shape.head_width, 0)
+        self._cross = empty_floats(2, self._layers, 0, self._shape.heads, self._shape.head_width, 0)
         self.cache = layout.Cache()
         self.reference = ctypes.byref(self.cache)
 
@@ -51,7 +51,7 @@ class Slots:
 
     def _grow(self, slots: int, positions: int) -> None:
         capacity = self.capacity if positions <= self.capacity else _whole(max(positions, 2 * self.capacity))
-        grown = floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
+        grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
         _, _, old, heads, width, before = self._own.shape
         grown[0, :, :old, :, :, :before] = self._own[0]
         # Values lie (position, width).
@@ -84,7 +84,7 @@ class Slots:
         slots, longest = self._own.shape[2], max(lengths)
         if self._cross.shape[2] != slots or self._cross.shape[-1] < longest:
             capacity = max(self._cross.shape[-1], _whole(longest))
-            self._point_sources(floats(2, self._layers, slots, *self._cross.shape[3:5], capacity))
+            self._point_sources(empty_floats(2, self._layers, slots, *self._cross.shape[3:5], capacity))
         self.note_sources(lengths)
 
     def note_sources(self, lengths: Sequence[int]) -> None:
@@ -107,7 +107,7 @@ class Slots:
             self.note_sources(lengths)
 
 
-def floats(*shape: int) -> Tensor:
+def empty_floats(*shape: int) -> Tensor:
     """Room for what compiled code writes, whose numbers are these whatever the default of this process is."""
     return _FLOATS.new_empty(shape)
 

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.distributions import Block
+from tasks.decoding.acceptance_rules import match_target, target_distribution
+from tasks.decoding.cascade_rules import DEFERRALS, TOKEN_DEFERRALS, cascade_target
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import CASCADE_BOUNDS, CASCADE_RULES, SamplingSettings, SpeculativeCascadeSettings
-from tasks.decoding.strategies import Request, decode
-from tasks.decoding.targets import DEFERRALS, TOKEN_DEFERRALS, cascade
-from tasks.decoding.verdicts import large, toward
 from tests import laws
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, law_by_steps, law_of, p_value
@@ -38,7 +38,7 @@ def expected(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any
     """π as the papers write it, position by position and token by token."""
     (q, p), (q_dist, p_dist) = scores, dists
     tokens = range(len(q))
-    distance = -math.log(p[np.argmax(q)]) if greedy else -sum(q[v] * math.log(p[v]) for v in tokens)
+    max_surprisal = -math.log(p[np.argmax(q)]) if greedy else -sum(q[v] * math.log(p[v]) for v in tokens)
     apart = sum(max(0.0, p_dist[v] - q_dist[v]) for v in tokens)
     whole = {
         "chow": max(q) < 1 - alpha,
@@ -47,7 +47,7 @@ def expected(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any
         "diff_log": nats(p) < nats(q) - alpha,
         "opt": max(q) < max(p) - alpha * apart,
         "opt_log": nats(p) < nats(q) - alpha * apart,
-        "bild": distance > alpha,
+        "bild": max_surprisal > alpha,
     }
     if rule in whole:
         return np.array(p_dist if whole[rule] else q_dist)
@@ -86,8 +86,8 @@ def test_every_rule_is_there() -> None:
 )
 def test_deferral_by_hand(rule: str, kept: float, deferred: float) -> None:
     q, p = block(Q), block(P)
-    assert torch.equal(cascade(rule, kept)(q, p), q.dist)
-    assert torch.equal(cascade(rule, deferred)(q, p), p.dist)
+    assert torch.equal(cascade_target(rule, kept)(q, p), q.dist)
+    assert torch.equal(cascade_target(rule, deferred)(q, p), p.dist)
 
 
 @pytest.mark.parametrize(
@@ -105,18 +105,18 @@ def test_deferral_by_hand(rule: str, kept: float, deferred: float) -> None:
     ],
 )
 def test_token_rules_by_hand(rule: str, alpha: float, target: list[float]) -> None:
-    torch.testing.assert_close(cascade(rule, alpha)(block(Q), block(P))[0, 0], torch.tensor(target))
+    torch.testing.assert_close(cascade_target(rule, alpha)(block(Q), block(P))[0, 0], torch.tensor(target))
 
 
 def test_the_distance_of_bild_has_two_forms() -> None:
     """Greedy, it is that of the small model's one token: -ln 0.1 = 2.303."""
     q, p = block(Q, GREEDY), block(P, GREEDY)
-    assert cascade("bild", 2.31)(q, p).tolist() == [[[1, 0, 0]]]
-    assert cascade("bild", 2.30)(q, p).tolist() == [[[0, 0, 1]]]
+    assert cascade_target("bild", 2.31)(q, p).tolist() == [[[1, 0, 0]]]
+    assert cascade_target("bild", 2.30)(q, p).tolist() == [[[0, 0, 1]]]
     certain = block([1.0, 0.0, 0.0])
-    assert torch.equal(cascade("bild", 2.31)(certain, block(P)), certain.dist)
+    assert torch.equal(cascade_target("bild", 2.31)(certain, block(P)), certain.dist)
     for alpha in (1e9, math.inf):
-        forbidden = cascade("bild", alpha)(block(Q), certain)
+        forbidden = cascade_target("bild", alpha)(block(Q), certain)
         assert torch.equal(forbidden, block(Q).dist if alpha == math.inf else certain.dist)
 
 
@@ -125,9 +125,9 @@ def test_the_distance_of_bild_has_two_forms() -> None:
 def test_targets_are_the_papers_formulas(rule: str, sampling: SamplingSettings) -> None:
     """On several rows and positions at once, which take different decisions."""
     generator = torch.Generator().manual_seed(5)
-    q, p = (Block(2 * torch.randn(4, 25, 6, generator=generator), sampling) for _ in "qp")
+    q, p = (PredictionBlock(2 * torch.randn(4, 25, 6, generator=generator), sampling) for _ in "qp")
     alpha = {"chow": 0.4, "chow_log": 1.1, "bild": 2.5}.get(rule, 0.1)
-    target = cascade(rule, alpha)(q, p)
+    target = cascade_target(rule, alpha)(q, p)
     own = 0
     for row in range(4):
         for place in range(25):
@@ -142,14 +142,14 @@ def test_targets_are_the_papers_formulas(rule: str, sampling: SamplingSettings) 
 @pytest.mark.parametrize("rule", CASCADE_RULES)
 @given(pair=positions((*DRAWN, GREEDY)), data=st.data())
 @repeatable
-def test_what_is_emitted_is_the_target(rule: str, pair: tuple[Block, Block], data: st.DataObject) -> None:
+def test_what_is_emitted_is_the_target(rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject) -> None:
     """Accepted and left over make up π; what is left over is no debt, and is as much as was rejected."""
     q, p = pair
-    target = cascade(rule, data.draw(alphas(rule)))
+    target = cascade_target(rule, data.draw(alphas(rule)))
     wanted = target(q, p)[0, 0].double().numpy()
     assert wanted.min() >= 0
     assert wanted.sum() == pytest.approx(1, abs=1e-5)
-    one = emission(toward(target), q, p)
+    one = emission(match_target(target), q, p)
     assert one.accept.min() >= 0
     assert one.accept.max() <= 1
     assert one.replacement.min() >= 0
@@ -163,77 +163,81 @@ def test_what_is_emitted_is_the_target(rule: str, pair: tuple[Block, Block], dat
 @pytest.mark.parametrize("rule", DEFERRALS)
 @given(pair=positions((*DRAWN, GREEDY)), data=st.data())
 @repeatable
-def test_rejection_is_deferral_times_distance(rule: str, pair: tuple[Block, Block], data: st.DataObject) -> None:
+def test_rejection_is_deferral_times_distance(
+    rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject
+) -> None:
     """Lemma 3: the probability of rejection is δ(q, p) · D_TV(p, q)."""
     q, p = pair
     alpha = data.draw(alphas(rule))
     delta = float(DEFERRALS[rule](q, p, alpha))
     apart = np.abs(dist(p) - dist(q)).sum() / 2
-    assert emission(toward(cascade(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
+    assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
 
 
 @given(pair=positions())
 @repeatable
-def test_rejection_of_p_itself_is_the_distance(pair: tuple[Block, Block]) -> None:
+def test_rejection_of_p_itself_is_the_distance(pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
-    assert emission(toward(large), q, p).rejected == pytest.approx(1 - np.minimum(dist(p), dist(q)).sum(), abs=1e-5)
+    assert emission(match_target(target_distribution), q, p).rejected == pytest.approx(
+        1 - np.minimum(dist(p), dist(q)).sum(), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("rule", ["chow", "chow_log", "bild"])
 @given(pair=positions((*DRAWN, GREEDY)))
 @repeatable
-def test_at_zero_it_is_p_unless_q_is_certain(rule: str, pair: tuple[Block, Block]) -> None:
+def test_at_zero_it_is_p_unless_q_is_certain(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
     sure = float(q.scores.max()) == 1 or (rule == "bild" and float(p.scores.max()) == 1)
-    target = cascade(rule, 0.0)(q, p)
+    target = cascade_target(rule, 0.0)(q, p)
     assert torch.equal(target, p.dist) or (sure and torch.equal(target, q.dist))
 
 
 @pytest.mark.parametrize("rule", ["diff", "opt"])
 @given(pair=positions((*DRAWN, GREEDY)))
 @repeatable
-def test_at_zero_the_surer_model_is_followed(rule: str, pair: tuple[Block, Block]) -> None:
+def test_at_zero_the_surer_model_is_followed(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
     keeps = float(q.scores.max()) >= float(p.scores.max())
-    assert torch.equal(cascade(rule, 0.0)(q, p), q.dist if keeps else p.dist)
+    assert torch.equal(cascade_target(rule, 0.0)(q, p), q.dist if keeps else p.dist)
 
 
 @pytest.mark.parametrize("rule", ["chow", "diff", "opt", "token_v1", "token_v2", "token_v3"])
 @given(pair=positions((PLAIN, GREEDY)))
 @repeatable
-def test_at_one_it_is_q(rule: str, pair: tuple[Block, Block]) -> None:
+def test_at_one_it_is_q(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
-    assert torch.equal(cascade(rule, 1.0)(q, p), q.dist)
+    assert torch.equal(cascade_target(rule, 1.0)(q, p), q.dist)
 
 
 def test_at_one_rounding_does_not_decide() -> None:
     """Where p is q with more on its top token, max p - max q is D_TV itself: OPT has two equal numbers to compare."""
     logits = torch.randn(1, 500, 8, generator=torch.Generator().manual_seed(1))
-    q = Block(logits, PLAIN)
-    p = Block(logits + 0.5 * torch.nn.functional.one_hot(logits.argmax(-1), 8), PLAIN)
+    q = PredictionBlock(logits, PLAIN)
+    p = PredictionBlock(logits + 0.5 * torch.nn.functional.one_hot(logits.argmax(-1), 8), PLAIN)
     assert not torch.equal(p.dist, q.dist)
-    assert torch.equal(cascade("opt", 1.0)(q, p), q.dist)
+    assert torch.equal(cascade_target("opt", 1.0)(q, p), q.dist)
 
 
 @pytest.mark.parametrize("rule", ["chow_log", "diff_log", "opt_log", "bild"])
 @given(pair=positions())
 @repeatable
-def test_entropies_and_distances_have_no_one(rule: str, pair: tuple[Block, Block]) -> None:
+def test_entropies_and_distances_have_no_one(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     """α = 1 may still defer; beyond all entropy, all is q, and where α may be negative enough, p."""
     q, p = pair
-    assert torch.equal(cascade(rule, math.inf)(q, p), q.dist)
+    assert torch.equal(cascade_target(rule, math.inf)(q, p), q.dist)
     if rule in ("chow_log", "diff_log"):
-        assert torch.equal(cascade(rule, -100.0)(q, p), p.dist)
+        assert torch.equal(cascade_target(rule, -100.0)(q, p), p.dist)
     spread, peaked = block([0.25] * 4), block([0.997, 0.001, 0.001, 0.001])
-    assert torch.equal(cascade(rule, 1.0)(spread, peaked), peaked.dist)
+    assert torch.equal(cascade_target(rule, 1.0)(spread, peaked), peaked.dist)
 
 
 @given(pair=positions((GREEDY,)), alpha=st.floats(0, 1))
 @repeatable
-def test_greedy_opt_is_diff(pair: tuple[Block, Block], alpha: float) -> None:
+def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
     """Lemma 8."""
     q, p = pair
-    opt, diff = (emission(toward(cascade(rule, alpha)), q, p) for rule in ("opt", "diff"))
+    opt, diff = (emission(match_target(cascade_target(rule, alpha)), q, p) for rule in ("opt", "diff"))
     drafted = int(q.dist.argmax())
     assert opt.accept[drafted] == diff.accept[drafted]
     assert opt.accept[drafted] in (0, 1)

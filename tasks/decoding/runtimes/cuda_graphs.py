@@ -16,7 +16,7 @@ _ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Those that take any mask and plan nothing on the host, which a recording would not repeat."""
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Makes work that is done again and again cheap to start."""
 
     def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
@@ -30,7 +30,7 @@ class Recorder(Protocol):
         ...
 
 
-class CudaRecorder:
+class CudaGraphRecorder:
     """Records CUDA graphs, which share one pool of memory: copy a result before any of them runs again."""
 
     def __init__(self, device: torch.device) -> None:
@@ -61,10 +61,10 @@ class CudaRecorder:
         return replay
 
 
-class Recordings:
+class GraphCache:
     """Work that is recorded when it is first asked for; without a recorder it is done as it comes."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: GraphRecorder | None) -> None:
         self._recorder = recorder
         self._made: dict[tuple[Any, ...], Callable[[], Any]] = {}
         self._inputs: dict[tuple[int, ...], Tensor] = {}

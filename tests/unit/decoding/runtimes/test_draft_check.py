@@ -10,24 +10,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import BrokenLogitsError, Keep
+from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.runtimes.choose import open_decoder
 from tests.unit.decoding.runtimes.odd import KINDS, NATIVE, VOCABULARY, begin, model_of, native, random_rows
 
 RULES = [
-    Keep(-1.0, agreed=True),
-    Keep(math.inf, agreed=False),
-    Keep(1.0, agreed=False),
-    Keep(4.0, agreed=True),
-    Keep(9.0, agreed=False),
+    GreedyAcceptance(-1.0, keep_agreed=True),
+    GreedyAcceptance(math.inf, keep_agreed=False),
+    GreedyAcceptance(1.0, keep_agreed=False),
+    GreedyAcceptance(4.0, keep_agreed=True),
+    GreedyAcceptance(9.0, keep_agreed=False),
 ]
 
 
-def kept_by(logits: Tensor, drafted: list[int], rule: Keep) -> int:
+def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
     """Drafted tokens before the first that the rule lets go; `logits` (draft and one more, vocabulary)."""
     for place, token in enumerate(drafted):
-        distance = -float(torch.log_softmax(logits[place], -1)[token])
-        if distance > rule.distance and not (rule.agreed and int(logits[place].argmax()) == token):
+        max_surprisal = -float(torch.log_softmax(logits[place], -1)[token])
+        if max_surprisal > rule.max_surprisal and not (rule.keep_agreed and int(logits[place].argmax()) == token):
             return place
     return len(drafted)
 
@@ -50,7 +50,7 @@ def test_a_draft_is_judged_as_after_a_plain_run(kind: str) -> None:
                 assert step.best is not None
                 drafted[place] = step.best[0][-1] if chance.random() < 0.8 else drafted[place]
                 other.rewind(begin_of_draft)
-        checked, step = one.check(pending, drafted, rule), other.forward([pending + drafted])
+        checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         assert step.hidden is not None
         assert step.best is not None
         assert checked.step.hidden is not None
@@ -75,9 +75,9 @@ def test_a_masked_token_is_kept_by_a_rule_that_keeps_all_alone() -> None:
     with torch.no_grad():
         model.lm_head.bias[7] = -math.inf
     decoder = native(model)
-    for rule, kept in ((Keep(math.inf, agreed=False), 2), (Keep(200.0, agreed=True), 0)):
+    for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
         begin(decoder, [[4, 5]])
-        assert decoder.check([4, 5], [7, 7], rule).kept == kept
+        assert decoder.check_draft([4, 5], [7, 7], rule).kept == kept
 
 
 @pytest.mark.parametrize("place", [4, 5, 6, 7])
@@ -92,16 +92,16 @@ def test_broken_logits_are_named_wherever_they_are(place: int) -> None:
     for rule in RULES:
         decoder.rewind([0])
         with pytest.raises(BrokenLogitsError, match=r"^the native model gave NaN, .* at step \d$"):
-            decoder.check([4], [5, 6, 7], rule)
+            decoder.check_draft([4], [5, 6, 7], rule)
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
     decoder = open_decoder(model_of("t5 relu"), "toy", 30, NATIVE)
     begin(decoder, [[9, 3]])
-    assert hasattr(decoder, "check")
+    assert hasattr(decoder, "check_draft")
     for pending, drafted in (([], [4]), ([0], [4, 30]), ([0], [36])):
         with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
-            decoder.check(pending, drafted, RULES[0])
+            decoder.check_draft(pending, drafted, RULES[0])
     with pytest.raises(IndexError, match=f"the toy model has {VOCABULARY} tokens, and was given 0 to {VOCABULARY}"):
-        decoder.check([0], [VOCABULARY], RULES[0])
+        decoder.check_draft([0], [VOCABULARY], RULES[0])
     assert decoder.lengths == [0]

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.duet import in_one_go
 from tasks.decoding.generation import Generation
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair, Request
 from tasks.decoding.methods import beam, bild, cascades, early_exit, sequential, speculative, vanilla
+from tasks.decoding.native_loop import with_native_loop
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.strategy import Entry, Pair, Request, Strategy
 
-__all__ = ["METHODS", "Entry", "Pair", "Request", "compose", "decode"]
+__all__ = ["METHODS", "MethodSpec", "Pair", "Request", "build_method", "decode"]
 
-METHODS: dict[str, Entry] = {
+METHODS: dict[str, MethodSpec] = {
     entry.name: entry
     for family in (vanilla, bild, speculative, sequential, cascades, beam, early_exit)
-    for entry in family.ENTRIES
+    for entry in family.SPECS
 }
 
 
-def compose(name: str, settings: Any, pair: Pair, request: Request) -> Strategy:
+def build_method(name: str, settings: Any, pair: Pair, request: Request) -> DecodingMethod:
     """The method `name` with its parts put together; raises `InputError` where the pair or the sampling does not fit it."""
-    return in_one_go(METHODS[name].compose(pair, settings, request.sampling, TokenSource(request.seed)))
+    return with_native_loop(METHODS[name].build(pair, settings, request.sampling, TokenSource(request.seed)))
 
 
 def decode(
@@ -40,4 +40,4 @@ def decode(
         examples: A number for each source that keys its random draws; their order where none is given.
     """
     numbers = range(len(sources)) if examples is None else examples
-    return compose(name, settings, pair, request).run(sources, numbers, request.max_new_tokens)
+    return build_method(name, settings, pair, request).run(sources, numbers, request.max_new_tokens)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafters.tables import Tables, count
+from tasks.decoding.drafters.tables import NgramTables, count_ngrams
 from tasks.decoding.generation import Generation
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
@@ -29,9 +29,9 @@ class Pair:
     """Time of one run of a drafter, by name, over one of the large model, where that was measured (SD, Definition 3.7)."""
 
     @functools.cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> NgramTables:
         """Counted when first asked for; raises `InputError` where there is no calibration set."""
-        return count(self.calibration, self.large.vocabulary, self.large.specials)
+        return count_ngrams(self.calibration, self.large.vocabulary, self.large.specials)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Request:
     seed: int = 0
 
 
-class Strategy(Protocol):
+class DecodingMethod(Protocol):
     """What a method is once its parts are put together: the one loop, or a composition of such."""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -51,11 +51,11 @@ class Strategy(Protocol):
         ...
 
 
-Compose = Callable[[Pair, Any, SamplingSettings, TokenSource], Strategy]
+MethodBuilder = Callable[[Pair, Any, SamplingSettings, TokenSource], DecodingMethod]
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodSpec:
     """One method of the registry."""
 
     name: str
@@ -63,7 +63,7 @@ class Entry:
     """The paper, and the algorithm, section or equation in it."""
     lossless: bool
     """True if what it gives is the large model's own: token for token when greedy, in distribution when sampling."""
-    compose: Compose
+    build: MethodBuilder
     """Raises `InputError` where the pair or the way of sampling does not fit the method."""
     architectures: tuple[str, ...] = ("encoder-decoder", "decoder-only")
     """What kinds of models it takes."""

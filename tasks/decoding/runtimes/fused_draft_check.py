@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Checked, Keep, Step
+from tasks.decoding.decoder import CheckedDraft, GreedyAcceptance, Step
 from tasks.decoding.distributions import probability
-from tasks.decoding.runtimes.fused_runs import Predicted, Runs
-from tasks.decoding.runtimes.graphs import fetch
+from tasks.decoding.runtimes.cuda_graphs import fetch
+from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner
 
 _LONGEST = 16
 """Drafted tokens up to which a check is recorded."""
@@ -20,34 +20,34 @@ _LONGEST = 16
 class _Judged:
     """A draft of one row, run and judged, on the device."""
 
-    predicted: Predicted
+    predicted: StepOutput
     """After the token before the draft and after each drafted one."""
     numbers: Tensor
     """(drafted + 2,), int64: the likeliest token at each of those positions, then how many drafted ones stay."""
 
 
-class Judge:
+class DraftChecker:
     """The rule and the draft that are judged, where recorded work reads them."""
 
-    def __init__(self, decoder: Runs) -> None:
+    def __init__(self, decoder: StepRunner) -> None:
         self._decoder = decoder
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
-        self._keep: Keep | None = None
+        self._keep: GreedyAcceptance | None = None
         self._rule = torch.zeros(2, device=decoder.device)
         """Distance, and whether what is likeliest stays: float32, as scores are."""
 
-    def check(self, pending: list[int], drafted: list[int], cached: int, keep: Keep) -> Checked:
+    def check_draft(self, pending: list[int], drafted: list[int], cached: int, keep: GreedyAcceptance) -> CheckedDraft:
         """`Checking.check`, for a row with `cached` tokens whose cache has room for all of it; -1 among `best`: broken."""
         if keep != self._keep:
-            self._rule.copy_(torch.tensor([keep.distance, float(keep.agreed)]), non_blocking=True)
+            self._rule.copy_(torch.tensor([keep.max_surprisal, float(keep.keep_agreed)]), non_blocking=True)
             self._keep = keep
-        judged = self._judged(pending, drafted, cached, keep.distance >= 0)
+        judged = self._judged(pending, drafted, cached, keep.max_surprisal >= 0)
         arriving = fetch(judged.numbers)
         # Copied before anything else runs, and while the numbers are on their way.
         logits, hidden = judged.predicted.logits.clone(), judged.predicted.hidden.clone()
         *best, kept = arriving()
-        return Checked(Step(logits, [len(best)], hidden, best=[best]), kept, best[kept])
+        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), kept, best[kept])
 
     def _judged(self, pending: list[int], drafted: list[int], cached: int, asks: bool) -> _Judged:
         """Recorded by the draft's length; after a prompt, whose length may be any, the draft is judged as it comes."""
@@ -64,7 +64,7 @@ class Judge:
         )
         return judged
 
-    def _verdict(self, predicted: Predicted, drafted: Tensor, asks: bool) -> _Judged:
+    def _verdict(self, predicted: StepOutput, drafted: Tensor, asks: bool) -> _Judged:
         """`drafted`: (drafted,), int64; `asks`: whether a distance is asked for, which is as rules on the host compute it."""
         best = predicted.best[0]
         stays = (best[:-1] == drafted) & (self._rule[1] > 0)

@@ -29,7 +29,7 @@ class Runtime:
 AUTO, REFERENCE = Runtime(), Runtime("reference")
 
 
-class OpenedModel:
+class LoadedModel:
     """A model of `transformers` in evaluation mode."""
 
     def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:

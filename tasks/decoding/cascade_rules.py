@@ -14,50 +14,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import Block
-from tasks.decoding.readings import Reading
-from tasks.decoding.verdicts import AcceptanceRule, toward
+from tasks.decoding.acceptance_rules import AcceptanceRule, match_target
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.token_statistics import TokenStatistics
 
-Deferral = Callable[[Reading, Reading, float], Any]
+Deferral = Callable[[TokenStatistics, TokenStatistics, float], Any]
 """(q, p, α) to where the large model is asked: bool, (rows, positions)."""
 
 TokenDeferral = Callable[[Any, Any, Any, float], Any]
 """(q(v), p(v), max p, α) to whether the large model is asked in place of the token v: bool, of the shape of q(v)."""
 
 
-def chow(q: Reading, p: Reading, alpha: float) -> Any:
+def chow(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """max q < 1 - α."""
     return q.top < 1 - alpha
 
 
-def chow_log(q: Reading, p: Reading, alpha: float) -> Any:
+def chow_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """entropy(q) > α."""
     return q.entropy > alpha
 
 
-def diff(q: Reading, p: Reading, alpha: float) -> Any:
+def diff(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """max q < max p - α (equation 5)."""
     return p.top - q.top > alpha
 
 
-def diff_log(q: Reading, p: Reading, alpha: float) -> Any:
+def diff_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """entropy(p) < entropy(q) - α."""
     return q.entropy - p.entropy > alpha
 
 
-def opt(q: Reading, p: Reading, alpha: float) -> Any:
+def opt(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """max q < max p - α D_TV(p, q) (equation 10); greedy, this is Diff (Lemma 8)."""
     return p.top - q.top > alpha * p.apart(q)
 
 
-def opt_log(q: Reading, p: Reading, alpha: float) -> Any:
+def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """entropy(p) < entropy(q) - α D_TV(p, q) (appendix C.2)."""
     return q.entropy - p.entropy > alpha * p.apart(q)
 
 
-def bild(q: Reading, p: Reading, alpha: float) -> Any:
+def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
-    if isinstance(q, Block) and isinstance(p, Block) and not q.sampling.greedy:
+    if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
         log_p = torch.log_softmax(p.logits.float(), dim=-1)
         return -torch.where(q.scores > 0, q.scores * log_p, 0.0).sum(-1) > alpha
     return p.surprisal(q.best) > alpha
@@ -93,35 +93,35 @@ TOKEN_DEFERRALS: dict[str, TokenDeferral] = {"token_v1": token_v1, "token_v2": t
 """r(v): one decision for each token of a position."""
 
 
-def defers(rule: str, alpha: float) -> Callable[[Any, Reading, Reading], Any]:
+def defers(rule: str, alpha: float) -> Callable[[Any, TokenStatistics, TokenStatistics], Any]:
     """Whether the rule asks the large model about a drafted token, given as (token, q, p)."""
     if rule in DEFERRALS:
         return lambda token, q, p: DEFERRALS[rule](q, p, alpha)
     return lambda token, q, p: TOKEN_DEFERRALS[rule](q.of(token), p.of(token), p.top, alpha)
 
 
-def cascade(rule: str, alpha: float) -> Callable[[Block, Block], Tensor]:
+def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, PredictionBlock], Tensor]:
     """T(q, p) of a rule by name, one of `settings.CASCADE_RULES`; its rows sum to 1.
 
     A decision a position takes p or q whole: (1 - δ) q + δ p. A decision a token keeps q where it is good enough, and
     spreads what is left over p: π(v) = q(v) (1 - r(v)) + p(v) Σ r q (equation 11).
     """
 
-    def whole(q: Block, p: Block) -> Tensor:
+    def whole(q: PredictionBlock, p: PredictionBlock) -> Tensor:
         return torch.where(DEFERRALS[rule](q, p, alpha)[..., None], p.dist, q.dist)
 
-    def token_by_token(q: Block, p: Block) -> Tensor:
+    def token_by_token(q: PredictionBlock, p: PredictionBlock) -> Tensor:
         deferred = torch.where(TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha), q.dist, 0.0)
         return q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)
 
     return token_by_token if rule in TOKEN_DEFERRALS else whole
 
 
-def cascaded(rule: str, alpha: float) -> AcceptanceRule:
+def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     """Acceptance toward T(q, p) of a rule; greedy, a token stays where the rule does not ask, or where p has the same."""
     asks = defers(rule, alpha)
-    return toward(
-        cascade(rule, alpha),
-        stays=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
-        follows=lambda q, p: p.best if asks(q.best, q, p) else q.best,
+    return match_target(
+        cascade_target(rule, alpha),
+        accept_mask=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
+        greedy_bonus=lambda q, p: p.best if asks(q.best, q, p) else q.best,
     )

@@ -10,52 +10,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.decoding.decoder import Memory
-from tasks.decoding.distributions import Block
+from tasks.decoding.decoder import EncoderOutput
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafters.base import ModelDrafter, NoDrafter
-from tasks.decoding.drafting import Window
+from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
-from tasks.decoding.loop import Method
-from tasks.decoding.readings import Noted, Reading
-from tasks.decoding.replay import pages
-from tasks.decoding.replay.notebook import Notebook
-from tasks.decoding.replay.pages import Place
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.replay import prefix_trie
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.prefix_trie import TrieNode
+from tasks.decoding.token_statistics import CachedStatistics, TokenStatistics
 
 
-class UnplayableError(RuntimeError):
+class NotReplayableError(RuntimeError):
     """A method needs more than noted readings: it has to be decoded."""
 
 
 @dataclass(slots=True)
 class _Draft:
     tokens: list[int]
-    readings: Sequence[Reading]
+    readings: Sequence[TokenStatistics]
     """The drafter's, of the position of each token."""
     fallback: bool
     steps: int
-    places: list[Place]
+    places: list[TrieNode]
     """Before the draft, and after each of its tokens."""
-    p: list[Noted] = field(default_factory=list)
+    p: list[CachedStatistics] = field(default_factory=list)
     """The target's readings at the first of them, as far as they were asked for."""
 
 
 @dataclass(slots=True)
-class Player:
+class Replayer:
     """One method on one row."""
 
-    method: Method
-    book: Notebook
+    method: SpeculativeLoop
+    cache: PredictionCache
     side: int
-    """Whose the target is: `pages.LARGE`, or `pages.SMALL` for the small model alone."""
+    """Whose the target is: `prefix_trie.LARGE_MODEL`, or `prefix_trie.SMALL_MODEL` for the small model alone."""
     example: int
     limit: int
-    place: Place
+    place: TrieNode
     tokens: list[int] = field(default_factory=list)
     proposers: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     log_probabilities: list[float] = field(default_factory=list)
 
-    def play(self) -> Generation:
+    def replay(self) -> Generation:
         """All turns, as `loop.generate` takes them."""
         ends, unverified = self.method.target.end_tokens, self.method.draft_rule.ends_unverified
         while True:
@@ -86,18 +86,20 @@ class Player:
         self.counts.fallbacks += draft.fallback
         return draft
 
-    def _by_model(self, drafter: ModelDrafter, budget: int) -> tuple[list[int], Sequence[Reading], bool, int]:
+    def _by_model(self, drafter: ModelDrafter, budget: int) -> tuple[list[int], Sequence[TokenStatistics], bool, int]:
         """Tokens, the drafter's readings, whether it fell back, and its runs."""
-        window, place = Window(budget, self.method.draft_rule, drafter.end_tokens), self.place
-        seen: list[Noted] = []
+        window, place = DraftBuilder(budget, self.method.draft_rule, drafter.end_tokens), self.place
+        seen: list[CachedStatistics] = []
         while window.going:
-            reading = place.notes[pages.SMALL] or self.book.continued(pages.SMALL, place, budget - len(seen))
+            reading = place.statistics[prefix_trie.SMALL_MODEL] or self.cache.continued(
+                prefix_trie.SMALL_MODEL, place, budget - len(seen)
+            )
             seen.append(reading)
             window.see(reading.best, reading.top)
             place = place.step(reading.best)
         return window.tokens, seen, window.fallback, window.seen
 
-    def _by_look_up(self, budget: int) -> tuple[list[int], Sequence[Reading], bool, int]:
+    def _by_look_up(self, budget: int) -> tuple[list[int], Sequence[TokenStatistics], bool, int]:
         """The same of a drafter that is no model, or of none."""
         drafter = self.method.drafter
         if isinstance(drafter, NoDrafter):
@@ -106,7 +108,7 @@ class Player:
         readings = [_noted(made.q, place) for place in range(len(made.tokens[0]))]
         return made.tokens[0], readings, made.fallback[0], made.steps[0]
 
-    def _until_end(self, tokens: list[int], readings: Sequence[Reading], fallback: bool, steps: int) -> _Draft:
+    def _until_end(self, tokens: list[int], readings: Sequence[TokenStatistics], fallback: bool, steps: int) -> _Draft:
         """Cut after the first token that ends the text for the target, as `Draft.until`."""
         ends = self.method.target.end_tokens
         if not ends.isdisjoint(tokens):
@@ -119,55 +121,55 @@ class Player:
 
     def _verify(self, draft: _Draft) -> None:
         """3. The target reads the draft; 4. a prefix stays; 5. a token follows."""
-        rule, new, followed = self.method.acceptance, draft.tokens, self.method.acceptance.final is not None
+        rule, new, followed = self.method.acceptance, draft.tokens, self.method.acceptance.bonus is not None
         positions = len(new) + followed
         if len(draft.p) < positions:
-            draft.p = self.book.read(self.side, draft.places[:positions])
-        if rule.stays is None:
-            raise UnplayableError("its rule for what stays reads whole distributions")
+            draft.p = self.cache.read(self.side, draft.places[:positions])
+        if rule.accept_mask is None:
+            raise NotReplayableError("its rule for what stays reads whole distributions")
         p, kept = draft.p, 0
-        while kept < len(new) and rule.stays(new[kept], draft.readings[kept], p[kept]):
+        while kept < len(new) and rule.accept_mask(new[kept], draft.readings[kept], p[kept]):
             kept += 1
         self.counts.large_calls += 1
         self.counts.verified[positions] += 1
-        self.counts.judge(len(new), kept)
+        self.counts.record_verification(len(new), kept)
         if self.method.scored:
             self._score(new[:kept], p)
         self._keep(new[:kept], draft.places[kept])
         if kept < len(new):
             self._add(p[kept].best, CORRECTED, p[kept])
         elif followed and not (new and new[-1] in self.method.target.end_tokens):
-            q: Reading = self._after_draft() if rule.final_reads_q else p[kept]
-            self._add(rule.follows(q, p[kept]), LARGE, p[kept])
+            q: TokenStatistics = self._after_draft() if rule.bonus_reads_q else p[kept]
+            self._add(rule.greedy_bonus(q, p[kept]), LARGE, p[kept])
 
-    def _after_draft(self) -> Reading:
+    def _after_draft(self) -> TokenStatistics:
         """The drafter's reading after its whole draft."""
         drafter = self.method.drafter
         self.counts.small_steps += drafter.runs_model
         if isinstance(drafter, ModelDrafter):
-            return self.book.read(pages.SMALL, [self.place])[0]
+            return self.cache.read(prefix_trie.SMALL_MODEL, [self.place])[0]
         return _noted(drafter.following([self._text()], [0]), 0)
 
     def _text(self) -> list[int]:
-        return self.book.start(self.side) + self.tokens
+        return self.cache.start(self.side) + self.tokens
 
-    def _add(self, token: int, proposer: str, p: Noted) -> None:
+    def _add(self, token: int, proposer: str, p: CachedStatistics) -> None:
         if self.method.scored:
             self._score([token], [p])
         self.tokens.append(token)
         self.proposers.append(proposer)
         self.place = self.place.step(token)
 
-    def _keep(self, tokens: list[int], place: Place) -> None:
+    def _keep(self, tokens: list[int], place: TrieNode) -> None:
         self.tokens += tokens
         self.proposers.append(SMALL * len(tokens))
         self.place = place
 
-    def _score(self, tokens: list[int], p: list[Noted]) -> None:
+    def _score(self, tokens: list[int], p: list[CachedStatistics]) -> None:
         self.log_probabilities += [-reading.surprisal(token) for token, reading in zip(tokens, p, strict=False)]
 
 
-def _noted(q: Block, place: int) -> Noted:
+def _noted(q: PredictionBlock, place: int) -> CachedStatistics:
     """A reading of a drafter that is no model."""
     scores = q.scores[0, place]
     best = q.likeliest[0][place]
@@ -176,10 +178,10 @@ def _noted(q: Block, place: int) -> Noted:
     def ask(token: int) -> tuple[float, float]:
         return float(scores[token]), -float(scores[token].log())
 
-    return Noted(best, float(q.top[0, place]), float(q.entropy[0, place]), chances, ask)
+    return CachedStatistics(best, float(q.top[0, place]), float(q.entropy[0, place]), chances, ask)
 
 
-def begin(method: Method, source: list[int], memory: Memory) -> None:
+def start_drafter(method: SpeculativeLoop, source: list[int], encoder_output: EncoderOutput) -> None:
     """Starts a drafter that is no model on a source."""
     if not isinstance(method.drafter, ModelDrafter):
-        method.drafter.start(memory, [source])
+        method.drafter.start(encoder_output, [source])

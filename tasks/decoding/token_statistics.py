@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Reading(Protocol):
+class TokenStatistics(Protocol):
     """One model's prediction, as a rule reads it.
 
     A `Block` gives tensors (rows, positions), a `Noted` reading plain numbers of one position; what a rule writes in terms of
@@ -41,16 +41,18 @@ class Reading(Protocol):
         ...
 
 
-Chance = tuple[float, float]
+TokenScore = tuple[float, float]
 """The score of a token and its surprisal in nats."""
 
 
-class Noted:
+class CachedStatistics:
     """The reading of one position, as numbers; what was not noted of a token is asked for."""
 
     __slots__ = ("ask", "best", "chances", "entropy", "top")
 
-    def __init__(self, best: int, top: float, entropy: float, chances: dict[int, Chance], ask: Callable[[int], Chance]) -> None:
+    def __init__(
+        self, best: int, top: float, entropy: float, chances: dict[int, TokenScore], ask: Callable[[int], TokenScore]
+    ) -> None:
         """Takes what `Reading` gives, chances by token, and what finds out the chance of another token."""
         self.best = best
         self.top = top
@@ -64,10 +66,10 @@ class Noted:
     def surprisal(self, tokens: int) -> float:
         return self._chance(tokens)[1]
 
-    def apart(self, other: Noted) -> float:
+    def apart(self, other: CachedStatistics) -> float:
         return float(self.best != other.best)
 
-    def _chance(self, token: int) -> Chance:
+    def _chance(self, token: int) -> TokenScore:
         found = self.chances.get(token)
         if found is None:
             found = self.chances[token] = self.ask(token)

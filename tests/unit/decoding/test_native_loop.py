@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import BrokenLogitsError
-from tasks.decoding.duet import Duet
-from tasks.decoding.loop import Method
+from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.native_loop import NativeSpeculativeLoop
+from tasks.decoding.registry import Request, build_method, decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import (
     AdaptiveSettings,
     BildOracleSettings,
@@ -25,7 +26,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Request, compose, decode
 from tests.architectures import FAST, models, pair_of
 from tests.toys import VOCABULARY, toy_sources
 
@@ -49,14 +49,14 @@ FITTING: list[tuple[str, Any]] = [
 def test_a_row_is_what_the_loop_makes_of_it(name: str, method: str, settings: Any) -> None:
     pair = pair_of(name)
     for limit in (1, 2, 3, 9, 20):
-        duet = compose(method, settings, pair, Request(limit))
-        assert isinstance(duet, Duet)
+        duet = build_method(method, settings, pair, Request(limit))
+        assert isinstance(duet, NativeSpeculativeLoop)
         for example, source in enumerate(SOURCES):
             assert duet.run([source], [example], limit) == duet.method.run([source], [example], limit)
 
 
 def test_rows_side_by_side_go_through_the_loop() -> None:
-    duet = compose("bild", BildSettings(), pair_of("t5"), Request(9))
+    duet = build_method("bild", BildSettings(), pair_of("t5"), Request(9))
     together = duet.run(SOURCES, range(len(SOURCES)), 9)
     assert together == [duet.run([source], [example], 9)[0] for example, source in enumerate(SOURCES)]
 
@@ -73,16 +73,16 @@ def test_rows_side_by_side_go_through_the_loop() -> None:
     ],
 )
 def test_what_is_not_two_numbers_goes_through_the_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
-    assert isinstance(compose(method, settings, pair_of("t5"), Request(9, sampling)), Method)
+    assert isinstance(build_method(method, settings, pair_of("t5"), Request(9, sampling)), SpeculativeLoop)
 
 
 def test_other_runtimes_and_unequal_vocabularies_go_through_the_loop() -> None:
     small, large = models("t5")
-    assert isinstance(compose("bild", BildSettings(), pair_of("t5", REFERENCE), Request(9)), Method)
+    assert isinstance(build_method("bild", BildSettings(), pair_of("t5", REFERENCE), Request(9)), SpeculativeLoop)
     cut = open_pair(small, large, VOCABULARY - 3)
-    assert isinstance(compose("bild", BildSettings(), cut, Request(9)), Duet)
+    assert isinstance(build_method("bild", BildSettings(), cut, Request(9)), NativeSpeculativeLoop)
     cut.small.vocabulary -= 1  # type: ignore[misc]
-    assert isinstance(compose("bild", BildSettings(), cut, Request(9)), Method)
+    assert isinstance(build_method("bild", BildSettings(), cut, Request(9)), SpeculativeLoop)
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -92,8 +92,8 @@ def test_broken_logits_are_named_as_by_the_loop(broken: int) -> None:
         (small, large)[broken].lm_head.weight[5] = math.nan
     opened = open_pair(small, large, runtime=Runtime("native"))
     for method, settings in (("bild", BildSettings(fallback_threshold=0.2)), ("speculative", SpeculativeSettings())):
-        duet = compose(method, settings, opened, Request(9))
-        assert isinstance(duet, Duet)
+        duet = build_method(method, settings, opened, Request(9))
+        assert isinstance(duet, NativeSpeculativeLoop)
         with pytest.raises(BrokenLogitsError) as by_loop:
             duet.method.run([SOURCES[0]], [0], 9)
         with pytest.raises(BrokenLogitsError, match=f"the {('small', 'large')[broken]} model") as by_duet:
@@ -107,7 +107,7 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     first = decode("vanilla_small", None, pair, [SOURCES[1]], Request(6))[0].tokens
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):
-        duet = compose("bild", settings, pair, Request(12))
-        assert isinstance(duet, Duet)
+        duet = build_method("bild", settings, pair, Request(12))
+        assert isinstance(duet, NativeSpeculativeLoop)
         for example, source in enumerate(SOURCES):
             assert duet.run([source], [example], 12) == duet.method.run([source], [example], 12)

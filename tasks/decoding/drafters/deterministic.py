@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Memory, Rows
-from tasks.decoding.distributions import Block, certain
-from tasks.decoding.drafters.base import Stateless
-from tasks.decoding.drafting import Draft, DraftRule, nothing
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
+from tasks.decoding.distributions import PredictionBlock, one_hot_predictions
+from tasks.decoding.drafters.base import StatelessDrafter
+from tasks.decoding.drafting import Draft, DraftRule, empty_predictions
 from tasks.decoding.settings import SamplingSettings
 
 
-class CertainDrafter(Stateless, ABC):
+class DeterministicDrafter(StatelessDrafter, ABC):
     """Proposes a whole window at once, each of its tokens with probability 1.
 
     Speculative sampling stays exact: a proposed x is kept with probability p(x), and what replaces it is p without x.
@@ -39,8 +39,8 @@ class CertainDrafter(Stateless, ABC):
         `budget` is at least 1.
         """
 
-    def start(self, memory: Memory, sources: Rows) -> None:
-        self.device = memory.hidden.device
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        self.device = encoder_output.hidden.device
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         sure = rule.fallback_threshold < 1
@@ -52,13 +52,13 @@ class CertainDrafter(Stateless, ABC):
             rule.fallback_threshold > 0 and len(new) < budget and not (new and new[-1] in self.end_tokens)
             for new, budget in zip(drafted, budgets, strict=True)
         ]
-        draft = Draft(drafted, nothing(len(tokens)), fallback, [0] * len(tokens))
+        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, [0] * len(tokens))
         if any(drafted):
-            draft.q = certain(draft.padded(self.device), self.vocabulary, self.sampling)
+            draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
+    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Nothing is known of what was not proposed: each ordinary token is as likely as any other."""
         logits = torch.zeros(self.vocabulary, device=self.device)
         logits[list(self.specials)] = -torch.inf
-        return Block(logits.expand(len(rows), 1, -1), self.sampling)
+        return PredictionBlock(logits.expand(len(rows), 1, -1), self.sampling)

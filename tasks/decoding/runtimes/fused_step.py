@@ -15,7 +15,7 @@ Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
-class Predicted:
+class StepOutput:
     """What a run gives, by slot: (slots, new tokens, …)."""
 
     hidden: Tensor
@@ -23,35 +23,35 @@ class Predicted:
     best: Tensor
     """-1 where logits are broken."""
 
-    def after(self, column: int) -> Predicted:
+    def after(self, column: int) -> StepOutput:
         """From that new token on."""
-        return Predicted(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
+        return StepOutput(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
 
 
 @dataclass(frozen=True)
-class Pace:
+class SyncPolicy:
     """When the host looks at the tokens of a continuation, to see whether it should have ended."""
 
-    burst: int = 1
+    steps_per_sync: int = 1
     """Steps from look to look."""
-    ahead: int = 0
+    syncs_in_flight: int = 0
     """Bursts that are started before the first of them is looked at: the device need not wait, and may do as many in vain."""
 
 
-class Runs(Protocol):
+class StepRunner(Protocol):
     """A decoder as those see it who chain its runs, or judge by them."""
 
     model: Any
     device: torch.device
     vocabulary: int
     end_tokens: frozenset[int]
-    pace: Pace
+    sync_policy: SyncPolicy
 
-    def run(self, tokens: Rows, unread: int = 0) -> Predicted:
+    def run(self, tokens: Rows, unread: int = 0) -> StepOutput:
         """Feeds each row its tokens and predicts after all but the first `unread` columns; the next run overwrites it."""
         ...
 
-    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> Predicted:
+    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> StepOutput:
         """The work itself; `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
         ...
 

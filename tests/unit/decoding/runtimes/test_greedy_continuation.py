@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import BrokenLogitsError, Continuation, Stop
-from tasks.decoding.drafting import DraftRule, Window
+from tasks.decoding.decoder import BrokenLogitsError, Continuation, StopRule
+from tasks.decoding.drafting import DraftBuilder, DraftRule
 from tasks.decoding.runtimes.native import NativeDecoder
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model_of, native, random_rows
@@ -18,7 +18,7 @@ from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model
 
 def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: DraftRule) -> tuple[list[int], list[float], Tensor]:
     """What `extend` is short for."""
-    window = Window(budget, rule, decoder.end_tokens)
+    window = DraftBuilder(budget, rule, decoder.end_tokens)
     tokens: list[int] = []
     confidences: list[float] = []
     logits: list[Tensor] = []
@@ -61,7 +61,7 @@ def compare(model: Any, sources: list[list[int]], pendings: list[list[int]]) -> 
         for rule, pending in zip(RULES * 2, pendings, strict=False):
             cached = one.lengths[0]
             fed = [*text[cached:], *pending]
-            made = one.extend(fed, rule.window, Stop(rule.fallback_threshold, rule.stop_below))
+            made = one.continue_greedily(fed, rule.window, StopRule(rule.fallback_threshold, rule.stop_below))
             assert_alike(made, stepwise(other, fed, rule.window, rule))
             counts.append(len(made.tokens))
             assert one.lengths == other.lengths == [cached + len(fed) + len(made.tokens) - 1]
@@ -90,11 +90,11 @@ def test_it_stops_at_each_of_several_end_tokens() -> None:
     model = toy_t5(1, 2, 1)
     free = native(model)
     begin(free, [[5, 9, END]])
-    text = free.extend([0], 12, Stop()).tokens
+    text = free.continue_greedily([0], 12, StopRule()).tokens
     model.generation_config.eos_token_id = [END, text[4]]
     ending = native(model)
     begin(ending, [[5, 9, END]])
-    assert ending.extend([0], 12, Stop()).tokens == text[: text.index(text[4]) + 1]
+    assert ending.continue_greedily([0], 12, StopRule()).tokens == text[: text.index(text[4]) + 1]
 
 
 @pytest.mark.parametrize("kind", FEW)
@@ -103,7 +103,10 @@ def test_logits_that_are_not_asked_for_change_nothing(kind: str) -> None:
     [pending] = random_rows(random.Random(1), [4])
     for decoder in (one, other):
         begin(decoder, [[5, 3]])
-    kept, dropped = one.extend(pending, 20, Stop()), other.extend(pending, 20, Stop(), with_logits=False)
+    kept, dropped = (
+        one.continue_greedily(pending, 20, StopRule()),
+        other.continue_greedily(pending, 20, StopRule(), with_logits=False),
+    )
     assert dropped.tokens == kept.tokens
     assert torch.equal(dropped.logits, kept.logits[:, -1:])
     assert one.lengths == other.lengths
@@ -117,7 +120,7 @@ def test_a_row_that_was_moved_goes_on() -> None:
     moved.reorder([1])
     begin(alone, [[9, 8, 7]])
     alone.forward([[0, 5]])
-    one, other = (decoder.extend([6], 90, Stop()) for decoder in (moved, alone))
+    one, other = (decoder.continue_greedily([6], 90, StopRule()) for decoder in (moved, alone))
     assert one.tokens == other.tokens
     assert torch.equal(one.logits, other.logits)
 
@@ -126,9 +129,9 @@ def test_learned_positions_may_be_used_up() -> None:
     decoder = native(model_of("gpt2"))
     [prompt] = begin(decoder, random_rows(random.Random(0), [POSITIONS - 3]))
     with pytest.raises(ValueError, match=f"a text of {POSITIONS + 1} tokens, but the model has {POSITIONS} positions"):
-        decoder.extend(prompt, 5, Stop())
+        decoder.continue_greedily(prompt, 5, StopRule())
     assert decoder.lengths == [0]
-    assert 1 <= len(decoder.extend(prompt, 4, Stop()).tokens) <= 4
+    assert 1 <= len(decoder.continue_greedily(prompt, 4, StopRule()).tokens) <= 4
 
 
 def test_nothing_to_go_on_from_is_refused() -> None:
@@ -136,17 +139,17 @@ def test_nothing_to_go_on_from_is_refused() -> None:
     begin(decoder, [[5, 6]])
     for pending, budget in (([], 3), ([5, 6], 0)):
         with pytest.raises(ValueError, match="at least one"):
-            decoder.extend(pending, budget, Stop())
+            decoder.continue_greedily(pending, budget, StopRule())
     begin(decoder, [[5, 6], [7]])
     with pytest.raises(ValueError, match="unpack"):
-        decoder.extend([5, 6], 3, Stop())
+        decoder.continue_greedily([5, 6], 3, StopRule())
 
 
 def test_logits_that_break_within_a_continuation_are_named() -> None:
     model = toy_t5(1, 2, 1)
     sound = native(model)
     begin(sound, [[5, 9, END]])
-    text = sound.extend([0], 6, Stop()).tokens
+    text = sound.continue_greedily([0], 6, StopRule()).tokens
     place = next(place for place, token in enumerate(text) if place and token not in text[:place])
     with torch.no_grad():
         model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
@@ -156,4 +159,4 @@ def test_logits_that_break_within_a_continuation_are_named() -> None:
     broken.forward([[0]])
     broken.rewind([0])
     with pytest.raises(BrokenLogitsError, match=f"the native model gave NaN, .* at step {1 + place + 2}$"):
-        broken.extend([0], 6, Stop())
+        broken.continue_greedily([0], 6, StopRule())
