@@ -21,7 +21,8 @@ from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
 from tasks.evaluation.timing import synchronised_clock
-from tasks.machine import MachineSettings, set_up, timing_lock, working_lock
+from tasks.locks import timing_lock, working_lock
+from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer

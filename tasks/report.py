@@ -24,6 +24,7 @@ from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown, as_text, settings_text, table_rows
 from tasks.evaluation.report.verdict import as_lines
 from tasks.evaluation.rows import Row, read_rows
+from tasks.files import atomic_path
 from tasks.paths import DRAFTERS, TaskPaths
 
 _NAMED = ("split", "method", "settings", "metric")
@@ -168,9 +169,9 @@ def write(files: Sequence[tuple[str, Maker]], folder: Path) -> list[Path]:
     for name, make in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".partial.{path.name}")
-        make(partial)
-        written.append(partial.replace(path))
+        with atomic_path(path) as partial:
+            make(partial)
+        written.append(path)
     return written
 
 

@@ -97,7 +97,7 @@ def test_models_open_with_transformers(finished: Finished) -> None:
 
 def test_no_scratch_is_left(finished: Finished) -> None:
     assert not list((finished[0] / ".cache/resume").rglob("step*"))
-    assert not list(finished[0].rglob("*.partial"))
+    assert not list(finished[0].rglob(".partial.*"))
 
 
 def test_a_second_run_runs_nothing(finished: Finished) -> None:

@@ -16,8 +16,18 @@ ROOT = Path(__file__).parents[2]
 STAGES: dict[str, Any] = {
     name: stage["do"] for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items()
 }
-NOT_FOLLOWED = ("tasks.config", "tasks.tracking")
-"""The schema and the record cannot change a result; dvc.yaml says why."""
+WITHOUT_EFFECT = {
+    "tasks.config",
+    "tasks.errors",
+    "tasks.files",
+    "tasks.fingerprint",
+    "tasks.locks",
+    "tasks.paths",
+    "tasks.settings",
+    "tasks.supervisor",
+    "tasks.tracking",
+}
+"""Modules and packages that cannot change a result; dvc.yaml says why."""
 
 
 def module_file(name: str) -> Path | None:
@@ -40,6 +50,10 @@ def with_packages(module: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
+def without_effect(module: str) -> bool:
+    return not WITHOUT_EFFECT.isdisjoint(with_packages(module))
+
+
 def code_of(module: str) -> set[str]:
     """Files that importing a module runs, but for the project's bare top package."""
     found: set[Path] = set()
@@ -47,7 +61,7 @@ def code_of(module: str) -> set[str]:
     while waiting:
         for name in with_packages(waiting.pop()):
             file = module_file(name)
-            if name.split(".")[0] != "tasks" or name.startswith(NOT_FOLLOWED) or file is None or file in found:
+            if name.split(".")[0] != "tasks" or without_effect(name) or file is None or file in found:
                 continue
             found.add(file)
             waiting.extend(imported(file))

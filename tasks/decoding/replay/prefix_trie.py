@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
+from tasks.files import atomic_write
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """The sides of a page: whose reading it is."""
@@ -69,9 +70,7 @@ class PrefixTrie:
     def save(self, path: Path) -> None:
         """Writes the page in one step."""
         lines = [[before, place.token, *map(_written, place.statistics)] for place, before in self.places()]
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps({"source": self.source, "places": lines}), encoding="utf-8")
-        partial.replace(path)
+        atomic_write(path, json.dumps({"source": self.source, "places": lines}))
 
 
 def load_trie(path: Path, source: list[int], ask: LookUp) -> PrefixTrie:

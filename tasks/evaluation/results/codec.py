@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from tasks.errors import InputError
+from tasks.files import atomic_write
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -117,11 +118,9 @@ def as_settings(settings: Mapping[str, Any]) -> Settings:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Writes a file in one step, so that a reader never finds half of it."""
+    """Write a file in one step, so that a reader never finds half of it; make its folder where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial.{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    return partial.replace(path)
+    return atomic_write(path, text)
 
 
 def _plain(value: Any, digits: int | None) -> Any:

@@ -83,7 +83,7 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_costs.py",),
     ),
     Break(
-        "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.timed",
+        "resumed-row-measured-again", "tasks.evaluation.sweeping.runner", "RowWriter.timed",
         'if found is not None and "speedup" in found:', 'if found is not None and "speedup" not in found:',
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_that_is_there_is_not_measured_again",),
     ),
@@ -98,7 +98,7 @@ BREAKS = (
         (f"{_UNIT}/test_rows.py",),
     ),
     Break(
-        "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.untimed",
+        "untimed-row-written-again", "tasks.evaluation.sweeping.runner", "RowWriter.untimed",
         "if found is not None and", "if found is None and",
         (f"{_UNIT}/sweeping/test_row_writer.py",),
     ),
@@ -120,12 +120,12 @@ BREAKS = (
     Break(
         "behaviour-of-the-last-example", "tasks.evaluation.sweeping.points", "Outputs.add",
         "hash((self.behaviour, tokens,", "hash((tokens,",
-        (f"{_UNIT}/sweeping/test_points.py",),
+        (f"{_UNIT}/sweeping/test_outputs.py",),
     ),
     Break(
         "every-split-timed-alike", "tasks.evaluation.sweeping.points", "Split.__init__",
         '"{sweep.seed} {name}"', '"{sweep.seed}"',
-        (f"{_UNIT}/sweeping/test_points.py::test_the_timed_examples_are_drawn_by_seed_and_split",),
+        (f"{_UNIT}/sweeping/test_outputs.py::test_the_timed_examples_are_drawn_by_seed_and_split",),
     ),
     Break(
         "method-always-timed-first", "tasks.evaluation.timing", "measure",
@@ -171,5 +171,30 @@ BREAKS = (
         "perplexity-shifted", "tasks.evaluation.perplexity", "chunks",
         "piece[1:] for piece", "piece[:-1] for piece",
         ("tests/unit/evaluation/test_perplexity.py",),
+    ),
+    Break(
+        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.timed",
+        "mismatches = count_mismatches(point, generations, outputs, split, self.pair)", "mismatches = 0",
+        (f"{_UNIT}/sweeping/test_token_check.py::test_a_native_loop_that_drifts_from_the_replay_fails_its_point",),
+    ),
+    Break(
+        "drift-tolerated", "tasks.evaluation.sweeping.token_check", "_tolerated",
+        "return guarantee is TokenGuarantee.NONE", "return True",
+        (f"{_UNIT}/sweeping/test_token_check.py::test_a_difference_names_point_example_position_and_both_tokens",),
+    ),
+    Break(
+        "other-version-read", "tasks.evaluation.results.codec", "parse",
+        "if version != VERSION:", "if False:",
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "typed-rows-of-other-work-kept", "tasks.evaluation.results.rows", "SweepRowFile.__init__",
+        " if row.fingerprint == fingerprint", "",
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "unfinished-line-read", "tasks.evaluation.results.rows", "read_rows",
+        "if not is_json(lines[-1]):", "if False:",
+        (f"{_UNIT}/results/test_rows.py",),
     ),
 )  # fmt: skip

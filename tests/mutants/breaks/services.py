@@ -54,9 +54,9 @@ BREAKS = (
         (f"{_UNIT}/flows/test_graph.py",),
     ),
     Break(
-        "timings-share-the-machine", "tasks.machine", "timing_lock",
-        "fcntl.LOCK_EX", "fcntl.LOCK_SH",
-        (f"{_UNIT}/test_machine.py::test_nothing_works_beside_a_timing",),
+        "timings-share-the-machine", "tasks.locks", "timing_lock",
+        "lock.acquire_write", "lock.acquire_read",
+        (f"{_UNIT}/test_locks.py::test_nothing_works_beside_a_timing",),
     ),
     Break(
         "partial-file-left-behind", "tasks.errors", "writing",
@@ -80,7 +80,17 @@ BREAKS = (
     ),
     Break(
         "second-holder-let-in", "flows.lockfile", "lock_file",
-        "fcntl.LOCK_EX", "fcntl.LOCK_SH",
+        "    except Timeout:\n        raise AlreadyLockedError(path.read_text(encoding=\"utf-8\")) from None\n", "    except Timeout:\n        pass\n",
         (f"{_UNIT}/flows/test_lockfile.py::test_a_second_holder_is_told_who_the_first_is",),
+    ),
+    Break(
+        "file-written-in-place", "tasks.files", "atomic_path",
+        "partial = partial_path(path)", "partial = path",
+        (f"{_UNIT}/test_files.py",),
+    ),
+    Break(
+        "old-folder-removed-first", "tasks.files", "atomic_folder",
+        "    remove(partial)\n    partial.mkdir", "    remove(partial)\n    remove(folder)\n    partial.mkdir",
+        (f"{_UNIT}/test_files.py",),
     ),
 )  # fmt: skip
