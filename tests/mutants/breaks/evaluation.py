@@ -118,12 +118,12 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_replaying.py::test_two_methods_are_no_twins",),
     ),
     Break(
-        "behaviour-of-the-last-example", "tasks.evaluation.sweeping.points", "Outputs.add",
+        "behaviour-of-the-last-example", "tasks.evaluation.sweeping.outputs", "Outputs.add",
         "hash((self.behaviour, tokens,", "hash((tokens,",
         (f"{_UNIT}/sweeping/test_outputs.py",),
     ),
     Break(
-        "every-split-timed-alike", "tasks.evaluation.sweeping.points", "Split.__init__",
+        "every-split-timed-alike", "tasks.evaluation.sweeping.outputs", "Split.__init__",
         '"{sweep.seed} {name}"', '"{sweep.seed}"',
         (f"{_UNIT}/sweeping/test_outputs.py::test_the_timed_examples_are_drawn_by_seed_and_split",),
     ),
