@@ -93,7 +93,7 @@ class MeasuredCosts:
     small_step_ms: float | None = None
     verify_ms: dict[int, float] | None = None
     """A run of the large model by the number of positions that it verifies."""
-    beside_ms: dict[str, MethodOverhead] | None = None
+    overhead_ms: dict[str, MethodOverhead] | None = None
     """By method."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterable
 
@@ -11,8 +10,7 @@ import pytest
 
 from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, Split, SweepPoint, collect_outputs
+from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
 from tests.ticking import Words, sweep_settings
 
 EXAMPLES = [Example(f"w{number + 2} w3", ("w4",)) for number in range(9)]
@@ -20,28 +18,6 @@ EXAMPLES = [Example(f"w{number + 2} w3", ("w4",)) for number in range(9)]
 
 def split_of(name: str = "validation", seed: int = 0, timed: int = 4) -> Split:
     return Split(name, EXAMPLES, Words(), 3, sweep_settings(latency_examples=timed, seed=seed))
-
-
-def test_a_row_names_a_point_by_plain_values() -> None:
-    fields = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).fields()
-    assert fields["method"] == "bild"
-    assert fields["settings"]["rollback_threshold"] == "inf"
-    assert fields["settings"]["max_draft"] == 4
-    assert json.loads(json.dumps(fields, allow_nan=False)) == fields
-
-
-def test_points_of_equal_settings_are_equal() -> None:
-    assert SweepPoint("vanilla_large", VanillaSettings()) == VANILLA == BASELINES[0]
-    assert (
-        len(
-            {
-                SweepPoint("bild", BildSettings()),
-                SweepPoint("bild", BildSettings()),
-                SweepPoint("bild", BildSettings(max_draft=3)),
-            }
-        )
-        == 2
-    )
 
 
 def test_sources_are_cut_to_the_limit() -> None:

@@ -1,8 +1,7 @@
-"""What is swept, on what, and what it gives: points, splits, outputs."""
+"""The examples of a split, and what a point generates for them."""
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,31 +10,12 @@ from typing import Any
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.settings import VanillaSettings
-from tasks.evaluation.frontier import VANILLA as LARGE_ALONE
-from tasks.evaluation.rows import Row, as_json
 from tasks.evaluation.settings import SweepSettings
 from tasks.models.tokenizers import encode
 
 
-@dataclass(frozen=True)
-class SweepPoint:
-    """What is measured: a method at one setting."""
-
-    method: str
-    settings: Any
-
-    def fields(self) -> Row:
-        """How a row names the point."""
-        return {"method": self.method, "settings": as_json(dataclasses.asdict(self.settings))}
-
-
-VANILLA = SweepPoint(LARGE_ALONE, VanillaSettings())
-BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
-
-
 class Split:
-    """The examples of one split, tokenised, and those among them that are timed."""
+    """The tokenised examples of one split, and the random subset of them that is timed."""
 
     def __init__(self, name: str, examples: list[Example], tokenizer: Any, limit: int, sweep: SweepSettings) -> None:
         self.name = name
@@ -47,24 +27,25 @@ class Split:
 
 @dataclass
 class Outputs:
-    """What a point gives on a split, example by example."""
+    """Tokens and counts of a point on a split, example by example."""
 
     how: str
     """`replayed` or `decoded`."""
     tokens: list[Sequence[int]] = field(default_factory=list)
+    """New tokens by example."""
     counts: Counts = field(default_factory=Counts)
-    """Of all examples together."""
+    """Summed over all examples."""
     by_example: dict[int, Counts] = field(default_factory=dict)
-    """Of those that are timed."""
+    """Counts of the timed examples."""
     behaviour: int = 0
-    """Equal where two points gave the same tokens by the same runs on every example."""
+    """A hash of tokens and runs: equal for two points that generate the same tokens by the same runs on every example."""
 
     def timed(self, split: Split) -> list[Counts]:
-        """The counts of the timed examples, in the order in which latencies are given."""
+        """Counts of the timed examples in the order of their latencies."""
         return [self.by_example[example] for example in split.timed]
 
     def add(self, generation: Generation, *, timed: bool) -> None:
-        """Takes the next example."""
+        """Add the next example."""
         counts = generation.counts
         tokens = tuple(generation.tokens)
         runs = (counts.small_steps, counts.large_calls, counts.fallbacks, *sorted(counts.kept.items()))
@@ -76,8 +57,8 @@ class Outputs:
 
 
 def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
-    """Generations of all examples of a split, in order."""
+    """The outputs of a split from its generations in order."""
     outputs, timed = Outputs(how), set(split.timed)
-    for index, generation in enumerate(generations):
-        outputs.add(generation, timed=index in timed)
+    for example, generation in enumerate(generations):
+        outputs.add(generation, timed=example in timed)
     return outputs
