@@ -27,11 +27,10 @@ from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.record import SweepRecord
 from tasks.evaluation.rows import Row, RowFile, as_json
-from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweeping.grid import SweepPoint, expand
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import Split, SweepPoint
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tasks.files import atomic_write
 from tasks.fingerprint import fingerprint
 from tasks.locks import timing_lock
@@ -44,8 +43,8 @@ from tasks.paths import DRAFTERS, TaskPaths
 _CODE = [
     "decoding",
     "models",
-    *(f"evaluation/sweeping/{module}" for module in ("costs", "point_evaluator", "points", "replaying")),
-    *(f"evaluation/{module}" for module in ("quality", "statistics", "timing")),
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
+    *(f"evaluation/{module}" for module in ("mismatches", "quality", "statistics", "timing")),
 ]
 """What a row depends on; how the grid is written, and what of it is timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample")
@@ -127,7 +126,7 @@ def describe_pair(opened: LoadedPair, sources: Rows, request: Request, task: Tas
             )
         except RuntimeError:  # a model cannot be run: the baselines' rows will say why
             continue
-        acceptance[name] = {**dataclasses.asdict(found), "temperature": sampling.temperature}
+        acceptance[name] = dataclasses.asdict(found)
     sizes = {name: dataclasses.asdict(sizes_of(model, int8=int8)) for name, model in opened.models.items()}
     text = {"source_tokens": statistics.fmean(map(len, sources)), "shares_encoder": opened.pair.shares_encoder}
     return {"acceptance": acceptance, "sizes": {**sizes, **text}}
@@ -139,7 +138,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     Returns:
         The rows of this grid, and what the large model runs on.
     """
-    grid = [SweepPoint(method, settings) for method, settings in expand(task.sweep.grid)]
+    grid = expand(task.sweep.grid)
     opened = load_pair(params, task, paths, drafter, grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, opened.pair, request)
@@ -168,7 +167,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         noted = as_json({"sweep": dataclasses.asdict(task.sweep), "machine": dataclasses.asdict(params.machine.alone())})
         pair |= {
             "costs": None if writer.costs is None else writer.costs.as_json(),
-            "plan": runner.planned or None,
+            "plan": runner.plan_summary or None,
             "lineage": {**lineage, "settings": noted},
             "grid": [point.fields() for point in grid],
         }

@@ -17,9 +17,8 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
 )
 from tasks.evaluation.rows import Row, RowFile
-from tasks.evaluation.sweeping.points import SweepPoint
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tests.ticking import Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 
 GRID = [
@@ -46,7 +45,7 @@ class Sweep:
         self,
         folder: Path,
         *,
-        finished: Callable[[Row], object] = id,
+        on_row: Callable[[Row], object] = id,
         work: str = "this work",
         request: Request | None = None,
         **settings: Any,
@@ -57,9 +56,7 @@ class Sweep:
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
         self.evaluator = evaluator_of(self.pair, clock, sweep, request)
         rows = RowFile(self.path, work)
-        self.runner = SweepRunner(
-            RowWriter(self.evaluator, rows, {"task": "toy", "drafter": "aligned"}, finished), folder / work
-        )
+        self.runner = SweepRunner(RowWriter(self.evaluator, rows, {"task": "toy", "drafter": "aligned"}, on_row), folder / work)
 
     def validate(self, grid: Sequence[SweepPoint] = GRID) -> list[Row]:
         return self.runner.validate(grid, self.validation)

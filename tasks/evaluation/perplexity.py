@@ -146,7 +146,7 @@ def perplexity(pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettin
 
 def latencies(
     pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettings, examples: int, clock: Callable[[], float]
-) -> Latencies:
+) -> Latencies[None]:
     """Times the evaluation beside the large model alone, text by text at batch 1, on `examples` random texts."""
 
     def timed(compose: Compose) -> Callable[[int], None]:

@@ -18,10 +18,10 @@ from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSe
 from tasks.errors import InputError
 from tasks.evaluation.rows import RowFile
 from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import Split, SweepPoint
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings

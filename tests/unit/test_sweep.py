@@ -32,8 +32,8 @@ from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.rows import Row, read_rows
 from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import VANILLA, SweepPoint
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep

@@ -20,9 +20,9 @@ from tasks.evaluation.measurements import measurements
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
-from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint
 from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
 from tasks.locks import timing_lock
@@ -126,7 +126,7 @@ class DrafterEvaluation:
 
     def _choice(self, folder: Path) -> SweepPoint | None:
         """The fastest point of the grid that loses nothing on validation, of the few that are predicted to be it."""
-        points = [SweepPoint(method, settings) for method, settings in expand([_GRID])]
+        points = expand([_GRID])
         bench, split = self.bench, self.validation
         with on_threads(self.sweep.latency_threads):
             known = [bench.vanilla(split).tokens]
@@ -145,7 +145,9 @@ class DrafterEvaluation:
             place = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
             timed[place] = bench.timed(points[place], left.pop(place), split, None)["speedup"]
             # What a point takes besides the runs of its models shows in those that were timed.
-            self._costs.learn("bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()])
+            self._costs.fit_overhead(
+                "bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()]
+            )
         places = list(timed)
         best = choose([Measured(quality[place], timed[place]) for place in places], least, 0.0)
         return None if best is None else points[places[best]]

@@ -83,9 +83,9 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_costs.py",),
     ),
     Break(
-        "resumed-row-measured-again", "tasks.evaluation.sweeping.finishing", "Finisher.timed",
+        "resumed-row-measured-again", "tasks.evaluation.sweeping.runner", "RowWriter.timed",
         'if found is not None and "speedup" in found:', 'if found is not None and "speedup" not in found:',
-        (f"{_UNIT}/sweeping/test_finishing.py",),
+        (f"{_UNIT}/sweeping/test_row_writer.py",),
     ),
     Break(
         "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",

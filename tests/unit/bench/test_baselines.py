@@ -12,12 +12,13 @@ import torch
 
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
-from tasks.bench.mismatches import find_mismatches, widest_margin
 from tasks.bench.shapes import Shape, random_pair, random_sources
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.registry import Request, decode
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
+from tasks.evaluation.mismatches import find_mismatches, widest_margin
 
 SHAPE = Shape(3, 32, 2, small_layers=1, vocabulary=60)
 LIMIT = 12
@@ -27,6 +28,11 @@ SOURCES = random_sources(SHAPE, 6)
 @pytest.fixture(scope="module")
 def models() -> tuple[Any, Any]:
     return random_pair(SHAPE)
+
+
+@pytest.fixture(scope="module")
+def reference(models: tuple[Any, Any]) -> Decoder:
+    return open_decoder(models[0], "large", runtime=REFERENCE)
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +80,14 @@ def test_assisted_generation_gives_our_tokens(models: tuple[Any, Any], ours: Row
     assert [new_tokens(large, assisted(large, small, one, LIMIT, length), [one])[0] for one in SOURCES] == ours
 
 
-def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], ours: Rows, tmp_path: Path) -> None:
+def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decoder, ours: Rows, tmp_path: Path) -> None:
     large, _small = models
     ctranslate.convert(large, tmp_path)
     translator = ctranslate.open_translator(str(tmp_path), 1)
     for batched in (False, True):
         seconds, texts = ctranslate.translate(translator, SOURCES, LIMIT, batched=batched)
         assert seconds > 0
-        assert widest_margin(find_mismatches(large, SOURCES, ours, texts)) < 1e-4
+        assert widest_margin(find_mismatches(reference, SOURCES, ours, texts)) < 1e-4
 
 
 def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path) -> None:
@@ -93,9 +99,10 @@ def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path)
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
     ctranslate.convert(large, tmp_path)
     translated = ctranslate.translate(ctranslate.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
-    assert widest_margin(find_mismatches(large, SOURCES, texts, translated)) < 1e-4
+    reference = open_decoder(large, "large", runtime=REFERENCE)
+    assert widest_margin(find_mismatches(reference, SOURCES, texts, translated)) < 1e-4
     generated = new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)
-    assert widest_margin(find_mismatches(large, SOURCES, texts, generated)) < 1e-4
+    assert widest_margin(find_mismatches(reference, SOURCES, texts, generated)) < 1e-4
 
 
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
@@ -113,11 +120,11 @@ def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
 
 
-def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], ours: Rows) -> None:
+def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
     large, _small = models
     changed = [list(text) for text in ours]
     changed[2][5] = (changed[2][5] + 1) % 60
-    found = find_mismatches(large, SOURCES, ours, changed)
+    found = find_mismatches(reference, SOURCES, ours, changed)
     assert [(one.example, one.position) for one in found] == [(2, 5)]
     start = torch.tensor([[0, *ours[2][:5]]])
     with torch.inference_mode():
@@ -125,4 +132,4 @@ def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], ours: Ro
     first, second = logits.topk(2).values.tolist()
     assert found[0].margin == pytest.approx(first - second)
     assert widest_margin(found) == found[0].margin
-    assert widest_margin(find_mismatches(large, SOURCES, ours, [[*text, 1] for text in ours])) == 0
+    assert widest_margin(find_mismatches(reference, SOURCES, ours, [[*text, 1] for text in ours])) == 0

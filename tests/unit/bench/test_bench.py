@@ -147,11 +147,14 @@ def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
 
 def test_bild_runs_at_the_sweeps_choice(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    assert bild_settings(rows) == (BildSettings(), "the defaults, without a sweep")
+    assert bild_settings(rows) == (BildSettings(), "the defaults, since there is no sweep")
     vanilla, fast = row("vanilla_large", 40.0, 1.0), row("bild", 39.0, 3.0, fallback_threshold=0.5)
     rows.write_text(vanilla + fast + row("bild", 39.5, 2.0, fallback_threshold=0.7))
     settings, origin = bild_settings(rows)
-    assert (settings, origin) == (BildSettings(fallback_threshold=0.7), "the sweep's best quality, none being without loss")
+    assert (settings, origin) == (
+        BildSettings(fallback_threshold=0.7),
+        "the sweep's best quality, as no point is without loss",
+    )
     rows.write_text(rows.read_text() + row("bild", 39.95, 1.5, fallback_threshold=0.9, rollback_threshold="inf"))
     settings, origin = bild_settings(rows)
     assert settings == BildSettings(fallback_threshold=0.9, rollback_threshold=float("inf"))
@@ -188,9 +191,9 @@ def test_a_trained_pair_is_timed_with_bild_and_its_quality(
     case = found["cases"]["translation"]
     assert case["ratios"]["bild_over_vanilla"] == found["bild_over_vanilla"] == found["targets"]["bild_over_vanilla"]["ratio"]
     assert found["speculative_over_assisted"] == case["ratios"]["speculative_over_assisted"]
-    assert case["bild"]["from"] == "the defaults, without a sweep"
+    assert case["bild"]["from"] == "the defaults, since there is no sweep"
     assert case["bild"]["quality"]["examples"] == 6
-    assert any("BiLD (the defaults, without a sweep" in line for line in lines)
+    assert any("BiLD (the defaults, since there is no sweep" in line for line in lines)
 
 
 def test_an_untrained_task_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +201,7 @@ def test_an_untrained_task_is_said(capsys: pytest.CaptureFixture[str], tmp_path:
     monkeypatch.chdir(tmp_path)
     command.main((), given)
     lines = capsys.readouterr().out.splitlines()
-    assert "translation: not trained yet, so BiLD is not timed (make repro)" in lines
+    assert "translation: not trained yet, so BiLD is not timed (run make repro)" in lines
     assert json.loads(lines[-1])["bild_over_vanilla"] is None
 
 
@@ -212,4 +215,4 @@ def test_a_setting_that_fails_is_left_out() -> None:
     }
     leave_out_failing(contenders, said.append)
     assert list(contenders["generate"]) == ["dynamic cache, 1 thread"]
-    assert said == ["  generate: left out, since it fails, is static cache, 1 thread: no such cache"]
+    assert said == ["  generate: static cache, 1 thread fails and is left out: no such cache"]

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tasks.bench.mismatches import MARGIN_TOLERANCE
 from tasks.bench_gpu import __main__ as bench
 from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted
@@ -24,6 +23,7 @@ from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.errors import InputError
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE
 from tests.architectures import models
 from tests.toys import toy_sources
 
@@ -41,15 +41,15 @@ def test_every_part_of_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert {*RATIOS, "device", "torch", "transformers", "copy_GB_per_s", "float32_wrong", "shapes"} <= {*result}
     assert [*result["shapes"]] == [shape.name for shape in QUICK]
     parts = {"left_out", "float32_tokens", "bfloat16_tokens", "steps", "beside_generate"}
-    parts |= {"encoder_ms", "paces_ms_per_token", "judging_ms_per_token", "peak_GiB"}
+    parts |= {"encoder_ms", "sync_policy_ms_per_token", "verification_ms_per_token", "peak_GiB"}
     for shape in QUICK:
         found = result["shapes"][shape.name]
         assert {*found} == parts | ({"static_generate", "compiled_layers"} if shape.compiled else set())
         assert found["left_out"] == []
         assert not any("failed" in found.get(part, {}) for part in ("static_generate", "compiled_layers"))
         assert found["float32_tokens"]["texts"] == 12
-        assert {*found["paces_ms_per_token"]["bild"]} == {*PACES}
-        assert all({*ways} == {"on the device", "by the loop"} for ways in found["judging_ms_per_token"].values())
+        assert {*found["sync_policy_ms_per_token"]["bild"]} == {*PACES}
+        assert all({*ways} == {"on the device", "by the loop"} for ways in found["verification_ms_per_token"].values())
         assert found["beside_generate"]["acceptance"]["bild"]["large_calls_per_token"] > 0
 
 
@@ -61,7 +61,7 @@ def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch, cap
     assert result["shapes"]["tiny llama"] == {
         "left_out": [
             *("float32_tokens", "bfloat16_tokens", "steps", "beside_generate", "encoder_ms"),
-            *("paces_ms_per_token", "judging_ms_per_token", "peak_GiB"),
+            *("sync_policy_ms_per_token", "verification_ms_per_token", "peak_GiB"),
         ]
     }
 
@@ -75,7 +75,7 @@ def test_what_fails_says_of_what() -> None:
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="bench-gpu times a CUDA GPU, and torch finds none here"):
+    with pytest.raises(InputError, match="bench-gpu times a CUDA GPU, and torch finds none"):
         run(monkeypatch)
 
 

@@ -93,7 +93,7 @@ def learned(text: float, call: float, calls: list[int]) -> Costs:
     """Taught by points with so many calls, each of which took what its runs take, `text` and `call` a call."""
     costs = hand_made()
     points = [[drafted(4, {2: count})] for count in calls]
-    costs.learn("bild", [(point, costs.latency("bild", point) + text + call * point[0].large_calls) for point in points])
+    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + text + call * point[0].large_calls) for point in points])
     return costs
 
 
@@ -116,7 +116,7 @@ def test_points_alike_do_not_set_text_and_call_against_each_other() -> None:
     """Two points with nearly the same calls and a little noise: plain least squares would give the slope to the noise."""
     costs = hand_made()
     points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
-    costs.learn("bild", [(point, costs.latency("bild", point) + beside) for point, beside in points])
+    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + beside) for point, beside in points])
     text, call = costs.overhead_ms["bild"]
     assert abs(text) < 0.5
     assert abs(call) < 0.2  # 0.4 without a ridge
@@ -128,7 +128,7 @@ def test_costs_in_a_file() -> None:
     written = json.loads(json.dumps(costs.as_json()))
     assert written["cost_ratio"] == 0.25
     assert written["verify_ms"] == {"1": 2.0, "2": 2.5, "4": 3.5, "8": 7.5}
-    assert written["beside_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
+    assert written["overhead_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
     assert [written[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")] == [1.0, 4.0, 0.5]
 
 

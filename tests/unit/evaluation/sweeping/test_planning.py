@@ -64,7 +64,7 @@ def followed(plan: Plan, truth: Truth, failing: frozenset[int] = frozenset()) ->
         rounds.append(wanted)
         for number in wanted:
             if number not in failing:
-                plan.note(number, truth(number))
+                plan.record(number, truth(number))
     return rounds
 
 
@@ -265,7 +265,7 @@ def test_a_fast_machine_and_a_slow_one_predict_alike() -> None:
     candidates = {0: candidate("bild", 29.95, 10, 10), 1: candidate("bild", 25.0, 10, 5)}
     plan = plan_of(candidates)
     assert plan.vanilla_ms == TOKENS * LARGE_MS
-    plan.note(0, plan.speedup(0) / 1.25)
+    plan.record(0, plan.speedup(0) / 1.25)
     assert plan.speedup(0) == pytest.approx(TOKENS * LARGE_MS / 110 / 1.25, rel=0.01)
     assert plan.speedup(1) < TOKENS * LARGE_MS / 60
 

@@ -15,8 +15,9 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, counts_as_json
-from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint
 from tests.ticking import (
     LARGE,
     LIMIT,

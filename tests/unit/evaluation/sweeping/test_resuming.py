@@ -12,7 +12,8 @@ import torch
 
 from tasks.decoding.decoder import Rows, Step
 from tasks.evaluation.rows import Row, read_rows
-from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, SweepPoint
+from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs
 from tests.sweeps import BEAMS, GRID, JUDGED, TIMES, Planned, Sweep, by_name, name_of, named
 from tests.ticking import Price
 
@@ -52,7 +53,7 @@ def test_a_sweep_that_was_killed_goes_on(planned: Planned, tmp_path: Path, count
         if len(told) == count:
             raise Killed
 
-    killed = Sweep(tmp_path, finished=kill)
+    killed = Sweep(tmp_path, on_row=kill)
     with pytest.raises(Killed):
         killed.runner.report(killed.validate(), GRID, killed.test)
     written = killed.path.read_bytes()
@@ -188,4 +189,4 @@ def test_without_a_baseline_there_is_nothing_to_plan_by(tmp_path: Path) -> None:
     rows = by_name(sweep.validate([GRID[-3], BEAMS]))
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
-    assert sweep.runner.planned == {}
+    assert sweep.runner.plan_summary == {}

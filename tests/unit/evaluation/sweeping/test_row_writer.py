@@ -13,8 +13,9 @@ from tasks.decoding.settings import BildSettings, SpeculativeSettings
 from tasks.evaluation.frontier import point_of
 from tasks.evaluation.rows import Row, RowFile, read_rows
 from tasks.evaluation.sweeping.costs import Costs
-from tasks.evaluation.sweeping.points import VANILLA, Outputs, Split, SweepPoint
-from tasks.evaluation.sweeping.row_writer import RowWriter
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
+from tasks.evaluation.sweeping.runner import RowWriter
 from tests.ticking import LARGE, SMALL, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
 
 BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))

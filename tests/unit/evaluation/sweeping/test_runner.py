@@ -12,7 +12,7 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.frontier import TOLERANCES, choose_rows, frontier, point_of
 from tasks.evaluation.frontier import Point as Measured
 from tasks.evaluation.rows import Row, read_rows
-from tasks.evaluation.sweeping.points import BASELINES, SweepPoint
+from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Sweep, by_name, name_of, named
 from tests.ticking import LIMIT
 
@@ -89,14 +89,14 @@ def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) 
             assert row["predicted"]["latency_ms"] == pytest.approx(sum(row["latency_ms"]) / 4, rel=1e-3)
         if "time_ms" in row and row["method"] != "beam_large":
             assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
-    errors = sweep.runner.planned["prediction_error"]
+    errors = sweep.runner.plan_summary["prediction_error"]
     assert errors["sample"]["points"] == 2
     assert errors["all"]["worst"] == pytest.approx(0, abs=1e-6)
 
 
 def test_how_the_grid_was_gone_through(planned: Planned) -> None:
     sweep, rows, _ = planned
-    noted = sweep.runner.planned
+    noted = sweep.runner.plan_summary
     assert noted["points"] == len(GRID)
     assert noted["replayed"] == len(GRID) - 1
     assert noted["distinct"] == len(GRID) - 1 - sum("same_as" in row for row in rows)
@@ -164,7 +164,7 @@ def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
     assert by_name(rows).keys() == named(*BASELINES, *grid)
     assert [row["why"] for row in rows[2:]] == ["grid"] * 4
     assert all(row.keys() >= TIMES and row["how"] == "decoded" for row in rows)
-    assert sweep.runner.planned["replayed"] == 0
+    assert sweep.runner.plan_summary["replayed"] == 0
 
 
 @pytest.mark.parametrize("sample", [0, 1, 100])
