@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
-_TRACKING = (f"{_UNIT}/test_tracking.py::test_a_shipper_killed_at_any_call_neither_loses_nor_doubles",)
+_KILLED = (f"{_UNIT}/test_tracking.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
+_UNANSWERED = (f"{_UNIT}/test_tracking.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
 
 BREAKS = (
     Break(
@@ -34,14 +35,19 @@ BREAKS = (
         (f"{_UNIT}/test_errors.py",),
     ),
     Break(
-        "run-created-twice", "tasks.tracking.delivery", "Delivery._create",
-        "if repeated else None", "if False else None",
-        _TRACKING,
+        "run-created-twice", "tasks.tracking.upload", "Upload.open",
+        "self._search(KEY_TAG, self.run.key).get(self.run.key) or ", "",
+        _UNANSWERED,
     ),
     Break(
-        "sent-lines-lost", "tasks.tracking.spool", "read_from",
-        "offset += len(line) + 1", "offset += len(line) + 2",
-        _TRACKING,
+        "run-without-an-end", "tasks.tracking.upload", "Upload._send_missing",
+        "if not _is_running(held):", "if held.data.metrics:",
+        _KILLED,
+    ),
+    Break(
+        "sent-lines-lost", "tasks.tracking.outbox", "read",
+        "fields.get(name, []) + value", "value",
+        _KILLED,
     ),
     Break(
         "stages-run-before-their-needs", "flows.graph", "_load",
