@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks import tracking
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
@@ -33,6 +32,7 @@ from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.runner import RowWriter, SweepRunner
 from tasks.files import atomic_write
 from tasks.fingerprint import fingerprint
+from tasks.lineage import lineage
 from tasks.locks import timing_lock
 from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
@@ -147,20 +147,18 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         Split(name, read_jsonl(paths.split(name)), opened.tokenizer, task.text.max_source_tokens, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON)
     )
-    lineage = {
-        name: value
-        for name, value in tracking.lineage(inputs=list(map(str, opened.inputs))).items()
-        if not name.startswith("mlflow.")
+    origin = {
+        name: value for name, value in lineage(inputs=list(map(str, opened.inputs))).items() if not name.startswith("mlflow.")
     }
-    work = work_fingerprint(params, task, opened, lineage)
+    work = work_fingerprint(params, task, opened, origin)
     rows = RowFile(paths.rows(drafter), work)
     pair: Row = {"drafter": drafter, "runtime": opened.described}
     settings = {"points": len(grid), "latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
-    # The record ends, and sends what waits, when the machine is free for others again.
-    with SweepRecord(paths, drafter, opened.described, settings, opened.inputs) as record, timing_lock(opened.device):
+    # The record is sent when it ends: within the lock, so that nothing is sent beside another sweep's timing.
+    with timing_lock(opened.device), SweepRecord(paths, drafter, opened.described, settings, opened.inputs) as record:
         pair |= describe_pair(opened, validation.sources, request, task, params.machine.dtype == "int8")
         record.pair(pair)
-        writer = RowWriter(evaluator, rows, {"task": paths.task, "drafter": drafter}, record.point, record.quiet)
+        writer = RowWriter(evaluator, rows, {"task": paths.task, "drafter": drafter}, record.point)
         runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
@@ -168,7 +166,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         pair |= {
             "costs": None if writer.costs is None else writer.costs.as_json(),
             "plan": runner.plan_summary or None,
-            "lineage": {**lineage, "settings": noted},
+            "lineage": {**origin, "settings": noted},
             "grid": [point.fields() for point in grid],
         }
         record.pair(pair)
@@ -176,12 +174,12 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     return done, opened.described
 
 
-def work_fingerprint(params: Params, task: Task, opened: LoadedPair, lineage: Mapping[str, str]) -> str:
+def work_fingerprint(params: Params, task: Task, opened: LoadedPair, origin: Mapping[str, str]) -> str:
     """The fingerprint of what a row depends on.
 
     A time is of the machine that it was taken on: rows that came from another one are measured anew.
     """
-    hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
+    hardware = {name: value for name, value in origin.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
     how = {
         "metric": task.metric,

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 import torch
 
-from tasks import config, tracking
+from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
@@ -34,6 +34,7 @@ from tasks.evaluation.rows import Row, read_rows
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep
@@ -103,7 +104,9 @@ PATHS = TaskPaths("toy")
 
 
 class Recorded:
-    """Stands for the sweep's run in MLflow."""
+    """Stands for the sweep's run in MLflow, which is sent when it ends: while the sweep still holds the machine."""
+
+    locked = False
 
     def __init__(self, *about: Any) -> None:
         self.pairs: list[Row] = []
@@ -114,9 +117,6 @@ class Recorded:
     def pair(self, pair: Row) -> None:
         self.pairs.append(dict(pair))
 
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
     def keep(self, files: list[Path]) -> None:
         self.kept += files
 
@@ -124,7 +124,7 @@ class Recorded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        assert Recorded.locked
 
 
 @pytest.fixture
@@ -141,6 +141,14 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
         found.append(Recorded(*about))
         return found[-1]
 
+    @contextlib.contextmanager
+    def watched(device: str) -> Iterator[None]:
+        with timing_lock(device):
+            Recorded.locked = True
+            yield
+            Recorded.locked = False
+
+    monkeypatch.setattr(stage, "timing_lock", watched)
     monkeypatch.setattr(stage, "SweepRecord", record)
     monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
     yield found
@@ -222,7 +230,7 @@ def test_other_work_is_measured_anew(records: list[Recorded], changed: dict[str,
 
 def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
-    monkeypatch.setattr(tracking, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
+    monkeypatch.setattr(stage, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
     assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
 
 

@@ -6,11 +6,9 @@ decoded and timed.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -45,8 +43,6 @@ class RowWriter:
     """The task and the drafter."""
     on_row: Callable[[Row], object] = id
     """Called with each finished row."""
-    quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered around timing, so that nothing else runs meanwhile."""
     costs: Costs | None = None
     """Of the parts of decoding; None in a sweep that does not plan."""
 
@@ -69,8 +65,7 @@ class RowWriter:
             if known is None:
                 outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
                 known = outputs, self.evaluator.assessed(outputs, split)
-            with self.quiet():
-                latency = self.evaluator.timed(point, known[0], split, self.costs)
+            latency = self.evaluator.timed(point, known[0], split, self.costs)
         except RuntimeError as error:
             return self.failed(point, split, f"{type(error).__name__}: {error}")
         return self._append(point, split, {"why": why, **known[1], **latency})
@@ -183,7 +178,7 @@ class SweepRunner:
         sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
 
         def measure() -> Costs:
-            with self._writer.quiet(), on_threads(evaluator.sweep.latency_threads):
+            with on_threads(evaluator.sweep.latency_threads):
                 return measure_costs(evaluator.pair, sources, evaluator.request, evaluator.clock)
 
         try:

@@ -15,7 +15,7 @@ from tasks.evaluation.report.figures.acceptance import accepted_lengths
 from tasks.evaluation.report.figures.dvc_template import PATH, frontier_template
 from tasks.evaluation.report.figures.figure import Figure, Panel, page_specs, picture_spec, save
 from tasks.evaluation.report.figures.pareto import pareto
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint, UntimedPoint
+from tasks.evaluation.results.points import TimedPoint, UntimedPoint
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import records, summary_record
@@ -64,7 +64,7 @@ def channels(panel: Panel, *names: str) -> list[Row]:
     return [encoding[name] for encoding in found for name in names if name in encoding]
 
 
-def points(summary: Summary, drafter: str, method: str) -> list[OperatingPoint]:
+def points(summary: Summary, drafter: str, method: str) -> list[TimedPoint | UntimedPoint]:
     return [point for point in summary.points if (point.drafter, point.method) == (drafter, method)]
 
 

@@ -1,9 +1,8 @@
-"""From points to rows: appended once, found again, told of, and a failure costs its own row."""
+"""From points to rows: each is appended once, found again and passed on; a failure costs its own row."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +24,10 @@ JUDGED = {"how", "quality", "quality_interval", "quality_difference_interval", "
 NAMED = {"task", "drafter", "split", "method", "settings", "lossless", "metric", "examples", "sampling", "fingerprint"}
 
 
-class Told:
-    """Keeps what a finisher tells: rows, and when it asked for quiet."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.quiets = 0
-        self.quiet_now = False
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        self.quiets += 1
-        self.quiet_now = True
-        yield
-        self.quiet_now = False
-
-
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def written() -> list[Row]:
+    """The rows that the writer passes on."""
+    return []
 
 
 @pytest.fixture
@@ -52,11 +36,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, told: Told) -> RowWriter:
+def writer(path: Path, written: list[Row]) -> RowWriter:
     clock, sweep = Clock(), sweep_settings()
     evaluator = evaluator_of(ticking_pair(clock), clock, sweep)
     labels = {"task": "toy", "drafter": "aligned"}
-    return RowWriter(evaluator, RowFile(path, "this work"), labels, told.rows.append, told.quiet)
+    return RowWriter(evaluator, RowFile(path, "this work"), labels, written.append)
 
 
 @pytest.fixture
@@ -80,12 +64,12 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseExcept
     monkeypatch.setattr(writer.evaluator, "timed", timed)
 
 
-def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, told: Told) -> None:
+def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, written: list[Row]) -> None:
     row = writer.timed(BILD, split, "grid")
     assert row.keys() == NAMED | JUDGED | MEASURED | {"why"}
     assert (row["task"], row["drafter"], row["why"], row["how"]) == ("toy", "aligned", "grid", "decoded")
     assert row["settings"]["rollback_threshold"] == "inf"
-    assert read_rows(path) == told.rows == [row]
+    assert read_rows(path) == written == [row]
     writer.costs = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step})
     assert writer.timed(SPECULATIVE, split, "grid").keys() - row.keys() == {"time_ms"}
 
@@ -99,14 +83,14 @@ def test_what_is_known_is_not_decoded_again(writer: RowWriter, split: Split, mon
 
 
 def test_a_row_that_is_there_is_not_measured_again(
-    writer: RowWriter, split: Split, path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    writer: RowWriter, split: Split, path: Path, written: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = writer.timed(BILD, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
     assert writer.timed(BILD, split, "sample") == row
     assert writer.untimed(BILD, split, known(writer, BILD, split)[1]) == row
     assert read_rows(path) == [row]
-    assert told.rows == [row] * 3
+    assert written == [row] * 3
     with pytest.raises(AssertionError, match="timed again"):  # another split is another row
         writer.timed(BILD, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
@@ -164,20 +148,6 @@ def watch(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, name: str, seen: C
         return run(point, *rest)
 
     monkeypatch.setattr(writer.evaluator, name, watched)
-
-
-def test_it_is_quiet_while_something_is_timed_and_no_longer(
-    writer: RowWriter, split: Split, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[str, bool]] = []
-    watch(monkeypatch, writer, "timed", lambda point: seen.append(("timed", told.quiet_now)))
-    watch(monkeypatch, writer, "decoded", lambda point: seen.append(("decoded", told.quiet_now)))
-    writer.timed(BILD, split, "grid")
-    assert set(seen) == {("timed", True), ("decoded", False)}
-    writer.timed(BILD, split, "grid")
-    writer.untimed(SPECULATIVE, split, {})
-    writer.failed(VANILLA, split, "broken")
-    assert (told.quiets, told.quiet_now) == (1, False)
 
 
 def test_vanilla_is_decoded_once_for_its_own_row_and_as_what_others_are_compared_with(
