@@ -156,6 +156,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_as_a_command(folder: Path) -> None:
     command = [sys.executable, "-m", "tasks.perplexity", "--small", "gpt2-small", "--large", "nowhere", "--text", "text"]
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
