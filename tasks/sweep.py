@@ -126,7 +126,7 @@ def describe_pair(opened: LoadedPair, sources: Rows, request: Request, task: Tas
             )
         except RuntimeError:  # a model cannot be run: the baselines' rows will say why
             continue
-        acceptance[name] = {**dataclasses.asdict(found), "temperature": sampling.temperature}
+        acceptance[name] = dataclasses.asdict(found)
     sizes = {name: dataclasses.asdict(sizes_of(model, int8=int8)) for name, model in opened.models.items()}
     text = {"source_tokens": statistics.fmean(map(len, sources)), "shares_encoder": opened.pair.shares_encoder}
     return {"acceptance": acceptance, "sizes": {**sizes, **text}}

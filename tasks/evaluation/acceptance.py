@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
@@ -17,21 +15,12 @@ from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import transform
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.evaluation.statistics import Interval, ratio_interval
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.statistics import ratio_interval
 
 _CELLS = 2**24
 """Probabilities of one model that are held at a time, 64 MiB as float32."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """How many drafted tokens speculative sampling would keep."""
-
-    rate: float
-    """α = E Σ min(p, q)."""
-    interval: Interval
-    tokens: int
-    """Positions that it is the mean of."""
 
 
 @torch.inference_mode()
@@ -44,7 +33,7 @@ def measure_acceptance(
     batch: int,
     most_tokens: int = 10_000,
     samples: int = 1000,
-) -> Acceptance:
+) -> AcceptanceRate:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
     p and q are what tokens are drawn from: greedy, the mean is the share of positions at which both put the same token.
@@ -76,7 +65,9 @@ def measure_acceptance(
         if sum(lengths) == most_tokens:
             break
     interval = ratio_interval(sums, lengths, samples, seed)
-    return Acceptance(sum(sums) / sum(lengths), interval, sum(lengths))
+    return AcceptanceRate(
+        rate=sum(sums) / sum(lengths), interval=interval, tokens=sum(lengths), temperature=sampling.temperature
+    )
 
 
 def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
@@ -116,11 +107,11 @@ def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -
         yield decoder.forward([row[begin : begin + size] for row in fed])
 
 
-def accepted_lengths(counts: Mapping[str, Any]) -> dict[int, int]:
-    """How many verified drafts had this many tokens kept, from none to the most that any draft had.
+def accepted_lengths(counts: DecodingCounts) -> dict[int, int]:
+    """Verified drafts by how many of their tokens were kept, from none to the longest draft's length.
 
     Args:
-        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+        counts: with `kept`, else nothing is counted.
     """
     drafts = _drafts(counts)
     found: Counter[int] = Counter()
@@ -130,11 +121,11 @@ def accepted_lengths(counts: Mapping[str, Any]) -> dict[int, int]:
     return {kept: found[kept] for kept in range(longest + 1)}
 
 
-def acceptance_by_position(counts: Mapping[str, Any]) -> list[float]:
-    """P(token i of a draft is kept | all before it were, and there is one), for i = 1, 2, …, as far as any draft came.
+def acceptance_by_position(counts: DecodingCounts) -> list[float]:
+    """P(token i of a draft is kept | all before it were, and it exists), for i = 1, 2, …, up to the last position reached.
 
     Args:
-        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+        counts: with `kept`, else the list is empty.
     """
     drafts = _drafts(counts)
     shares = []
@@ -146,7 +137,7 @@ def acceptance_by_position(counts: Mapping[str, Any]) -> list[float]:
     return shares
 
 
-def _drafts(counts: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+def _drafts(counts: DecodingCounts) -> dict[tuple[int, int], int]:
     """Drafts by the numbers of drafted and of kept tokens."""
-    split = ((key.split("/"), number) for key, number in counts["kept"].items())
-    return {(int(drafted), int(kept)): int(number) for (drafted, kept), number in split}
+    split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
+    return {(int(drafted), int(kept)): number for (drafted, kept), number in split}

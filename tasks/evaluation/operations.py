@@ -25,41 +25,17 @@ from typing import Any
 
 import torch
 
+from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.points import OperationsRatio
+from tasks.evaluation.results.rows import DecodingCounts
+
 _SOURCE, _TARGET = 3, 2
 """Tokens of the probe: two numbers that tell a source from a target."""
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What one token costs a model. Weights are those of matrices; a matrix that runs twice counts twice."""
-
-    parameters: int
-    """All of the model, embeddings and what is trained beside it included; shared ones once."""
-    encoder_parameters: int
-    """Weights that each source token is multiplied with in the encoder; 0 without one."""
-    memory_parameters: int
-    """Weights that each source token is multiplied with in the decoder: keys and values of cross-attention."""
-    decoder_parameters: int
-    """Weights that each token is multiplied with when it is decoded, those of the head included."""
-    head_parameters: int
-    """Weights of the head alone."""
-    encoder_layers: int
-    layers: int
-    """Of the decoder."""
-    width: int
-    attention_width: int
-    """Heads times head width: numbers of a query."""
-    cache_width: int
-    """Numbers that a layer keeps of a position: its key and its value."""
-    weight_bytes: int
-    """Bytes of a weight."""
-    cache_bytes: int
-    """Bytes of a number in the cache of keys and values."""
-
-
-@dataclass(frozen=True)
 class Operations:
-    """Of one generated token, or relative to the large model alone."""
+    """Work of one generated token."""
 
     flops: float
     """Arithmetic operations; a multiplication and an addition are two."""
@@ -70,7 +46,7 @@ class Operations:
 
 
 @torch.inference_mode()
-def sizes_of(model: Any, *, int8: bool = False) -> Sizes:
+def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
     """Counts the weights of a `transformers` model by which of them a probe of a few tokens runs through.
 
     Args:
@@ -95,7 +71,7 @@ def sizes_of(model: Any, *, int8: bool = False) -> Sizes:
             model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
     heads = _first(config, "decoder_attention_heads", "num_attention_heads")
     head_width = _first(config, "head_dim", default=config.hidden_size // heads)
-    return Sizes(
+    return ModelSizes(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         encoder_parameters=weights["encoder"],
         memory_parameters=weights["memory"],
@@ -135,18 +111,18 @@ def _first(config: Any, *names: str, default: int | None = None) -> int:
 
 
 def operations_of(
-    counts: Mapping[str, Any],
+    counts: DecodingCounts,
     examples: int,
     source_tokens: float,
-    small: Sizes | None,
-    large: Sizes,
+    small: ModelSizes | None,
+    large: ModelSizes,
     *,
     shares_encoder: bool = False,
 ) -> Operations | None:
     """Operations and bytes of one generated token.
 
     Args:
-        counts: As rows hold them, summed over the examples: `tokens`, `small_steps`, `verified`, `layers`.
+        counts: Summed over the examples.
         examples: How many texts they are of.
         source_tokens: Mean length of a source.
         small: What drafts; none where it is not a model of its own.
@@ -154,41 +130,43 @@ def operations_of(
         shares_encoder: Whether the small model decodes what the large one's encoder gives.
 
     Returns:
-        None where counts and sizes do not tell: runs of a drafter without sizes, or of a model that leaves layers out.
+        None where counts and sizes are not enough: runs of a drafter of unknown size, or of a model that leaves layers out.
     """
-    if counts["layers"] or (counts["small_steps"] and small is None):
+    runs = counts.verified
+    if counts.layers != 0 or runs is None or (counts.small_steps and small is None):
         return None
-    runs = {int(positions): int(calls) for positions, calls in counts["verified"].items()}
-    text_tokens = counts["tokens"] / examples
+    text_tokens = counts.tokens / examples
     parts = [_work(large, runs, examples, source_tokens, text_tokens, encodes=True)]
     if small is not None:
         # With a shared encoder it is the large model's that runs, unless that model never does.
-        steps, encodes = {1: int(counts["small_steps"])}, not (shares_encoder and any(runs.values()))
+        steps, encodes = {1: counts.small_steps}, not (shares_encoder and any(runs.values()))
         parts.append(_work(small, steps, examples, source_tokens, text_tokens, encodes=encodes))
-    flops, moved = (sum(column) / counts["tokens"] for column in zip(*parts, strict=True))
+    flops, moved = (sum(column) / counts.tokens for column in zip(*parts, strict=True))
     return Operations(flops, moved, flops / moved)
 
 
 def relative_operations(
-    counts: Mapping[str, Any],
+    counts: DecodingCounts,
     examples: int,
     source_tokens: float,
-    small: Sizes | None,
-    large: Sizes,
+    small: ModelSizes | None,
+    large: ModelSizes,
     *,
     shares_encoder: bool = False,
-) -> Operations | None:
+) -> OperationsRatio | None:
     """The same over what the large model alone takes for texts of this length: 1 is vanilla (BiLD, Figure 8)."""
     found = operations_of(counts, examples, source_tokens, small, large, shares_encoder=shares_encoder)
-    alone = {"tokens": counts["tokens"], "small_steps": 0, "verified": {"1": counts["tokens"]}, "layers": 0}
+    alone = DecodingCounts(tokens=counts.tokens, verified={1: counts.tokens}, layers=0)
     vanilla = operations_of(alone, examples, source_tokens, None, large)
     if found is None or vanilla is None:
         return None
-    return Operations(found.flops / vanilla.flops, found.bytes / vanilla.bytes, found.intensity / vanilla.intensity)
+    return OperationsRatio(
+        flops=found.flops / vanilla.flops, bytes=found.bytes / vanilla.bytes, intensity=found.intensity / vanilla.intensity
+    )
 
 
 def _work(
-    sizes: Sizes, runs: Mapping[int, int], examples: int, source_tokens: float, text_tokens: float, *, encodes: bool
+    sizes: ModelSizes, runs: Mapping[int, int], examples: int, source_tokens: float, text_tokens: float, *, encodes: bool
 ) -> tuple[float, float]:
     """Operations and bytes of all runs of one model, given as calls by positions, and of the sources before them."""
     calls = sum(runs.values())
@@ -205,7 +183,7 @@ def _work(
     return flops + examples * source_flops, moved + examples * source_bytes
 
 
-def _source_work(sizes: Sizes, source_tokens: float, *, encodes: bool) -> tuple[float, float]:
+def _source_work(sizes: ModelSizes, source_tokens: float, *, encodes: bool) -> tuple[float, float]:
     """Operations and bytes of reading one source."""
     if sizes.encoder_layers == 0:
         # All of the prompt but its last token; in one run with that token, so that weights are not read once more.

@@ -6,7 +6,7 @@ escaped: sources may hold anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,23 +17,27 @@ from tasks.evaluation.report.charts import panel_specs, plotly_script
 from tasks.evaluation.report.definitions import DEFINITIONS
 from tasks.evaluation.report.figures import described_charts
 from tasks.evaluation.report.figures.explored import pareto_chart
-from tasks.evaluation.report.figures.lookup import Sweeps
 from tasks.evaluation.report.figures.series import Chart
-from tasks.evaluation.report.published import SOURCE
+from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.published import table_1_source
 from tasks.evaluation.report.rendered_tables import rendered_tables
-from tasks.evaluation.report.table import METRIC_NAMES, notes
+from tasks.evaluation.report.table import notes
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import Summary
 
 
-def page(summary: Mapping[str, Any], sweeps: Sweeps) -> str:
+def page(task: Summary, swept: Mapping[str, Sequence[SweepRow]]) -> str:
     """The whole page.
 
     Args:
-        summary: from `tasks.evaluation.report.summary.summarize`.
-        sweeps: for each drafter the rows that it was made of: single examples' times and outputs are taken from there.
+        task: its summary.
+        swept: for each drafter the rows that it was made of: single examples' times and outputs are taken from there.
 
     Returns:
         HTML, about 5 MB of it plotly.js; the same input gives the same text.
     """
+    summary, sweeps = as_json(task, swept)
     charts = {"pareto": pareto_chart(summary), **described_charts(summary, sweeps)}
     place = summary["verdict"]["point"]
     own, published, rows = sections.first_table(summary)
@@ -44,7 +48,7 @@ def page(summary: Mapping[str, Any], sweeps: Sweeps) -> str:
         verdict=summary["verdict"],
         cards=sections.cards(summary),
         settings=[] if place is None else sections.settings_lines(summary["points"][place]),
-        table={"own": own, "published": published, "rows": rows, "notes": notes(summary), "source": SOURCE},
+        table={"own": own, "published": published, "rows": rows, "notes": notes(task), "source": table_1_source()},
         protocol=sections.protocol(summary),
         grounds=sections.grounds(summary),
         charts=[_drawn(name, chart) for name, chart in charts.items()],
@@ -52,10 +56,18 @@ def page(summary: Mapping[str, Any], sweeps: Sweeps) -> str:
         headings=sections.POINT_HEADINGS,
         points=sections.point_rows(summary),
         failed=summary["failed"],
-        tables=rendered_tables(summary),
+        tables=rendered_tables(task),
         definitions=DEFINITIONS,
         plotly=Markup(plotly_script()),  # noqa: S704 (the package's own script)
     )  # fmt: skip
+
+
+def as_json(
+    summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The summary and the rows as plain JSON values, which charts and sections read."""
+    rows = {drafter: [encode(row, omit_null=True) for row in swept] for drafter, swept in sweeps.items()}
+    return encode(summary, digits=6), rows
 
 
 def _drawn(name: str, chart: Chart) -> dict[str, Any]:

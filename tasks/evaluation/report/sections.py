@@ -10,9 +10,8 @@ from typing import Any
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES
 from tasks.evaluation.report.figures.lookup import Point, Sweeps, best_chosen_point, reported_row, rows_of
 from tasks.evaluation.report.figures.theme import DRAFTERS, with_interval
-from tasks.evaluation.report.published import beside
-from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES, settings_text, table_rows
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, method_name, settings_text
+from tasks.evaluation.report.published import table_1_columns
 
 _NOTHING = "–"
 _LINEAGE = {
@@ -73,10 +72,10 @@ def _plain(value: Any) -> str:
 
 def first_table(summary: Mapping[str, Any]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
     """Table 1: our headings, the published columns' headings, and rows of `label`, `own` and `published` cells."""
-    metric, columns = METRIC_NAMES[summary["metric"]], beside(summary["metric"])
+    metric, columns = METRIC_NAMES[summary["metric"]], table_1_columns(summary["metric"])
     own = ["settings", "validation", f"test {metric}", f"test {metric} − vanilla", "test speed-up"]
     rows = []
-    for row in table_rows(summary):
+    for row in summary["table"]:
         chosen, test = row["validation"] or {}, row["test"] or {}
         vanilla = (summary["vanilla"]["large"]["test"] or {}).get("quality")
         difference = None if vanilla is None or "quality" not in test else test["quality"] - vanilla
@@ -149,7 +148,7 @@ def _acceptance(acceptance: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name, words in (("greedy", "acceptance rate α, greedy"), ("sampled", "acceptance rate α, sampled")):
         found = acceptance.get(name)
         if found:
-            at = f", T = {found['temperature']:g}" if "temperature" in found else ""
+            at = f", T = {found['temperature']:g}" if found["temperature"] is not None else ""
             yield words, f"{with_interval(found['rate'], found['interval'], 3)}{at}, {found['tokens']} tokens"
 
 
@@ -168,7 +167,7 @@ def examples(summary: Mapping[str, Any], sweeps: Sweeps) -> list[dict[str, Any]]
     place = summary["verdict"]["point"]
     wanted = [] if place is None else [(summary["points"][place], "recommended")]
     best = [found for drafter in DRAFTERS if (found := best_chosen_point(summary, drafter))]
-    wanted += [(point, CHOICE_WORDS[choice]) for choice, point in best if not any(point is one for one, _ in wanted)]
+    wanted += [(point, CHOICE_NAMES[choice]) for choice, point in best if not any(point is one for one, _ in wanted)]
     groups: list[dict[str, Any]] = []
     for point, words in wanted:
         row = reported_row(point, sweeps) or {}
@@ -222,7 +221,7 @@ def _point_cells(point: Point) -> Sequence[Cell]:
         _number(point["latency_ms_p95"]),
         _number(point["large_calls_per_token"]),
         _number(point["accepted_share"]),
-        Cell(CHOICE_WORDS.get(point["chosen"] or "", "")),
+        Cell(CHOICE_NAMES.get(point["chosen"] or "", "")),
         Cell(point.get("why") or ("" if point["timed"] else "not timed")),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from tasks.evaluation.report.figures.lookup import Point, chosen_points
 from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Spots
 from tasks.evaluation.report.figures.theme import COLORS, tooltip_lines
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import method_name
 
 _METHODS = ("bild", "speculative")
 

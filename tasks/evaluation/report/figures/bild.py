@@ -12,7 +12,7 @@ from tasks.evaluation.frontier import frontier
 from tasks.evaluation.report.figures.lookup import Point, number, speedup_of
 from tasks.evaluation.report.figures.series import Chart, Heat, Panel, Rule, Spots
 from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, INK, PALETTE, tooltip_lines
-from tasks.evaluation.report.table import METRIC_NAMES
+from tasks.evaluation.report.formatting import METRIC_NAMES
 
 _KINDS = ("BiLD", "without fallback", "without rollback")
 

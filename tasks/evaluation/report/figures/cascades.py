@@ -11,8 +11,7 @@ from typing import Any
 from tasks.evaluation.report.figures.lookup import Point
 from tasks.evaluation.report.figures.series import Chart, Panel, Rule, Spots
 from tasks.evaluation.report.figures.theme import DRAFTERS, PALETTE, tooltip_lines
-from tasks.evaluation.report.table import METRIC_NAMES
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
 
 _CASCADES = ("speculative_cascade", "token_cascade", "sequence_cascade", "diff_oracle", "speculative_lossy")
 _BESIDE = ("speculative",)

@@ -9,8 +9,7 @@ from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report.figures.lookup import Point, frontier_of
 from tasks.evaluation.report.figures.series import Chart, Interval, Panel, Rule, Spots, Window
 from tasks.evaluation.report.figures.theme import CLOSE, COLORS, INK, SLOWEST, marker_of, tooltip_lines
-from tasks.evaluation.report.table import METRIC_NAMES
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
 
 
 def pareto_chart(summary: Mapping[str, Any]) -> Chart:

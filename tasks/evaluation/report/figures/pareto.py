@@ -21,9 +21,8 @@ from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report.figures.lookup import Point, frontier_of, timed
 from tasks.evaluation.report.figures.style import LINES, STYLE, TITLE, frame
 from tasks.evaluation.report.figures.theme import CLOSE, COLORS, FAINT, INK, SLOWEST, marker_of
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, method_name
 from tasks.evaluation.report.labels import Label, place_labels
-from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES
-from tasks.evaluation.report.tables import method_name
 
 _STROKES = {"aligned": "-", "unaligned": "--"}
 _SPEEDUPS = (0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
@@ -199,12 +198,12 @@ def _label_models(axes: Axes, summary: Mapping[str, Any]) -> None:
 def _named(summary: Mapping[str, Any]) -> dict[int, list[str]]:
     """For each drafter and way to choose the fastest chosen point of all methods, with what it was chosen as."""
     words: dict[int, list[str]] = {}
-    for choice, drafter in itertools.product(CHOICE_WORDS, COLORS):
+    for choice, drafter in itertools.product(CHOICE_NAMES, COLORS):
         found = [entry for entry in summary["choices"] if (entry["choice"], entry["drafter"]) == (choice, drafter)]
         places = [entry["point"] for entry in found if entry["point"] is not None]
         if places:
             fastest = max(places, key=lambda place: summary["points"][place]["speedup"])
-            words.setdefault(fastest, []).append(CHOICE_WORDS[choice])
+            words.setdefault(fastest, []).append(CHOICE_NAMES[choice])
     return words
 
 

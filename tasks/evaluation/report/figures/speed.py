@@ -8,8 +8,7 @@ from typing import Any
 from tasks.evaluation.report.figures.lookup import Point, Sweeps, best_chosen_point, chosen_points, reported_row, timed
 from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Rule, Spots
 from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, FAINT, INK, PARTS, point_name, tooltip_lines
-from tasks.evaluation.report.table import CHOICE_WORDS
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name
 
 _MOST = 8
 """Bars of the chart of times."""
@@ -54,7 +53,7 @@ def operations_bars(summary: Mapping[str, Any]) -> Chart | None:
         point = chosen[1]
         values = [*(point["operations"][name] for name in names), point["speedup"]]
         texts = [tooltip_lines(point, summary["metric"])] * 4
-        label = f"{method_name(point['method'])}, {drafter}, {CHOICE_WORDS[chosen[0]]}"
+        label = f"{method_name(point['method'])}, {drafter}, {CHOICE_NAMES[chosen[0]]}"
         series.append(Bars(label, values, COLORS[drafter], texts, said=["–" if v is None else f"{v:.2f}" for v in values]))
     if len(series) == 1:
         return None

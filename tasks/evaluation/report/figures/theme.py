@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.report.table import METRIC_NAMES, settings_text
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.formatting import METRIC_NAMES, method_name, settings_text
 
 # Okabe and Ito's colours: told apart with every kind of colour vision, and these two in black and white.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}

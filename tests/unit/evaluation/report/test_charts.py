@@ -10,7 +10,7 @@ from tasks.evaluation.report.charts import panel_spec, panel_specs
 from tasks.evaluation.report.figures import described_charts
 from tasks.evaluation.report.figures.explored import pareto_chart
 from tasks.evaluation.report.figures.series import Bars, Heat, Panel, Rule, Spots
-from tasks.evaluation.report.summary import summarize
+from tests.unit.evaluation.conftest import summarized
 
 Row = dict[str, Any]
 Sweeps = dict[str, list[Row]]
@@ -79,7 +79,7 @@ def test_each_name_stands_once_in_the_legend(full_summary: Row) -> None:
 
 
 def test_intervals_of_a_speedup_stand_on_the_axis_of_latency(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     (panel,) = pareto_chart(summary).panels
     (chosen,) = [spots for spots in panel.spots if spots.name == "BiLD, aligned" and spots.rim]
     assert chosen.x_intervals[0] == pytest.approx((1 / 1.65, 1 / 1.55))

@@ -16,7 +16,7 @@ from tasks.evaluation.report.figures.draw import draw
 from tasks.evaluation.report.figures.series import Chart, Heat, Panel
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
 from tasks.evaluation.report.labels import Label, place_labels
-from tasks.evaluation.report.summary import summarize
+from tests.unit.evaluation.conftest import summarized
 
 Row = dict[str, Any]
 Sweeps = dict[str, list[Row]]
@@ -45,7 +45,7 @@ def points(summary: Row, drafter: str, method: str) -> list[Row]:
 
 
 def test_the_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
-    figure = pareto_figure(summarize("toy", "bleu", sweeps))
+    figure = pareto_figure(summarized("bleu", sweeps))
     everything, close = figure.axes
     named = {text.get_text() for text in close.texts}
     assert {"1.30× speculative, no loss", "1.50× BiLD, ≤ 1 point", "1.60× BiLD, no loss, ≤ 1 point"} <= named
@@ -54,7 +54,7 @@ def test_the_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
 
 
 def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -> None:
-    figure = pareto_figure(summarize("toy", "bleu", sweeps))
+    figure = pareto_figure(summarized("bleu", sweeps))
     lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]  # type: ignore[arg-type]  # an array
     aligned = next(line for line in lines if line.get_linestyle() == "-")
     # The last corner is speculative decoding, which beats BiLD's best quality there.
@@ -67,7 +67,7 @@ def test_frontiers_are_steps_through_the_points_of_all_methods(sweeps: Sweeps) -
 
 def test_files_are_small_and_the_same_again(sweeps: Sweeps, tmp_path: Path) -> None:
     for name in ("a.png", "b.png", "a.svg", "b.svg"):
-        save(pareto_figure(summarize("toy", "bleu", sweeps)), tmp_path / name)
+        save(pareto_figure(summarized("bleu", sweeps)), tmp_path / name)
     for kind in ("png", "svg"):
         first = (tmp_path / f"a.{kind}").read_bytes()
         assert first == (tmp_path / f"b.{kind}").read_bytes()
@@ -90,7 +90,7 @@ def test_a_described_figure_is_the_same_again(full_summary: Row, tmp_path: Path)
 
 def test_a_sweep_of_vanilla_alone_is_drawn(sweeps: Sweeps, tmp_path: Path) -> None:
     alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
-    summary = summarize("toy", "bleu", alone)
+    summary = summarized("bleu", alone)
     save(pareto_figure(summary), tmp_path / "alone.png")
     assert (tmp_path / "alone.png").stat().st_size > 5_000
     assert described_charts(summary, alone) == {}
@@ -184,7 +184,7 @@ def test_a_curve_changes_nothing_but_its_knob(full_summary: Row) -> None:
 def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
     chosen = next(row for row in sweeps["aligned"] if row["split"] == "test" and row["method"] == "bild")
     chosen["latency_ms"], chosen["vanilla_latency_ms"] = [5.0, 40.0, 2.0, 9.0], [10.0, 30.0, 10.0, 10.0]
-    chart = present(latency_scatter(summarize("toy", "bleu", sweeps), sweeps))
+    chart = present(latency_scatter(summarized("bleu", sweeps), sweeps))
     panel = chart.panels[0]
     assert panel.title == "aligned, BiLD (test): 75% of 4 faster"
     assert list(panel.spots[0].x) == chosen["vanilla_latency_ms"] and list(panel.spots[0].y) == chosen["latency_ms"]

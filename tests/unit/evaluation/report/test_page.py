@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
@@ -11,9 +12,12 @@ import pytest
 from tasks.evaluation.report.charts import plotly_script
 from tasks.evaluation.report.figures import described_charts
 from tasks.evaluation.report.page import page
-from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import Summary
+from tests.unit.evaluation.conftest import records, summary_record
 
 Row = dict[str, Any]
+Records = dict[str, list[SweepRow]]
 Sweeps = dict[str, list[Row]]
 _VOID = {"meta", "input", "br", "link", "img"}
 
@@ -63,8 +67,8 @@ def outline(text: str) -> Outline:
 
 
 @pytest.fixture(scope="module")
-def whole(full_summary: Row, full_sweeps: Sweeps) -> str:
-    return page(full_summary, full_sweeps)
+def whole(full_record: Summary, full_rows: Records) -> str:
+    return page(full_record, full_rows)
 
 
 def test_it_opens_with_the_verdict_and_answers_in_order(whole: str, full_summary: Row) -> None:
@@ -86,17 +90,17 @@ def test_it_needs_no_network(whole: str) -> None:
     assert "displayModeBar: false" in own, "one of plotly's buttons would send the chart to a server"
 
 
-def test_data_cannot_break_out(full_summary: Row, full_sweeps: Sweeps, whole: str) -> None:
+def test_data_cannot_break_out(full_record: Summary, full_rows: Records, whole: str) -> None:
     assert "<script>alert" not in whole and "&lt;script&gt;alert" in whole
     hostile = "</script><script>alert(1)</script>"
-    rows = [{**row, "settings": {**row["settings"], hostile: 1}} for row in full_sweeps["aligned"] if row["method"] == "bild"]
-    sweeps = {**full_sweeps, "aligned": [*full_sweeps["aligned"], *rows]}
-    summary = {**full_summary, "task": hostile, "verdict": {**full_summary["verdict"], "text": hostile}}
-    summary["points"] = [
-        {**point, "settings": {**point["settings"], hostile: 1}} if point["method"] == "bild" else point
-        for point in full_summary["points"]
+    rows = [dataclasses.replace(row, settings={**row.settings, hostile: 1}) for row in full_rows["aligned"]]
+    sweeps = {**full_rows, "aligned": [*full_rows["aligned"], *(row for row in rows if row.method == "bild")]}
+    points = [
+        dataclasses.replace(point, settings={**point.settings, hostile: 1}) if point.method == "bild" else point
+        for point in full_record.points
     ]
-    text = page(summary, sweeps)
+    recommendation = dataclasses.replace(full_record.recommendation, text=hostile)
+    text = page(dataclasses.replace(full_record, task=hostile, points=points, recommendation=recommendation), sweeps)
     assert "<script>alert(1)" not in text
     assert hostile in " ".join(outline(text).words)
 
@@ -136,11 +140,11 @@ def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
 
 def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
     alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
-    found = outline(page(summarize("toy", "bleu", alone), alone))
+    found = outline(page(summary_record("bleu", alone), {drafter: records(rows) for drafter, rows in alone.items()}))
     assert found.sections == ["verdict", "table-1", "deploy", "believe", "charts", "points", "definitions"]
     assert len(found.specs) == 1
     assert "The vanilla large model: nothing that was timed is faster and as good." in " ".join(found.words)
 
 
-def test_the_same_input_gives_the_same_page(whole: str, full_summary: Row, full_sweeps: Sweeps) -> None:
-    assert page(full_summary, full_sweeps) == whole
+def test_the_same_input_gives_the_same_page(whole: str, full_record: Summary, full_rows: Records) -> None:
+    assert page(full_record, full_rows) == whole
