@@ -194,7 +194,7 @@ def test_a_trained_pair_is_timed_with_bild_and_its_quality(
     assert any("pip install 'ctranslate2" in line for line in lines)
 
 
-def test_an_untrained_task_is_reported(
+def test_an_untrained_task_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["--task", "translation", "--params", str(Path("params.yaml").resolve())]

@@ -30,9 +30,9 @@ def test_all_contenders_do_each_round_and_the_first_is_not_counted() -> None:
     def contender(name: str, seconds: float) -> object:
         def timed(index: int) -> float:
             log.append((name, index))
-            reindex 100.0 if index == 0 else seconds + index
+            return 100.0 if index == 0 else seconds + index
 
-        reindex timed
+        return timed
 
     taken = time_interleaved({"a": contender("a", 0.0), "b": contender("b", 10.0)}, 20, random.Random(1))  # type: ignore[dict-item]
     assert taken == {"a": [float(index) for index in range(1, 21)], "b": [10.0 + index for index in range(1, 21)]}
