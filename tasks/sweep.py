@@ -16,7 +16,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from tasks import tracking
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
@@ -38,6 +37,7 @@ from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.fingerprint import fingerprint
+from tasks.lineage import lineage
 from tasks.locks import timing_lock
 from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
@@ -155,22 +155,18 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON)
     )
-    lineage = {
-        name: value
-        for name, value in tracking.lineage(inputs=list(map(str, loaded.inputs))).items()
-        if not name.startswith("mlflow.")
+    origin = {
+        name: value for name, value in lineage(inputs=list(map(str, loaded.inputs))).items() if not name.startswith("mlflow.")
     }
-    work = work_fingerprint(params, task, loaded, lineage)
+    work = work_fingerprint(params, task, loaded, origin)
     rows = SweepRowFile(paths.rows(drafter), work)
     settings = {"points": len(grid), "latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
-    # The record ends, and sends what waits, when the machine is free for others again.
-    with SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs) as record, timing_lock(loaded.device):
+    # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
+    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs) as record:
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
         pair = PairRecord(drafter=drafter, runtime=loaded.described, acceptance=acceptance, sizes=sizes)
         record.pair(codec.encode(pair))
-        writer = RowWriter(
-            evaluator, rows, paths.task, drafter, lambda row: record.point(codec.encode(row, omit_null=True)), record.quiet
-        )
+        writer = RowWriter(evaluator, rows, paths.task, drafter, lambda row: record.point(codec.encode(row, omit_null=True)))
         runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
@@ -178,7 +174,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
             pair,
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
-            lineage={**lineage, "settings": _settings_record(params, task)},
+            lineage={**origin, "settings": _settings_record(params, task)},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
         record.pair(codec.encode(pair))
@@ -190,9 +186,9 @@ def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:
     return {"sweep": codec.encode(task.sweep), "machine": codec.encode(params.machine.alone())}
 
 
-def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, lineage: Mapping[str, str]) -> str:
+def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Mapping[str, str]) -> str:
     """The fingerprint of everything that a row depends on, the hardware included, since times belong to one machine."""
-    hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
+    hardware = {name: value for name, value in origin.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
     how = {
         "metric": task.metric,

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from tasks import supervisor
+
 if TYPE_CHECKING:  # the translating processes need no torch
     from tasks.decoding.decoder import Rows
 
@@ -59,7 +61,7 @@ def convert(model: Any, folder: Path) -> None:
 class TranslatorProcess:
     """A process that translates greedily in float32."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def run(self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False) -> tuple[float, Rows]:
@@ -78,7 +80,7 @@ class TranslatorProcess:
     def _ask(self, asked: dict[str, Any]) -> Any:
         to, back = self._process.stdin, self._process.stdout
         assert to is not None and back is not None  # noqa: S101 (both are pipes)
-        to.write(json.dumps(asked) + "\n")
+        to.write(json.dumps(asked).encode() + b"\n")
         to.flush()
         line = back.readline()
         if not line:
@@ -91,13 +93,9 @@ def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProces
     """Start a process with these environment variables, and end it on exit."""
     command = [sys.executable, "-m", "tasks.bench.ctranslate"]
     settings = {name: value for name, value in os.environ.items() if name not in _OURS} | environment
-    with subprocess.Popen(  # noqa: S603 (this module)
-        command, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield TranslatorProcess(process)
-        finally:
-            process.kill()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with supervisor.running(command, env=settings, **pipes) as process:
+        yield TranslatorProcess(process)
 
 
 @contextmanager

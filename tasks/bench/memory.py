@@ -7,13 +7,13 @@ import json
 import os
 import re
 import resource
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tasks import supervisor
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, LoadedCase
 from tasks.decoding.settings import SpeculativeSettings
@@ -35,9 +35,7 @@ def peaks(case: Case, contenders: Sequence[str]) -> dict[str, dict[str, float]]:
 
 def _measured(case: Case, contender: str) -> dict[str, float]:
     request = json.dumps({"case": case.as_json(), "contender": contender})
-    done = subprocess.run(
-        [sys.executable, "-m", "tasks.bench.memory"], input=request, capture_output=True, text=True, check=False
-    )
+    done = supervisor.run([sys.executable, "-m", "tasks.bench.memory"], text=request)
     if done.returncode:
         raise RuntimeError(f"measuring the memory of {contender} failed: {done.stderr.strip()[-300:]}")
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -38,6 +38,7 @@ WITHOUT_EFFECT = {
     "tasks.errors",
     "tasks.files",
     "tasks.fingerprint",
+    "tasks.lineage",
     "tasks.locks",
     "tasks.paths",
     "tasks.settings",

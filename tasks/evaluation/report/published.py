@@ -5,24 +5,24 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from importlib import resources
+from typing import Literal, TypeVar
 
 import yaml
 
 from tasks.evaluation.results.codec import Source, decode
-from tasks.evaluation.results.tables import (
-    PublishedCascadeRow,
-    PublishedLenienceRow,
-    PublishedSharesRow,
-    PublishedSpeculativeRow,
-)
+from tasks.evaluation.results.tables import PublishedTableRow
 
 _NAME = "published.yaml"
 _SOURCE = Source(_NAME, "correct the file")
-_COLUMN = ("dataset", "models", "metric", "remark")
+_Row = TypeVar("_Row", bound=PublishedTableRow)
+
+PaperTable = Literal["shares", "cascade", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Grid:
+class _PrintedTable:
+    label: str = ""
+    """Of a row, with its columns as fields."""
     columns: list[str]
     bleu: list[list[object]]
     rouge: list[list[object]]
@@ -31,11 +31,11 @@ class _Grid:
 @dataclass(frozen=True, kw_only=True)
 class _Papers:
     source: str
-    table_1: _Grid
-    shares: _Grid
-    cascade: _Grid
-    speculative: _Grid
-    lenience: _Grid
+    table_1: _PrintedTable
+    shares: _PrintedTable
+    cascade: _PrintedTable
+    speculative: _PrintedTable
+    lenience: _PrintedTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +46,13 @@ class PublishedColumn:
     models: str
     metric: str
     """As printed."""
-    remark: str
-    rows: dict[str, tuple[float, float | None] | None]
+    rows: dict[str, tuple[float, float | None]]
     """Quality and speed-up by the names of the rows of Table 1; vanilla has no speed-up."""
+    remark: str
 
 
 def kind_of(metric: str) -> str:
-    """Which of the published tables go with a metric: `bleu` (translation), or `rouge` (summarization)."""
+    """Which of the published tables go with a metric: `bleu` (translation) or `rouge` (summarization)."""
     return "bleu" if metric == "bleu" else "rouge"
 
 
@@ -63,58 +63,18 @@ def table_1_source() -> str:
 
 def table_1_columns(metric: str) -> list[PublishedColumn]:
     """The columns to show beside the Table 1 of a task that is measured by `metric`."""
-    found = []
-    for row in _rows(_papers().table_1, metric):
-        named = {name: row.pop(name) for name in _COLUMN}
-        found.append(decode(PublishedColumn, {**named, "rows": row}, _SOURCE))
-    return found
+    return [decode(PublishedColumn, row, _SOURCE) for row in _rows(_papers().table_1, metric)]
 
 
-def shares_rows(metric: str) -> list[PublishedSharesRow]:
-    """BiLD, Tables 3 and 4."""
-    return [
-        decode(PublishedSharesRow, {"label": f"{row['configuration']}, {row['dataset']}", **row}, _SOURCE)
-        for row in _rows(_papers().shares, metric)
-    ]
+def published_rows(kind: type[_Row], table: PaperTable, metric: str) -> list[_Row]:
+    """The rows of another table that go with a metric; `kind` is the record of that table."""
+    printed: _PrintedTable = getattr(_papers(), table)
+    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in _rows(printed, metric)]
 
 
-def cascade_rows(metric: str) -> list[PublishedCascadeRow]:
-    """SpecCascade, Table 2."""
-    return [
-        decode(
-            PublishedCascadeRow,
-            {
-                "label": f"{row['name']}, {row['dataset']}",
-                "variant": row["variant"],
-                "dataset": row["dataset"],
-                "at_quality": {"speedup": row["speedup"]},
-                "at_latency": {"quality": row["quality"]},
-            },
-            _SOURCE,
-        )
-        for row in _rows(_papers().cascade, metric)
-    ]
-
-
-def speculative_rows(metric: str) -> list[PublishedSpeculativeRow]:
-    """SD, Tables 2 and 4."""
-    return [
-        decode(PublishedSpeculativeRow, {"label": f"{row['drafter']}, {row['dataset']}", **row}, _SOURCE)
-        for row in _rows(_papers().speculative, metric)
-    ]
-
-
-def lenience_rows(metric: str) -> list[PublishedLenienceRow]:
-    """SD, Table 5: translation only."""
-    return [
-        decode(PublishedLenienceRow, {"label": "T5-small, WMT En-De", **row}, _SOURCE)
-        for row in _rows(_papers().lenience, metric)
-    ]
-
-
-def _rows(grid: _Grid, metric: str) -> list[dict[str, object]]:
-    rows = grid.bleu if kind_of(metric) == "bleu" else grid.rouge
-    return [dict(zip(grid.columns, row, strict=True)) for row in rows]
+def _rows(printed: _PrintedTable, metric: str) -> list[dict[str, object]]:
+    rows = printed.bleu if kind_of(metric) == "bleu" else printed.rouge
+    return [dict(zip(printed.columns, row, strict=True)) for row in rows]
 
 
 @functools.cache

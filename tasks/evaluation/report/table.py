@@ -66,7 +66,7 @@ def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: 
     published = [
         PublishedResult(dataset=column.dataset, metric=column.metric, quality=printed[0], speedup=printed[1])
         for column in columns
-        if (printed := column.rows.get(name)) is not None
+        if (printed := column.rows.get(name))
     ]
     if found is None:
         return TableRow(row=name, label=label, found=False, settings={}, published=published)

@@ -6,12 +6,11 @@ Theory stands in columns of its own (`expected_…`). A table without a measured
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
 from tasks.evaluation.frontier import Point, choose
-from tasks.evaluation.report import published
 from tasks.evaluation.report.formatting import method_name
+from tasks.evaluation.report.published import published_rows
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord, PairSizes
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
@@ -22,13 +21,14 @@ from tasks.evaluation.results.tables import (
     LenienceRow,
     PaperTables,
     PointFigures,
+    PublishedCascadeRow,
+    PublishedLenienceRow,
+    PublishedSharesRow,
+    PublishedSpeculativeRow,
     SharesRow,
     SpeculativeRow,
 )
 from tasks.paths import DRAFTERS
-
-_Measured = TypeVar("_Measured")
-_Published = TypeVar("_Published")
 
 
 def paper_tables(summary: Summary) -> PaperTables:
@@ -38,17 +38,14 @@ def paper_tables(summary: Summary) -> PaperTables:
         summary: with points, choices and pairs; its own tables are not read.
     """
     metric = summary.metric
+    shares, cascade = list(_shares(summary)), list(_cascade(summary))
+    speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
     return PaperTables(
-        shares=_with(published.shares_rows(metric), _shares(summary)),
-        cascade=_with(published.cascade_rows(metric), _cascade(summary)),
-        speculative=_with(published.speculative_rows(metric), _speculative(summary)),
-        lenience=_with(published.lenience_rows(metric), _lenience(summary)),
+        shares=[*shares, *published_rows(PublishedSharesRow, "shares", metric)] if shares else [],
+        cascade=[*cascade, *published_rows(PublishedCascadeRow, "cascade", metric)] if cascade else [],
+        speculative=[*speculative, *published_rows(PublishedSpeculativeRow, "speculative", metric)] if speculative else [],
+        lenience=[*lenience, *published_rows(PublishedLenienceRow, "lenience", metric)] if lenience else [],
     )
-
-
-def _with(printed: Sequence[_Published], measured: Iterator[_Measured]) -> list[_Measured | _Published]:
-    rows = list(measured)
-    return [*rows, *printed] if rows else []
 
 
 def _own(summary: Summary, drafter: str, method: str) -> list[OperatingPoint]:

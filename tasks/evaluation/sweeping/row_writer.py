@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tasks.evaluation.results.codec import Settings, joined
@@ -35,8 +33,6 @@ class RowWriter:
     drafter: str
     on_row: Callable[[SweepRow], object] = id
     """Called with each finished row."""
-    quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered around timing, so that nothing else runs meanwhile."""
     costs: Costs | None = None
     """Of the parts of decoding; None in a sweep that does not plan."""
 
@@ -67,8 +63,7 @@ class RowWriter:
             if known is None:
                 outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
                 known = outputs, self.evaluator.assess(outputs, split)
-            with self.quiet():
-                timing = self.evaluator.time(point, known[0], split, self.costs)
+            timing = self.evaluator.time(point, known[0], split, self.costs)
         except RuntimeError as error:
             return self.write_failed(point, split, f"{type(error).__name__}: {error}")
         return self._append(joined(TimedRow, self._header(point, split), known[1], timing, why=why, predicted=predicted))

@@ -120,7 +120,7 @@ class SweepRunner:
         sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
 
         def measure() -> Costs:
-            with self._writer.quiet(), on_threads(evaluator.sweep.latency_threads):
+            with on_threads(evaluator.sweep.latency_threads):
                 return measure_costs(evaluator.pair, sources, evaluator.request, evaluator.clock)
 
         try:

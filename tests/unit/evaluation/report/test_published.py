@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
-from tasks.evaluation.report.published import (
-    cascade_rows,
-    kind_of,
-    lenience_rows,
-    shares_rows,
-    speculative_rows,
-    table_1_columns,
+from tasks.evaluation.report.published import kind_of, published_rows, table_1_columns
+from tasks.evaluation.results.tables import (
+    PublishedCascadeRow,
+    PublishedLenienceRow,
+    PublishedSharesRow,
+    PublishedSpeculativeRow,
 )
-from tasks.evaluation.results.tables import PublishedSpeculativeRow
 from tests.theory import THEORY
 
 METRICS = ("bleu", "rougeL")
-ALL = [row for metric in METRICS for row in speculative_rows(metric)]
+ALL = [row for metric in METRICS for row in published_rows(PublishedSpeculativeRow, "speculative", metric)]
+LENIENCE = published_rows(PublishedLenienceRow, "lenience", "bleu")
 UNEXPLAINED: dict[tuple[str, str, float], float] = {
     ("WMT En-De", "T5-base", 1): 2.35,
     ("WMT En-De", "T5-large", 1): 1.93,
@@ -56,26 +55,26 @@ def test_exactly_three_of_the_twelve_expected_values_do_not_follow() -> None:
 @pytest.mark.parametrize(("acceptance_rate", "most"), [(0.62, 2.33), (0.71, 2.94), (0.76, 3.45), (0.84, 4.79)])
 def test_table_5_of_sd_lies_above_what_its_theorem_allows(acceptance_rate: float, most: float) -> None:
     best = max(expected_speedup(acceptance_rate, length, 0.015) for length in range(65))
-    (printed,) = [
-        row.speedup for row in lenience_rows("bleu") if row.temperature == 1 and row.acceptance_rate == acceptance_rate
-    ]
+    (printed,) = [row.speedup for row in LENIENCE if row.temperature == 1 and row.acceptance_rate == acceptance_rate]
     assert round(best, 2) == most
     assert printed > best
 
 
 def test_more_lenience_never_costs_acceptance_or_speed() -> None:
     for temperature in (0, 1):
-        rows = sorted((row for row in lenience_rows("bleu") if row.temperature == temperature), key=lambda row: -row.lenience)
+        rows = sorted((row for row in LENIENCE if row.temperature == temperature), key=lambda row: -row.lenience)
         assert [row.lenience for row in rows] == [1.0, 0.5, 0.3, 0.1]
         assert sorted(row.acceptance_rate for row in rows) == [row.acceptance_rate for row in rows]
         assert sorted(row.speedup for row in rows) == [row.speedup for row in rows]
 
 
 def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
-    better = next(row for row in shares_rows("bleu") if "Better" in row.configuration)
+    better = next(row for row in published_rows(PublishedSharesRow, "shares", "bleu") if "Better" in row.configuration)
     assert (better.quality, better.speedup) == table_1_columns("bleu")[0].rows["bild_unaligned_no_loss"]
     for metric in METRICS:
-        with_shares = {row.method: row for row in shares_rows(metric) if row.fallback_share is not None}
+        with_shares = {
+            row.method: row for row in published_rows(PublishedSharesRow, "shares", metric) if row.fallback_share is not None
+        }
         bild, speculative = with_shares["bild"], with_shares["speculative"]
         # "Noticeably fewer fallbacks and rollbacks", section 7.3.
         assert bild.fallback_share is not None and speculative.fallback_share is not None
@@ -85,7 +84,8 @@ def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
 
 
 def test_every_cascade_has_every_data_set() -> None:
-    cells = [(row.variant, row.dataset) for metric in METRICS for row in cascade_rows(metric)]
+    printed = [row for metric in METRICS for row in published_rows(PublishedCascadeRow, "cascade", metric)]
+    cells = [(row.variant, row.dataset) for row in printed]
     variants, datasets = ({cell[part] for cell in cells} for part in range(2))
     assert len(variants) == 8 and datasets == {"WMT En-De", "XSum", "CNN/DM"}
     assert len(cells) == len(set(cells)) == len(variants) * len(datasets)
@@ -96,7 +96,7 @@ def test_every_column_of_table_1_has_vanilla_without_a_speed_up() -> None:
         for column in table_1_columns(metric):
             vanilla = column.rows["vanilla_large"]
             assert column.metric == printed and vanilla is not None and vanilla[1] is None
-            assert all(row is None or row[1] for name, row in column.rows.items() if name != "vanilla_large")
+            assert all(row[1] for name, row in column.rows.items() if name != "vanilla_large")
 
 
 def test_summarization_is_whatever_is_not_bleu() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +31,10 @@ SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
 PREDICTION = Prediction(latency_ms=9.0, speedup=2.0)
 
 
-class Observer:
-    """Keeps the rows that a writer reports, and when it asked for quiet."""
-
-    def __init__(self) -> None:
-        self.rows: list[SweepRow] = []
-        self.quiets = 0
-        self.quiet_now = False
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        self.quiets += 1
-        self.quiet_now = True
-        yield
-        self.quiet_now = False
-
-
 @pytest.fixture
-def observer() -> Observer:
-    return Observer()
+def reported() -> list[SweepRow]:
+    """The rows that the writer reports."""
+    return []
 
 
 @pytest.fixture
@@ -59,10 +43,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, observer: Observer) -> RowWriter:
+def writer(path: Path, reported: list[SweepRow]) -> RowWriter:
     clock, sweep = Clock(), sweep_settings()
     evaluator = evaluator_of(ticking_pair(clock), clock, sweep)
-    return RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", observer.rows.append, observer.quiet)
+    return RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
 
 
 @pytest.fixture
@@ -90,14 +74,14 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseExcept
     monkeypatch.setattr(writer.evaluator, "time", time)
 
 
-def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, observer: Observer) -> None:
+def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
     row = writer.write_timed(BILD, split, "grid")
     assert isinstance(row, TimedRow)
     assert (row.task, row.drafter, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
     assert row.settings["rollback_threshold"] == "inf"
     assert row.shown and row.speedup_interval and row.signature
     assert row.time_ms is None and row.predicted is None and row.timed_mismatches is None
-    assert in_file(path) == observer.rows == [row]
+    assert in_file(path) == reported == [row]
     writer.costs = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step})
     other = writer.write_timed(SPECULATIVE, split, "grid")
     assert isinstance(other, TimedRow)
@@ -114,14 +98,14 @@ def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, 
 
 
 def test_a_row_in_the_file_is_not_measured_again(
-    writer: RowWriter, split: Split, path: Path, observer: Observer, monkeypatch: pytest.MonkeyPatch
+    writer: RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = writer.write_timed(BILD, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
     assert writer.write_timed(BILD, split, "sample") == row
     assert writer.write_untimed(BILD, split, replayed(writer, BILD, split)[1]) == row
     assert in_file(path) == [row]
-    assert observer.rows == [row] * 3
+    assert reported == [row] * 3
     with pytest.raises(AssertionError, match="timed again"):  # another split is another row
         writer.write_timed(BILD, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
@@ -181,20 +165,6 @@ def watch(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, name: str, seen: C
         return run(point, *rest)
 
     monkeypatch.setattr(writer.evaluator, name, watched)
-
-
-def test_it_is_quiet_during_timing_only(
-    writer: RowWriter, split: Split, observer: Observer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[str, bool]] = []
-    watch(monkeypatch, writer, "time", lambda point: seen.append(("time", observer.quiet_now)))
-    watch(monkeypatch, writer, "decoded", lambda point: seen.append(("decoded", observer.quiet_now)))
-    writer.write_timed(BILD, split, "grid")
-    assert set(seen) == {("time", True), ("decoded", False)}
-    writer.write_timed(BILD, split, "grid")
-    writer.write_untimed(SPECULATIVE, split, replayed(writer, SPECULATIVE, split)[1])
-    writer.write_failed(VANILLA, split, "broken")
-    assert (observer.quiets, observer.quiet_now) == (1, False)
 
 
 def test_vanilla_is_decoded_once_for_its_row_and_for_comparisons(
