@@ -79,13 +79,13 @@ BREAKS = (
     ),
     Break(
         "latency-per-call-forgotten", "tasks.evaluation.sweeping.costs", "Costs.latency",
-        "runs + text + call * calls", "runs + text + call",
+        "overhead.call * calls", "overhead.call",
         (f"{_UNIT}/sweeping/test_costs.py",),
     ),
     Break(
-        "resumed-row-measured-again", "tasks.evaluation.sweeping.runner", "RowWriter.timed",
-        'if found is not None and "speedup" in found:', 'if found is not None and "speedup" not in found:',
-        (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_that_is_there_is_not_measured_again",),
+        "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_timed",
+        "if isinstance(found, TimedRow):", "if not isinstance(found, TimedRow) and found is not None:",
+        (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
         "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",
@@ -98,8 +98,8 @@ BREAKS = (
         (f"{_UNIT}/test_rows.py",),
     ),
     Break(
-        "untimed-row-written-again", "tasks.evaluation.sweeping.runner", "RowWriter.untimed",
-        "if found is not None and", "if found is None and",
+        "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
+        "(found is not None and", "(found is None and",
         (f"{_UNIT}/sweeping/test_row_writer.py",),
     ),
     Break(
@@ -173,7 +173,7 @@ BREAKS = (
         ("tests/unit/evaluation/test_perplexity.py",),
     ),
     Break(
-        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.timed",
+        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.time",
         "mismatches = count_mismatches(point, generations, outputs, split, self.pair)", "mismatches = 0",
         (f"{_UNIT}/sweeping/test_token_check.py::test_a_native_loop_that_drifts_from_the_replay_fails_its_point",),
     ),
