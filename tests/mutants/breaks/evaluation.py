@@ -58,8 +58,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py",),
     ),
     Break(
-        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_RATIOS",
-        '("rollbacks", "large_calls")', '("rollbacks", "tokens")',
+        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_counted",
+        "_ratio(counts.rollbacks, counts.large_calls)", "_ratio(counts.rollbacks, counts.tokens)",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -79,13 +79,13 @@ BREAKS = (
     ),
     Break(
         "latency-per-call-forgotten", "tasks.evaluation.sweeping.costs", "Costs.latency",
-        "runs + text + call * calls", "runs + text + call",
+        "overhead.call * calls", "overhead.call",
         (f"{_UNIT}/sweeping/test_costs.py",),
     ),
     Break(
-        "resumed-row-measured-again", "tasks.evaluation.sweeping.runner", "RowWriter.timed",
-        'if found is not None and "speedup" in found:', 'if found is not None and "speedup" not in found:',
-        (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_that_is_there_is_not_measured_again",),
+        "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_timed",
+        "if isinstance(found, TimedRow):", "if not isinstance(found, TimedRow) and found is not None:",
+        (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
         "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",
@@ -98,8 +98,8 @@ BREAKS = (
         (f"{_UNIT}/test_rows.py",),
     ),
     Break(
-        "untimed-row-written-again", "tasks.evaluation.sweeping.runner", "RowWriter.untimed",
-        "if found is not None and", "if found is None and",
+        "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
+        "(found is not None and", "(found is None and",
         (f"{_UNIT}/sweeping/test_row_writer.py",),
     ),
     Break(
@@ -109,7 +109,7 @@ BREAKS = (
     ),
     Break(
         "anchors-count-as-predictions", "tasks.evaluation.sweeping.planning", "prediction_error",
-        ' and plan.why[number] != "anchor"', "",
+        ' and plan.why[index] != "anchor"', "",
         (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_shares_of_what_was_measured",),
     ),
     Break(
@@ -144,22 +144,22 @@ BREAKS = (
     ),
     Break(
         "unknown-examples-paired", "tasks.evaluation.comparing.provenance", "same_examples",
-        "drawn[0] is not None and drawn[0] == drawn[1]", "drawn[0] == drawn[1]",
+        "sampled is not None and ", "",
         (f"{_UNIT}/comparing/test_provenance.py",),
     ),
     Break(
-        "noise-beats-vanilla", "tasks.evaluation.report.formatting", "is_faster",
+        "noise-beats-vanilla", "tasks.evaluation.report.selection", "is_faster",
         "interval[0] if interval", "interval[1] if interval",
-        (f"{_UNIT}/report/test_verdict.py",),
+        (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
-        "doubt-contradicts-the-choice", "tasks.evaluation.report.verdict", "_on_test",
+        "doubt-contradicts-the-choice", "tasks.evaluation.report.recommendation", "_on_test",
         "elif interval[1] < limit:", "elif interval[0] < limit:",
-        (f"{_UNIT}/report/test_verdict.py",),
+        (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
         "test-numbers-from-validation", "tasks.evaluation.report.points", "sweep_points",
-        'if row["split"] == REPORTED_ON and', 'if row["split"] == CHOSEN_ON and',
+        "if row.split == REPORTED_ON}", "if row.split == CHOSEN_ON}",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -173,7 +173,7 @@ BREAKS = (
         ("tests/unit/evaluation/test_perplexity.py",),
     ),
     Break(
-        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.timed",
+        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.time",
         "mismatches = count_mismatches(point, generations, outputs, split, self.pair)", "mismatches = 0",
         (f"{_UNIT}/sweeping/test_token_check.py::test_a_native_loop_that_drifts_from_the_replay_fails_its_point",),
     ),
@@ -196,5 +196,10 @@ BREAKS = (
         "unfinished-line-read", "tasks.evaluation.results.rows", "read_rows",
         "if not is_json(lines[-1]):", "if False:",
         (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
+        "row.split == CHOSEN_ON and", "row.split == REPORTED_ON and",
+        (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip
