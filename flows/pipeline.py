@@ -78,8 +78,8 @@ def pipeline(
     stages = read_graph(root, targets or ())
     try:
         with lock_file(root / RUN_NOTE) as note:
-            if note.left not in ("", run_id):
-                mark_crashed(note.left)
+            if note.stale_note not in ("", run_id):
+                mark_crashed(note.stale_note)
             note.write(run_id)
             states = _run_all(stages, settings, StageRunner(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
     except AlreadyLockedError as error:

@@ -113,7 +113,9 @@ def _own_server() -> Iterator[str]:
     log = prefect_home() / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        process = supervisor.start([sys.executable, "-m", "prefect", "server", "start"], Path.cwd(), environment, output)
+        process = supervisor.start(
+            [sys.executable, "-m", "prefect", "server", "start"], env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         _wait_until_up(process, url, log)
         yield url

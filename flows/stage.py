@@ -130,7 +130,9 @@ class StageRunner:
             if self._closed.is_set():
                 process = None
             else:
-                process = supervisor.start(command, self._root, self._environment, subprocess.PIPE)
+                process = supervisor.start(
+                    command, cwd=self._root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
                 self._running.add(process)
         if process is None:
             yield None

@@ -23,8 +23,10 @@ from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError, stage, writing
+from tasks.files import partial_path
 from tasks.fingerprint import fingerprint
-from tasks.machine import MachineSettings, set_up, working_lock
+from tasks.locks import working_lock
+from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
@@ -134,8 +136,7 @@ def main() -> None:
         "inputs": {file.as_posix(): fingerprint({}, [file], []) for file in files},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
     }
-    partial = paths.calibration.with_name(f"{paths.calibration.name}.partial")
-    with writing("the calibration set", partial, lambda: "only publishes it"):
+    with writing("the calibration set", partial_path(paths.calibration), lambda: "only publishes it"):
         publish(paths.calibration, shards, named, provenance)
     shards.remove()
 

@@ -1,17 +1,18 @@
-"""Bad input ends in one line that names the thing, the place and the mend, with exit status 2."""
+"""Bad input ends the process with exit status 2 and one line that names the thing, the place and the fix."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
+
+from tasks.files import remove
+from tasks.supervisor import die_with_parent
 
 STATUS_BAD_INPUT = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -19,7 +20,6 @@ _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quot
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
 """Bytes: a disk with less room is full to whoever writes weights."""
-_PR_SET_PDEATHSIG = 1
 
 
 class InputError(Exception):
@@ -56,10 +56,7 @@ def writing(what: str, partial: Path, then: Callable[[], str]) -> Iterator[None]
         yield
     except Exception as error:
         full = disk_full(error, partial)
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        remove(partial)
         if not full:
             raise
         raise InputError(
@@ -101,15 +98,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _end(line: str) -> NoReturn:
     print(f"error: {' '.join(line.split())}", file=sys.stderr)
     raise SystemExit(STATUS_BAD_INPUT) from None
-
-
-def die_with_parent() -> None:
-    """Asks the kernel (Linux) to end this process when its parent ends.
-
-    A killed `dvc` otherwise orphans the command that it started, which then writes beside its own re-run.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from tasks.files import remove
 
 _CODE = Path(__file__).parent
 
@@ -39,20 +40,6 @@ def discard_others(folder: Path) -> None:
         for other in folder.parent.iterdir():
             if other != folder and not other.name.startswith("."):
                 remove(other)
-
-
-def checksum(file: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def remove(path: Path) -> None:
-    """A file, or a folder with all that lies in it; nothing where there is none."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _source(name: str) -> Path:

@@ -1,15 +1,9 @@
-"""The machine that a stage runs on: device, number format, threads, and the lock around whatever is timed."""
+"""The machine that a stage runs on: device, number format and threads."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import os
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
@@ -99,38 +93,3 @@ def _own_gpu() -> torch.device:
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
-
-
-def _lock_file(device: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}-{device.replace(':', '')}.lock"
-
-
-def _locked(device: str, kind: int) -> contextlib.AbstractContextManager[None]:
-    return _held(_lock_file(device), kind, f"another Draftline stage uses the {device} of this machine")
-
-
-@contextlib.contextmanager
-def _held(lock: Path, kind: int, otherwise: str) -> Iterator[None]:
-    with lock.open("a") as file:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"waiting: {otherwise}", file=sys.stderr, flush=True)
-            fcntl.flock(file, kind)
-        yield
-
-
-def folder_lock(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Held while a stage works in a folder of its own: a second run of it would remove what the first one needs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return _held(folder / ".lock", fcntl.LOCK_EX, f"another run of the same stage works in {folder}")
-
-
-def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
-    """Held while something is timed: no other stage computes on the device of this machine meanwhile."""
-    return _locked(device, fcntl.LOCK_EX)
-
-
-def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
-    """Held while something computes untimed: any number of such stages run side by side, but never beside a timing."""
-    return _locked(device, fcntl.LOCK_SH)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from tasks.corpora import files
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
+from tasks.files import atomic_folder
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
@@ -40,13 +40,9 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
     """One JSONL file a split, and one of the unlabelled; the folder appears whole or not at all."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for split, examples in corpus.items():
-        write_jsonl(examples, partial / f"{split}.jsonl")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with atomic_folder(folder) as partial:
+        for split, examples in corpus.items():
+            write_jsonl(examples, partial / f"{split}.jsonl")
 
 
 def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -> None:

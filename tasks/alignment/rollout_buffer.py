@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.decoding.decoder import Rows
+from tasks.files import atomic_write, partial_path
 from tasks.training import distributed
 from tasks.training.batching import BucketBatchSampler, partition
 from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
@@ -101,11 +102,9 @@ class RolloutBuffer:
     def _save(self, written: Rollouts, file: Path) -> None:
         """Raises `InputError` where no space is left."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial")
-        with writing_to_resume("text written while training", partial, self._folder):
+        with writing_to_resume("text written while training", partial_path(file), self._folder):
             body = json.dumps({"tokens": written.tokens, "weights": written.weights})
-            partial.write_text(f"{_sum_of(body)}\n{body}")
-        partial.rename(file)
+            atomic_write(file, f"{_sum_of(body)}\n{body}")
 
     def _forget(self, step: int) -> None:
         """Drops this process's pools that end before the oldest checkpoint that is kept at this step."""

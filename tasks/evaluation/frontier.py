@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tasks.evaluation.results.rows import SweepRow, TimedRow
+
 VANILLA = "vanilla_large"
 BASELINES = (VANILLA, "vanilla_small")
 CHOSEN_ON, REPORTED_ON = "validation", "test"
@@ -64,6 +66,32 @@ def point_of(row: Mapping[str, Any]) -> Point | None:
     if value is None or not math.isfinite(value) or not math.isfinite(speedup) or speedup <= 0:
         return None
     return Point(value, speedup)
+
+
+def tradeoff_of(row: SweepRow) -> Point | None:
+    """Quality and speed-up of a timed row; None for a row that failed, was not timed, or holds no finite measurements."""
+    if not isinstance(row, TimedRow):
+        return None
+    measurable = math.isfinite(row.value) and math.isfinite(row.speedup) and row.speedup > 0
+    return Point(row.value, row.speedup) if measurable else None
+
+
+def choose_timed(rows: Sequence[SweepRow], vanilla_quality: float) -> dict[tuple[str, str], int | None]:
+    """The choice of each method for each of `TOLERANCES`.
+
+    Args:
+        rows: of one drafter's sweep on the validation split, baselines left out.
+        vanilla_quality: of the large model alone in the same sweep.
+
+    Returns:
+        `{(method, choice): index into rows, or None where no timed setting keeps the quality}`.
+    """
+    found: dict[tuple[str, str], int | None] = {}
+    for method in dict.fromkeys(row.method for row in rows):
+        own = [tradeoff_of(row) if row.method == method else None for row in rows]
+        for name, tolerance in TOLERANCES.items():
+            found[method, name] = choose(own, vanilla_quality, tolerance)
+    return found
 
 
 def frontier(points: Sequence[Point | None]) -> list[int]:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tasks.files import atomic_write
+
 Row = dict[str, Any]
 
 
@@ -19,9 +21,7 @@ class RowFile:
         self.fingerprint = fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows = [row for row in read_rows(path) if row.get("fingerprint") == fingerprint and "error" not in row]
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
-        partial.replace(path)
+        atomic_write(path, "".join(_line(row) for row in self.rows), sync=True)
 
     def find(self, **wanted: Any) -> Row | None:
         """The last row whose fields have these values, if there is one."""

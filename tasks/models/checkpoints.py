@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasks.errors import InputError
+from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
@@ -152,20 +152,13 @@ def save_model(model: Any, tokenizer: Any, folder: Path, *, card: str | None = N
         folder: Where to.
         card: README.md, Markdown; none: without.
     """
-    partial, old = (folder.with_name(f"{folder.name}.{state}") for state in ("partial", "old"))
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial, state_dict=own_weights(model))
-    save_extras(model, partial)
-    tokenizer.save_pretrained(partial)
-    if card is not None:
-        (partial / "README.md").write_text(card, encoding="utf-8")
-    _share(partial)
-    if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    with atomic_folder(folder) as partial:
+        model.save_pretrained(partial, state_dict=own_weights(model))
+        save_extras(model, partial)
+        tokenizer.save_pretrained(partial)
+        if card is not None:
+            (partial / "README.md").write_text(card, encoding="utf-8")
+        _share(partial)
 
 
 def _share(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tasks.errors import InputError
-from tasks.fingerprint import checksum
+from tasks.files import atomic_path, checksum, partial_path
 from tasks.training import distributed
 from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
 from tasks.training.settings import TrainingSettings
@@ -93,12 +93,11 @@ class BestWeights:
         from safetensors.torch import save_file
 
         file = self._file(self._step)
-        partial = file.with_suffix(".partial")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with writing_to_resume(f"the best weights, of step {self._step},", partial, self._folder):
+        full = writing_to_resume(f"the best weights, of step {self._step},", partial_path(file), self._folder)
+        with full, atomic_path(file) as partial:
             save_file({name: weight.detach().contiguous() for name, weight in _learned(model).items()}, partial)
             self._sum = checksum(partial)
-            partial.rename(file)
 
     def _file(self, step: int) -> Path:
         return self._folder / f"best{step:08d}.safetensors"

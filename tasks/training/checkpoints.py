@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks import errors
 from tasks.errors import InputError
-from tasks.fingerprint import checksum, remove
+from tasks.files import atomic_write, checksum, remove
 from tasks.training import distributed
 
 KEPT_CHECKPOINTS = 2
@@ -92,9 +92,7 @@ def _rotate(folder: Path, newest: str) -> None:
 
 def _seal(checkpoint: Path) -> None:
     sums = {str(file.relative_to(checkpoint)): checksum(file) for file in _files(checkpoint)}
-    partial = checkpoint / (_SEAL + ".partial")
-    partial.write_text(json.dumps(sums))
-    partial.rename(checkpoint / _SEAL)
+    atomic_write(checkpoint / _SEAL, json.dumps(sums))
 
 
 def _sealed(folder: Path) -> list[Path]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
-from tasks.fingerprint import discard_others, remove
-from tasks.machine import folder_lock, working_lock
+from tasks.files import partial_path, remove
+from tasks.fingerprint import discard_others
+from tasks.lineage import lineage
+from tasks.locks import folder_lock, working_lock
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
 from tasks.training import distributed
@@ -66,7 +68,7 @@ def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
         log(_ended(outcome), outcome.steps)
     if distributed.is_main():
         folder = job.paths.model(job.name)
-        with writing_to_resume(f"the {job.name} model", folder.with_name(f"{folder.name}.partial"), opened.resume):
+        with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
             _save(opened, outcome)
         remove(opened.resume)
         print(_told(job, parameters, outcome))
@@ -90,13 +92,13 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
         yield lambda *_: None
         return
     job = opened.job
-    lineage = tracking.lineage(inputs=[job.train_file, job.paths.tokenizer])
+    origin = lineage(inputs=[job.train_file, job.paths.tokenizer])
     # Both have a seed.
     model = {**dataclasses.asdict(job.model), "model_seed": job.model.seed}
     with tracking.Recorder(
         job.paths.task,
         f"{job.stage} {job.name}",
-        tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **lineage},
+        tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **origin},
         params={**model, **dataclasses.asdict(job.training), "parameters": parameters},
         live=True,
     ) as record:

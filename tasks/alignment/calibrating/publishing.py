@@ -15,6 +15,7 @@ from typing import Any
 from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.shards import Shards
 from tasks.alignment.stored import FOLDER
+from tasks.files import atomic_folder
 
 PROVENANCE, CARD = "provenance.json", "README.md"
 _CARD = """\
@@ -52,22 +53,19 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
         sets: The names of the shards of each set, in order.
         provenance: What made it; the counts of each set are added.
     """
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name, parts in sets.items():
-        _join([shards.examples(part) for part in parts], partial / f"{name}.jsonl")
-        for part in parts:
-            predictions = shards.predictions(part)
-            if predictions is not None:
-                (partial / FOLDER).mkdir(exist_ok=True)
-                shutil.copyfile(predictions, partial / FOLDER / f"{part}.safetensors")
     counts = {name: total_counts(shards, parts) for name, parts in sets.items()}
     whole = {**provenance, "sets": counts}
-    (partial / PROVENANCE).write_text(json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-    (partial / CARD).write_text(card(provenance["task"], provenance["settings"], counts), encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with atomic_folder(folder) as partial:
+        for name, parts in sets.items():
+            _join([shards.examples(part) for part in parts], partial / f"{name}.jsonl")
+            for part in parts:
+                predictions = shards.predictions(part)
+                if predictions is not None:
+                    (partial / FOLDER).mkdir(exist_ok=True)
+                    shutil.copyfile(predictions, partial / FOLDER / f"{part}.safetensors")
+        text = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        (partial / PROVENANCE).write_text(text, encoding="utf-8")
+        (partial / CARD).write_text(card(provenance["task"], provenance["settings"], counts), encoding="utf-8")
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:

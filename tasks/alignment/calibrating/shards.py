@@ -11,7 +11,8 @@ from tasks.alignment.calibrating.labelling import LabelledOutputs
 from tasks.alignment.stored import pack_top_logits
 from tasks.corpora.example import write_jsonl
 from tasks.errors import writing
-from tasks.fingerprint import checksum, discard_others, remove
+from tasks.files import atomic_folder, checksum, partial_path
+from tasks.fingerprint import discard_others
 
 EXAMPLES, COUNTS, PREDICTIONS = "examples.jsonl", "counts.json", "predictions.safetensors"
 _SUMS = "sums.json"
@@ -33,10 +34,9 @@ class Shards:
 
     def write(self, name: str, labelled: LabelledOutputs) -> None:
         """Saves a shard; raises `InputError` where no space is left."""
-        partial = self._folder / f"{name}.partial"
-        remove(partial)
-        with writing(f"the outputs of {name}", partial, lambda: "goes on after the last finished shard"):
-            partial.mkdir()
+        folder = self._folder / name
+        full = writing(f"the outputs of {name}", partial_path(folder), lambda: "goes on after the last finished shard")
+        with full, atomic_folder(folder) as partial:
             write_jsonl(labelled.examples, partial / EXAMPLES)
             (partial / COUNTS).write_text(json.dumps(labelled.counts), encoding="utf-8")
             if labelled.predictions:
@@ -44,8 +44,6 @@ class Shards:
 
                 save_file(pack_top_logits(labelled.predictions), partial / PREDICTIONS)
             (partial / _SUMS).write_bytes(_sums(partial))
-        remove(self._folder / name)
-        partial.rename(self._folder / name)
 
     def counts(self, name: str) -> Counter[str]:
         """The counts of a finished shard."""

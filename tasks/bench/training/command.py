@@ -28,7 +28,7 @@ from tasks.bench.training.startup import startup_seconds
 from tasks.bench.training.worker import run_in_process
 from tasks.config import Task, load
 from tasks.errors import InputError
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
 
 _OPTIMIZERS = ("adafactor", "adamw")

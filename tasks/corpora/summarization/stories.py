@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tasks.corpora.summarization.grammar import write
 from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots
-from tasks.corpora.summarization.names import COUNTS, DAYS, MONTHS, SURNAMES, TOWNS
+from tasks.corpora.summarization.kinds import COUNTS, DAYS, MONTHS, SURNAMES, TOWNS
 
 _MIN_WORDS, _MAX_WORDS = 50, 90
 _SUMMARY_WORDS = range(10, 26)

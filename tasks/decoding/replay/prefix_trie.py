@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
+from tasks.files import atomic_write
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """Which model's statistics are meant, in a node and in calls."""
@@ -70,9 +71,7 @@ class PrefixTrie:
     def save(self, path: Path) -> None:
         """Write the trie in one step."""
         lines = [[parent, node.token, *map(_to_json, node.statistics)] for node, parent in self.nodes()]
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps({"source": self.source, "nodes": lines}), encoding="utf-8")
-        partial.replace(path)
+        atomic_write(path, json.dumps({"source": self.source, "nodes": lines}))
 
 
 def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:

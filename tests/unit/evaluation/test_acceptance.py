@@ -11,7 +11,9 @@ from tasks.decoding.distributions import transform
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Acceptance, acceptance_by_position, accepted_lengths, measure_acceptance
+from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.rows import DecodingCounts
 from tests import laws
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
@@ -24,7 +26,7 @@ SIX = [2, 3, 4, 5, 6, 7]
 
 def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
-) -> Acceptance:
+) -> AcceptanceRate:
     return measure_acceptance(pair, sources, sampling, seed=3, limit=limit, batch=batch, most_tokens=most, samples=50)
 
 
@@ -54,7 +56,8 @@ def fixed(*rows: dict[int, float]) -> Predict:
 )
 def test_greedy_it_is_the_share_of_like_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
     found = measured(prefix_pair(says(small), says(SIX)), [[5, END]], GREEDY, limit=limit)
-    assert found == Acceptance(agreed / positions, (agreed / positions,) * 2, positions)
+    rate = agreed / positions
+    assert found == AcceptanceRate(rate=rate, interval=(rate, rate), tokens=positions, temperature=0.0)
 
 
 def test_sampled_it_is_what_two_distributions_have_in_common() -> None:
@@ -181,15 +184,16 @@ def test_no_source_is_refused() -> None:
     ids=["nothing drafted", "mixed", "never far", "two digits"],
 )
 def test_drafts_by_hand(kept: dict[str, int], lengths: dict[int, int], positions: list[float]) -> None:
-    assert accepted_lengths({"kept": kept}) == lengths
-    assert acceptance_by_position({"kept": kept}) == pytest.approx(positions)
+    assert accepted_lengths(DecodingCounts(tokens=0, kept=kept)) == lengths
+    assert acceptance_by_position(DecodingCounts(tokens=0, kept=kept)) == pytest.approx(positions)
 
 
 def test_drafts_as_the_loop_counts_them() -> None:
     """Windows of three, 2 and 1 of them kept, then a window of one that is."""
     pair = prefix_pair(says([2, 3, 7, 5, 7, 7]), says(SIX))
     [one] = decode("speculative", SpeculativeSettings(draft_length=3), pair, [[5, END]], Request(7))
-    counts = {"kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}}
+    kept = {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}
+    counts = DecodingCounts(tokens=one.counts.tokens, kept=kept)
     lengths = accepted_lengths(counts)
     assert lengths == {0: 0, 1: 2, 2: 1, 3: 0}
     assert sum(length * drafts for length, drafts in lengths.items()) == one.counts.accepted == 4

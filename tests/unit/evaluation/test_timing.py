@@ -30,7 +30,7 @@ class Machine:
         self.now += seconds * self.slowness(self.now)
 
 
-def timed(machine: Machine, examples: list[int], trials: int = 1, warmup: int = 0, seed: int = 0) -> Latencies:
+def timed(machine: Machine, examples: list[int], trials: int = 1, warmup: int = 0, seed: int = 0) -> Latencies[None]:
     """A method that takes 1 second and as many again as the example's number; vanilla takes twice as long."""
     return measure(
         machine.run("method", lambda example: 1.0 + example),

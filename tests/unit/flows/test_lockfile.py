@@ -22,7 +22,7 @@ def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
             pass
         assert error.value.note == "run 1"
     with lock_file(path) as held:
-        assert held.left == ""
+        assert held.stale_note == ""
 
 
 def test_an_error_ends_the_hold_well(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_an_error_ends_the_hold_well(tmp_path: Path) -> None:
         held.write("run 1")
         raise KeyError
     with lock_file(tmp_path / "held") as held:
-        assert held.left == ""
+        assert held.stale_note == ""
 
 
 def test_the_note_of_a_killed_holder_is_left(tmp_path: Path) -> None:
@@ -40,4 +40,4 @@ def test_the_note_of_a_killed_holder_is_left(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "held")], cwd=ROOT, check=False)
     with lock_file(tmp_path / "held") as held:
-        assert held.left == "run 1"
+        assert held.stale_note == "run 1"

@@ -170,7 +170,7 @@ def test_stages_are_told_the_flow_run_and_nothing_else_of_the_engine(tmp_path: P
 
 
 def test_the_stages_know_the_run_under_the_name_that_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.tracking.lineage import lineage
+    from tasks.lineage import lineage
 
     monkeypatch.setenv(stage.FLOW_RUN, "run-1")
     assert lineage()["flow_run"] == "run-1"

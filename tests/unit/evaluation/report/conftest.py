@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -9,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.points import OperatingPoint, OperationsRatio
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import Summary
+from tests.unit.evaluation.conftest import SIZES, records, summary_record
 
 Row = dict[str, Any]
 
@@ -191,7 +196,7 @@ def oracle(drafter: str, threshold: float) -> Row:
 
 def pair_of(drafter: str) -> Row:
     """What the sweep writes about its two models."""
-    sizes = {"parameters": 2_100_000, "decoder_parameters": 1_400_000, "layers": 8, "width": 128}
+    sizes = {**SIZES, "parameters": 2_100_000, "decoder_parameters": 1_400_000, "layers": 8, "width": 128}
     return {
         "drafter": drafter,
         "runtime": "native, float32, 1 thread",
@@ -208,7 +213,7 @@ def pair_of(drafter: str) -> Row:
             "encode_large_ms": 0.42,
             "small_step_ms": STEP,
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
-            "turn_ms": {"bild": 0.01},
+            "beside_ms": {"bild": {"text": 0.05, "call": 0.01}},
             "cost_ratio": STEP / VERIFY,
         },
         "acceptance": {
@@ -244,11 +249,26 @@ def full_sweeps() -> dict[str, list[Row]]:
 
 
 @pytest.fixture(scope="session")
-def full_summary(full_sweeps: dict[str, list[Row]]) -> dict[str, Any]:
+def full_rows(full_sweeps: dict[str, list[Row]]) -> dict[str, list[SweepRow]]:
+    """The same as records."""
+    return {drafter: records(rows) for drafter, rows in full_sweeps.items()}
+
+
+@pytest.fixture(scope="session")
+def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
     """Their summary, with the operations of each point as a theory would give them."""
     pairs = {drafter: pair_of(drafter) for drafter in full_sweeps}
-    summary = summarize("translation", "bleu", full_sweeps, pairs)
-    for point in summary["points"]:
-        calls = point["large_calls_per_token"]
-        point["operations"] = {"flops": 1.15, "bytes": calls, "intensity": 1.15 / calls}
-    return summary
+    summary = summary_record("bleu", full_sweeps, pairs, task="translation")
+    points = [dataclasses.replace(point, operations=work_of(point)) for point in summary.points]
+    return dataclasses.replace(summary, points=points)
+
+
+def work_of(point: OperatingPoint) -> OperationsRatio | None:
+    calls = point.large_calls_per_token
+    return OperationsRatio(flops=1.15, bytes=calls, intensity=1.15 / calls) if calls else None
+
+
+@pytest.fixture(scope="session")
+def full_summary(full_record: Summary) -> dict[str, Any]:
+    """Its JSON values."""
+    return encode(full_record, digits=6)

@@ -24,7 +24,8 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
 from tests.architectures import pair_of
 from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
