@@ -178,5 +178,5 @@ def test_beams_are_refused(method: str, settings: Any) -> None:
 def test_draws_are_refused() -> None:
     pair = pair_of("t5")
     request = Request(5, SamplingSettings(temperature=1.0))
-    with pytest.raises(NotReplayableError, match="drawn"):
+    with pytest.raises(NotReplayableError, match="draws its tokens"):
         play(replay_pair(pair, PredictionCache(pair)), "speculative", SpeculativeSettings(), SOURCES, request)
