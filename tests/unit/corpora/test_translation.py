@@ -66,7 +66,7 @@ def the(lemma: str, meaning: str) -> NounPhrase:
 
 
 def both_languages(sentence: Sentence) -> tuple[str, str]:
-    return module.written(german.render(sentence)), module.written(english.render(sentence, first))
+    return module.join_words(german.render(sentence)), module.join_words(english.render(sentence, first))
 
 
 def doing(verb_: Verb, subject: NounPhrase | Pronoun, *fillers: NounPhrase | Pronoun, tense: Tense = PERFECT) -> Clause:
@@ -97,7 +97,7 @@ def test_a_missing_or_negative_size_is_refused(sizes: dict[str, int]) -> None:
 
 
 def test_more_than_the_grammar_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = list(itertools.islice(module._drawn(random.Random(1)), 5))
+    few = list(itertools.islice(module._draw_sentences(random.Random(1)), 5))
     monkeypatch.setattr(module, "_drawn", lambda _rng: itertools.cycle(few))
     with pytest.raises(InputError, match="gives about 5"):
         generate({"train": 6, "validation": 0, "test": 0}, 1)
@@ -294,7 +294,7 @@ def test_an_ambiguous_noun_in_doubt_is_settled_by_its_relative_clause() -> None:
 
 
 def test_every_promised_construction_is_common() -> None:
-    drawn = itertools.islice(module._drawn(random.Random(11)), 2000)
+    drawn = itertools.islice(module._draw_sentences(random.Random(11)), 2000)
     counts = Counter(name for sentence, source in drawn for name in phenomena(sentence, source))
     assert set(counts) == PROMISED
     rare = {name: count for name, count in counts.items() if count < 15}

@@ -72,7 +72,7 @@ def test_the_command_line_overrides_the_settings() -> None:
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"processes is 2, but the slots of hostfile, hosts\.txt, say how many"):
+    with pytest.raises(ValueError, match=r"processes is 2, but the slots in hostfile hosts\.txt already give the number"):
         MachineSettings(processes=2, hostfile="hosts.txt")
 
 
