@@ -25,8 +25,8 @@ def main() -> None:
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), launch.overridden(params.machine, arguments)
-    launch.in_processes(machine, lambda: _train(arguments.model, task, machine, paths))
+    task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
+    launch.run(machine, lambda: _train(arguments.model, task, machine, paths))
 
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
@@ -56,5 +56,5 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
 
 
 if __name__ == "__main__":
-    with stage():
+    with stage(), launch.as_rank():
         main()

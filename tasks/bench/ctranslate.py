@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from tasks import supervisor
-from tasks.decoding.decoder import Rows
+
+if TYPE_CHECKING:  # the translating processes need no torch
+    from tasks.decoding.decoder import Rows
 
 ENVIRONMENTS: dict[str, dict[str, str]] = {
     "its own choice of kernels": {},

@@ -11,7 +11,7 @@ from typing import Any
 
 from tasks.bench.contenders import RATIOS
 from tasks.bench.measuring import CaseResult
-from tasks.tracking.lineage import lineage
+from tasks.lineage import lineage
 
 _SHOWN = 2
 

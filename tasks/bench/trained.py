@@ -14,9 +14,9 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
+from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, VANILLA, choose_timed, tradeoff_of
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.rows import read_rows
+from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
@@ -60,19 +60,20 @@ def bild_settings(rows: Path) -> tuple[BildSettings, str]:
 
     They are those of the sweep's fastest point without loss, else of its best point, else the defaults.
     """
-    measured = read_rows(rows) if rows.exists() else []
-    choice = choose_rows(measured).get(("bild", "no_loss"))
+    measured = [row for row in read_rows(rows, "run the stage sweep again (dvc repro)") if row.split == CHOSEN_ON]
+    vanilla = [point for row in measured if row.method == VANILLA and (point := tradeoff_of(row)) is not None]
+    bild = [row for row in measured if row.method == "bild"]
+    choice = choose_timed(bild, vanilla[-1].quality).get(("bild", "no_loss")) if vanilla else None
     if choice is not None:
-        return _settings(measured[choice]), "the sweep's no-loss choice"
-    points = [(point_of(row), row) for row in measured if row["split"] == CHOSEN_ON and row["method"] == "bild"]
-    best = max(((point.quality, index) for index, (point, _row) in enumerate(points) if point is not None), default=None)
+        return _settings(bild[choice]), "the sweep's no-loss choice"
+    best = max(((point.quality, index) for index, row in enumerate(bild) if (point := tradeoff_of(row))), default=None)
     if best is not None:
-        return _settings(points[best[1]][1]), "the sweep's best quality, as no point is without loss"
+        return _settings(bild[best[1]]), "the sweep's best quality, as no point is without loss"
     return BildSettings(), "the defaults, since there is no sweep"
 
 
-def _settings(row: dict[str, Any]) -> BildSettings:
-    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row["settings"].items()}
+def _settings(row: SweepRow) -> BildSettings:
+    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row.settings.items()}
     return BildSettings(**values)
 
 

@@ -136,13 +136,13 @@ def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
 
 
 class WithoutDeviceCheck:
-    """A decoder without `check`, so that the loop verifies drafts on the host."""
+    """A decoder without `check_draft`, so that the loop verifies drafts on the host."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def __getattr__(self, name: str) -> Any:
-        if name == "check":
+        if name == "check_draft":
             raise AttributeError(name)
         return getattr(self._decoder, name)
 

@@ -1,6 +1,6 @@
-"""How well two models agree: the acceptance rate α of a pair, and what became of each drafted token of a method.
+"""Agreement of two models: the acceptance rate α of a pair, and how many drafted tokens of a method were accepted.
 
-α is of the pair alone, whatever the method; accepted lengths and acceptance by position are of what a method drafted.
+α belongs to the pair, whatever the method; accepted lengths and acceptance by position belong to a method's drafts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasks.evaluation.results.rows import DecodingCounts
 from tasks.evaluation.statistics import ratio_interval
 
 _CELLS = 2**24
-"""Probabilities of one model that are held at a time, 64 MiB as float32."""
+"""Probabilities of one model in memory at a time: 64 MiB as float32."""
 
 
 @torch.inference_mode()
@@ -36,17 +36,18 @@ def measure_acceptance(
 ) -> AcceptanceRate:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
-    p and q are what tokens are drawn from: greedy, the mean is the share of positions at which both put the same token.
+    p and q are the distributions that tokens are drawn from. Greedy, α is the share of positions at which both models put the
+    same token.
 
     Args:
         pair: The two models.
-        sources: Token ids of each source; taken in random order, until there are tokens enough.
-        sampling: How the large model writes the texts, and what both models' predictions go through.
+        sources: Token ids of each source; they are taken in random order until there are enough tokens.
+        sampling: The sampling transform, with which the large model generates and which both models' predictions go through.
         seed: Of the order, the draws and the bootstrap.
         limit: Most tokens of a text, the end token included.
-        batch: Sources side by side.
-        most_tokens: Positions after which no more are read; the text that they end in is cut.
-        samples: Resamples of the examples, for the interval.
+        batch: Sources in a batch.
+        most_tokens: Most positions in all; the last text is cut there.
+        samples: Bootstrap resamples of the examples, for the interval.
 
     Raises:
         ValueError: there is no source.
@@ -57,7 +58,7 @@ def measure_acceptance(
     lengths: list[int] = []
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
-        rows = [sources[place] for place in chosen]
+        rows = [sources[index] for index in chosen]
         written = decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen)
         texts = list(_at_most([one.tokens for one in written], most_tokens - sum(lengths)))
         sums += _agreements(pair, rows[: len(texts)], texts, sampling)
@@ -71,7 +72,7 @@ def measure_acceptance(
 
 
 def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
-    """The first texts, up to this many tokens of all together."""
+    """The first texts, up to this many tokens in all."""
     for text in texts:
         if tokens <= 0:
             return
@@ -80,7 +81,7 @@ def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
 
 
 def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettings) -> list[float]:
-    """Σ min(p, q), added up over the positions of each text."""
+    """Σ min(p, q), summed over the positions of each text."""
     encoder_output = pair.large.encode(sources)
     streams = (
         _predictions(pair.small, encoder_output if pair.shares_encoder else pair.small.encode(sources), texts),
@@ -96,10 +97,10 @@ def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettin
 
 
 def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -> Iterator[Step]:
-    """What a model predicts at each token of given texts, a few positions at a time."""
+    """A model's predictions at each token of given texts, a few positions at a time."""
     starts = decoder.start(encoder_output)
     if max(map(len, starts)) > 1:
-        # By itself, so that each position of the runs after it predicts a token of a text.
+        # A run of its own, so that each position of the later runs predicts a token of a text.
         decoder.forward([start[:-1] for start in starts])
     fed = [[start[-1], *text[:-1]] for start, text in zip(starts, texts, strict=True)]
     size = max(1, _CELLS // (len(texts) * decoder.vocabulary))

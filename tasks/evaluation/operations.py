@@ -1,19 +1,20 @@
-"""The theory of what decoding costs: operations and memory traffic, from two models' sizes and a method's counts.
+"""Theory of the cost of decoding: operations and memory traffic, from two models' sizes and a method's counts.
 
-Nothing here is measured. BiLD, appendix 7.5.1 and Figure 8 (FLOPs, MOPs, arithmetic intensity, each relative to vanilla);
-SD, Theorem 3.11 (operations) and the remark below it (memory accesses). A run over several positions reads the weights
-once: verification adds operations and saves traffic.
+Nothing here is measured. Sources: BiLD, appendix 7.5.1 and Figure 8 (FLOPs, MOPs, arithmetic intensity, each relative to
+vanilla); SD, Theorem 3.11 (operations) and the remark below it (memory accesses). A run over several positions reads the
+weights once, so verification adds operations and saves traffic.
 
-What is counted of a run over k positions, each with `context` cached ones before it in mean (the source's included):
+Counted for a run over k positions, each with a mean of `context` cached positions before it (the source's included):
 
 - operations: 2 for each weight that a position is multiplied with, and 4 · layers · heads · head width · context for the
   products of its query with the keys and of their softmax with the values;
 - bytes: those weights once, and the keys and values of `context` positions once;
-- each source once: 2 for each weight of the encoder, and of the decoder's view of it, a source token, with their attention.
+- for each source, once: 2 operations for each source token and weight of the encoder and of the decoder's keys and values of
+  cross-attention, and their attention.
 
-What is left out: norms, biases, softmax, sampling, activations, and embeddings, which are looked up. Approximations: every
-run sees half of a text of mean length, sources are all of mean length, a small step has one position (the one after a
-kept draft has two), and a model that runs at all reads every source (in a sequence cascade the large one reads some only).
+Not counted: norms, biases, softmax, sampling, activations, and embeddings, which are looked up. Approximations: every run sees
+half of a text of mean length; all sources have mean length; a small step has one position (after a fully accepted draft it has
+two); a model that runs at all reads every source (in a sequence cascade the large model reads only some).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
 
 _SOURCE, _TARGET = 3, 2
-"""Tokens of the probe: two numbers that tell a source from a target."""
+"""Tokens of the probe: two different numbers, so that a source can be told from a target."""
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,30 @@ class Operations:
     """Work of one generated token."""
 
     flops: float
-    """Arithmetic operations; a multiplication and an addition are two."""
+    """Arithmetic operations; a multiplication and an addition count as two."""
     bytes: float
     """Memory traffic: weights, keys and values read."""
     intensity: float
-    """Operations a byte."""
+    """Operations per byte."""
 
 
 @torch.inference_mode()
 def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
-    """Counts the weights of a `transformers` model by which of them a probe of a few tokens runs through.
+    """Counts the weights of a `transformers` model that a probe of a few tokens runs through.
 
     Args:
         model: An encoder-decoder or decoder-only model with its head.
-        int8: Whether its matrices are run in 8 bits; keys and values are float32 then.
+        int8: Whether its matrices run in 8 bits; keys and values are float32 then.
     """
     config, decoder_only = model.config, not model.config.is_encoder_decoder
     encoder = set() if decoder_only else set(model.get_encoder().modules())
     weights = {"encoder": 0, "memory": 0, "decoder": 0}
 
-    def note(module: Any, positions: int) -> None:
+    def count(module: Any, positions: int) -> None:
         part = "encoder" if module in encoder else "memory" if positions == _SOURCE else "decoder"
         weights[part] += module.weight.numel()
 
-    with _watched(model, note):
+    with _watched(model, count):
         target = torch.zeros(1, _TARGET, dtype=torch.long, device=model.device)
         if decoder_only:
             model(input_ids=target, attention_mask=torch.ones_like(target), use_cache=False)
@@ -88,12 +89,12 @@ def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
 
 
 @contextmanager
-def _watched(model: Any, note: Callable[[Any, int], None]) -> Iterator[None]:
-    """Has `note` called with each matrix that runs and the number of positions it runs over."""
+def _watched(model: Any, count: Callable[[Any, int], None]) -> Iterator[None]:
+    """Calls `count` with each matrix that runs and the number of positions that it runs over."""
     from transformers.pytorch_utils import Conv1D
 
     def hook(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        note(module, inputs[0].numel() // inputs[0].shape[-1])
+        count(module, inputs[0].numel() // inputs[0].shape[-1])
 
     matrices = [module for module in model.modules() if isinstance(module, torch.nn.Linear | Conv1D)]
     hooks = [module.register_forward_pre_hook(hook) for module in matrices]
@@ -105,7 +106,7 @@ def _watched(model: Any, note: Callable[[Any, int], None]) -> Iterator[None]:
 
 
 def _first(config: Any, *names: str, default: int | None = None) -> int:
-    """The first of these settings that a configuration has; families name them differently."""
+    """The first of these settings that a configuration has; model families name them differently."""
     values = [getattr(config, name, None) for name in names]
     return next(int(value) for value in [*values, default] if value is not None)
 
@@ -123,11 +124,11 @@ def operations_of(
 
     Args:
         counts: Summed over the examples.
-        examples: How many texts they are of.
+        examples: Number of texts that the counts are of.
         source_tokens: Mean length of a source.
-        small: What drafts; none where it is not a model of its own.
-        large: What verifies.
-        shares_encoder: Whether the small model decodes what the large one's encoder gives.
+        small: The drafting model; None where the drafter is not a model of its own.
+        large: The verifying model.
+        shares_encoder: Whether the small model decodes from the large model's encoder output.
 
     Returns:
         None where counts and sizes are not enough: runs of a drafter of unknown size, or of a model that leaves layers out.
@@ -138,7 +139,7 @@ def operations_of(
     text_tokens = counts.tokens / examples
     parts = [_work(large, runs, examples, source_tokens, text_tokens, encodes=True)]
     if small is not None:
-        # With a shared encoder it is the large model's that runs, unless that model never does.
+        # A shared encoder is counted with the large model, unless that model never runs.
         steps, encodes = {1: counts.small_steps}, not (shares_encoder and any(runs.values()))
         parts.append(_work(small, steps, examples, source_tokens, text_tokens, encodes=encodes))
     flops, moved = (sum(column) / counts.tokens for column in zip(*parts, strict=True))
@@ -154,7 +155,7 @@ def relative_operations(
     *,
     shares_encoder: bool = False,
 ) -> OperationsRatio | None:
-    """The same over what the large model alone takes for texts of this length: 1 is vanilla (BiLD, Figure 8)."""
+    """The same relative to the large model alone on texts of this length: 1 is vanilla (BiLD, Figure 8)."""
     found = operations_of(counts, examples, source_tokens, small, large, shares_encoder=shares_encoder)
     alone = DecodingCounts(tokens=counts.tokens, verified={1: counts.tokens}, layers=0)
     vanilla = operations_of(alone, examples, source_tokens, None, large)
@@ -173,7 +174,7 @@ def _work(
     if not calls:
         return 0.0, 0.0
     positions = sum(length * number for length, number in runs.items())
-    # A prompt's last token is the first that is decoded, where an encoder-decoder has a start token.
+    # In a decoder-only model the prompt's last token takes the place of an encoder-decoder's start token.
     context = source_tokens + (text_tokens + 1) / 2 - (sizes.encoder_layers == 0)
     attention = 4 * sizes.layers * sizes.attention_width * context
     flops = positions * (2 * sizes.decoder_parameters + attention)
@@ -186,7 +187,7 @@ def _work(
 def _source_work(sizes: ModelSizes, source_tokens: float, *, encodes: bool) -> tuple[float, float]:
     """Operations and bytes of reading one source."""
     if sizes.encoder_layers == 0:
-        # All of the prompt but its last token; in one run with that token, so that weights are not read once more.
+        # The prompt without its last token, in one run with that token: the weights are not read again.
         prompt = max(source_tokens - 1, 0.0)
         attention = 4 * sizes.layers * sizes.attention_width * prompt * (prompt + 1) / 2
         return 2 * (sizes.decoder_parameters - sizes.head_parameters) * prompt + attention, 0.0

@@ -6,7 +6,6 @@ drafter work without preparation. What was only predicted has names of its own: 
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Self
 
 from tasks import tracking
 from tasks.evaluation.measurements import Row, point_metrics
+from tasks.lineage import lineage
 from tasks.paths import DRAFTERS, TaskPaths
 
 _TAGS = ("method", "lossless", "split", "how", "why", "error")
@@ -46,9 +46,8 @@ class SweepRecord:
         self._run = tracking.Recorder(
             paths.task,
             f"sweep {drafter}",
-            tags={**self._tags, **tracking.lineage(inputs=inputs)},
+            tags={**self._tags, **lineage(inputs=inputs)},
             params={**settings, "drafter": drafter},
-            live=True,
             flush_seconds=_FLUSH_SECONDS,
         )
         key = _key_file(paths, drafter)
@@ -74,10 +73,6 @@ class SweepRecord:
             status="FAILED" if failed else "FINISHED",
         )
 
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        """Around what is timed: nothing is sent meanwhile."""
-        return self._run.quiet()
-
     def keep(self, files: Sequence[Path]) -> None:
         """Keeps files beside the run's numbers."""
         for file in files:
@@ -102,11 +97,11 @@ def record_report(
         files: what it wrote.
         inputs: the files that it reads, for lineage.
     """
-    tags = {"kind": "report", "stage": "report", "metric": metric, **tracking.lineage(inputs=inputs)}
-    with tracking.Recorder(paths.task, "report", tags=tags, flush_seconds=_FLUSH_SECONDS) as report:
+    tags = {"kind": "report", "stage": "report", "metric": metric, **lineage(inputs=inputs)}
+    with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
         report.log_metrics(metrics)
         for file in files:
-            report.log_artifact(file, folder="report", beside=_sweeps(paths))
+            report.log_artifact(file, folder="report", also_in=_sweeps(paths))
 
 
 def pair_metrics(pair: Mapping[str, Any]) -> dict[str, float]:

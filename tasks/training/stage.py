@@ -12,6 +12,7 @@ from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.files import partial_path, remove
 from tasks.fingerprint import discard_others
+from tasks.lineage import lineage
 from tasks.locks import folder_lock, working_lock
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
@@ -91,13 +92,13 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
         yield lambda *_: None
         return
     job = opened.job
-    lineage = tracking.lineage(inputs=[job.train_file, job.paths.tokenizer])
+    origin = lineage(inputs=[job.train_file, job.paths.tokenizer])
     # Both have a seed.
     model = {**dataclasses.asdict(job.model), "model_seed": job.model.seed}
     with tracking.Recorder(
         job.paths.task,
         f"{job.stage} {job.name}",
-        tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **lineage},
+        tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **origin},
         params={**model, **dataclasses.asdict(job.training), "parameters": parameters},
         live=True,
     ) as record:

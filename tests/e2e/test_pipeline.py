@@ -134,7 +134,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
         ("tasks/training/loop.py", {"finetune_large", "finetune_small", "align"}),
         ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
         ("tasks/evaluation/report/table.py", {"report"}),
-        ("tasks/tracking/lineage.py", set()),
+        ("tasks/lineage.py", set()),
     ],
 )
 def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: str, runs: set[str]) -> None:

@@ -138,10 +138,10 @@ def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
         (["--chunk", "33"], {}, "--chunk is 33, but gpt2-small has 32 positions; lower it"),
         (["--batch", "0"], {}, "batch_size is 0; it must be at least 1"),
         (["--timed", "-1"], {}, "--timed is -1; it must be at least 0"),
-        (["--sources", "lines"], {}, "gpt2-large is decoder-only, and reads no source; leave out --sources"),
+        (["--sources", "lines"], {}, "gpt2-large is decoder-only and reads no source; leave out --sources"),
         ([], {"kind": "t5"}, "t5-large is an encoder-decoder; give --sources, a line for each line of --text"),
-        (["--sources", "lines"], {"kind": "t5"}, "lines has 2 lines and text has 1; line n of the one must be the source"),
-        (["--sources", "holes"], {"kind": "t5"}, "holes, line 2: nothing stands there; each line must hold a text"),
+        (["--sources", "lines"], {"kind": "t5"}, "lines has 2 lines and text has 1; each line of one must be the source"),
+        (["--sources", "holes"], {"kind": "t5"}, "holes, line 2: the line is empty; each line must hold a text"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -156,6 +156,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_as_a_command(folder: Path) -> None:
     command = [sys.executable, "-m", "tasks.perplexity", "--small", "gpt2-small", "--large", "nowhere", "--text", "text"]
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 import torch
 
-from tasks import config, tracking
+from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
@@ -30,14 +30,17 @@ from tasks.decoding.settings import (
 )
 from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep
 from tests.architectures import models, pair_of
+from tests.sweeps import Row, in_file, plain
 from tests.ticking import LIMIT, Words, examples_of, sweep_settings
 from tests.toys import prefix_pair, says, whole_runs
 
@@ -103,7 +106,9 @@ PATHS = TaskPaths("toy")
 
 
 class Recorded:
-    """Stands for the sweep's run in MLflow."""
+    """Stands for the sweep's run in MLflow, which is sent when it ends: while the sweep still holds the machine."""
+
+    locked = False
 
     def __init__(self, *about: Any) -> None:
         self.pairs: list[Row] = []
@@ -114,9 +119,6 @@ class Recorded:
     def pair(self, pair: Row) -> None:
         self.pairs.append(dict(pair))
 
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
     def keep(self, files: list[Path]) -> None:
         self.kept += files
 
@@ -124,7 +126,7 @@ class Recorded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        assert Recorded.locked
 
 
 @pytest.fixture
@@ -141,6 +143,14 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
         found.append(Recorded(*about))
         return found[-1]
 
+    @contextlib.contextmanager
+    def watched(device: str) -> Iterator[None]:
+        with timing_lock(device):
+            Recorded.locked = True
+            yield
+            Recorded.locked = False
+
+    monkeypatch.setattr(stage, "timing_lock", watched)
     monkeypatch.setattr(stage, "SweepRecord", record)
     monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
     yield found
@@ -156,7 +166,7 @@ def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
     task = Task(metric="bleu", text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
     rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned")
     assert described
-    return rows
+    return plain(rows)
 
 
 def named(rows: list[Row]) -> set[tuple[str, str, str]]:
@@ -169,10 +179,10 @@ def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: l
     validation = [row for row in rows if row["split"] == "validation"]
     assert len(validation) == len(named(validation)) == 2 + 6 + 4
     assert {(row["task"], row["drafter"]) for row in rows} == {("toy", "aligned")}
-    assert sorted(read_rows(path), key=str) == sorted(rows, key=str)
+    assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert pair.keys() == {"drafter", "runtime", "acceptance", "sizes", "costs", "plan", "lineage", "grid"}
+    assert pair.keys() == {"version", "drafter", "runtime", "acceptance", "sizes", "costs", "plan", "lineage", "grid"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
@@ -189,7 +199,12 @@ def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: l
     assert sorted(file.name for file in path.parent.iterdir()) == ["pair.json", "rows.jsonl"]
     [record] = records
     assert named(record.points) == named(rows)
-    assert record.pairs[0].keys() == {"drafter", "runtime", "acceptance", "sizes"}
+    assert {name for name, value in record.pairs[0].items() if value is not None} == {
+        "drafter",
+        "runtime",
+        "acceptance",
+        "sizes",
+    }
     assert record.pairs[-1]["plan"] == pair["plan"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
 
@@ -200,7 +215,7 @@ def test_what_was_measured_stands_when_other_points_are_asked_for(
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(PointEvaluator, "timed", lambda *_: pytest.fail("timed again"))
+        forbidden.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
         assert swept(SPECULATIVE, plan=False) == whole
         assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
     larger = swept(SPECULATIVE, BILD, sample=0)
@@ -216,13 +231,13 @@ def test_other_work_is_measured_anew(records: list[Recorded], changed: dict[str,
     after = {row["fingerprint"] for row in swept(SPECULATIVE, **changed)}
     assert len(before) == len(after) == 1
     assert before != after
-    assert {row["fingerprint"] for row in read_rows(PATHS.rows("aligned"))} == after
+    assert {row["fingerprint"] for row in in_file(PATHS.rows("aligned"))} == after
     assert {folder.name for folder in notes.iterdir()} == after
 
 
 def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
-    monkeypatch.setattr(tracking, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
+    monkeypatch.setattr(stage, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
     assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
 
 
@@ -235,15 +250,25 @@ def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
     rows = swept(SPECULATIVE)
     assert len(rows) == 6 + 2
     assert all("large model gave NaN" in row["error"] for row in rows)
-    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {}
+    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {
+        "greedy": None,
+        "sampled": None,
+    }
 
 
 def test_a_sweep_of_which_nothing_came_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--drafter", "aligned"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
-    outcomes = [[{"speedup": 1.0}, {"quality": {}}, {"error": "RuntimeError: one"}], [{"error": "RuntimeError: all"}] * 2]
+    header: dict[str, Any] = {"drafter": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
+    measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
+    timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
+    one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))
+    outcomes = [[timed, measured, one], [both, both]]
     monkeypatch.setattr(stage, "sweep", lambda *_: (outcomes.pop(0), "native code"))
     stage.main()
-    assert capsys.readouterr().out == "toy/aligned: 3 points, 1 timed, 1 failed (native code)\n"
+    printed = capsys.readouterr()
+    assert printed.out == "toy/aligned: 3 points, 1 timed, 1 failed (native code)\n"
+    assert printed.err.count("\n") == 1
+    assert all(fact in printed.err for fact in ("validation", "bild", "'max_draft': 3", "RuntimeError: one"))
     with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
         stage.main()

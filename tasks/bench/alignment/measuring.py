@@ -16,7 +16,9 @@ from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeS
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, choose
 from tasks.evaluation.frontier import Point as Measured
-from tasks.evaluation.measurements import measurements
+from tasks.evaluation.measurements import measure
+from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
@@ -122,7 +124,12 @@ class DrafterEvaluation:
         found = self._read(point, timed=True)
         names = ("quality", "quality_difference_interval", "speedup", "speedup_interval", "large_calls_per_token")
         difference = found["quality"] - self._vanilla_quality(self.test)
-        return {**point.fields(), "quality_difference": difference, **{name: found[name] for name in names}}
+        return {
+            "method": point.method,
+            "settings": point.row_settings,
+            "quality_difference": difference,
+            **{name: found[name] for name in names},
+        }
 
     def _choice(self, folder: Path) -> SweepPoint | None:
         """The fastest point of the grid that loses nothing on validation, of the few that are predicted to be it."""
@@ -133,7 +140,7 @@ class DrafterEvaluation:
             found = replay_grid(points, bench.pair, bench.request, split, folder, "replay", known)
         alike = duplicates(found.outputs, points)
         quality = {
-            place: bench.assessed(outputs, split)["quality"][bench.metric]
+            place: bench.assess(outputs, split).quality[bench.metric]
             for place, outputs in found.outputs.items()
             if place not in alike
         }
@@ -143,7 +150,7 @@ class DrafterEvaluation:
         vanilla = self._costs.latency(VANILLA.method, bench.vanilla(split).timed(split))
         while left and len(timed) < _TIMED:
             place = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
-            timed[place] = bench.timed(points[place], left.pop(place), split, None)["speedup"]
+            timed[place] = bench.time(points[place], left.pop(place), split, None).speedup
             # What a point takes besides the runs of its models shows in those that were timed.
             self._costs.fit_overhead(
                 "bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()]
@@ -161,11 +168,13 @@ class DrafterEvaluation:
     def _read(self, point: SweepPoint, *, timed: bool) -> dict[str, Any]:
         """A point on test, as a report reads its row."""
         outputs = self.bench.decoded(point, self.test)
-        row = {**self.bench.fields(point, self.test), **self.bench.assessed(outputs, self.test)}
-        return measurements(row | (self.bench.timed(point, outputs, self.test, None) if timed else {}))
+        header, outcome = self.bench.header(point, self.test, "", "aligned"), self.bench.assess(outputs, self.test)
+        if not timed:
+            return encode(measure(joined(MeasuredRow, header, outcome)))
+        return encode(measure(joined(TimedRow, header, outcome, self.bench.time(point, outputs, self.test, None))))
 
     def _vanilla_quality(self, split: Split) -> float:
-        return float(self.bench.assessed(self.bench.vanilla(split), split)["quality"][self.bench.metric])
+        return float(self.bench.assess(self.bench.vanilla(split), split).quality[self.bench.metric])
 
 
 def work_of(comparison: Comparison, drafter: str) -> dict[str, Any]:

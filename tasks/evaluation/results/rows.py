@@ -109,6 +109,8 @@ class Timing:
     speedup_interval: Interval | None = None
     time_ms: dict[str, float] | None = None
     """Mean milliseconds of an example by part: encoders, small, large, other."""
+    timed_mismatches: int | None = None
+    """Timed examples whose tokens differ from those that quality was measured on; None where a difference fails the point."""
     shown: list[ShownExample] | None = None
 
 

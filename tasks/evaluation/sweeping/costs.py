@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +22,8 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.pair import MeasuredCosts, MethodOverhead
 from tasks.files import atomic_write
 
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
@@ -31,6 +32,7 @@ _ROUNDS = 5
 _RIDGE = 0.1
 _MIN_SHARE_OF_RUNS = 0.1
 """Lower bound of a predicted latency as a share of its model runs, since a fitted overhead may extrapolate below 0."""
+_NO_OVERHEAD = MethodOverhead(text=0.0, call=0.0)
 
 
 @dataclass
@@ -43,10 +45,10 @@ class Costs:
     small_step_ms: float
     verify_ms: dict[int, float]
     """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
-    overhead_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By method: milliseconds for each text, and for each call of the large model in it, besides the model runs.
+    overhead_ms: dict[str, MethodOverhead] = field(default_factory=dict)
+    """Milliseconds besides the model runs, by method: decisions and everything between runs.
 
-    They cover decisions and everything between runs. They are negative where runs are cheaper than when timed alone.
+    They are negative where runs are cheaper than when timed alone.
     """
     _cache: dict[int, tuple[Sequence[Counts], float, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -79,9 +81,9 @@ class Costs:
 
     def latency(self, method: str, by_example: Sequence[Counts]) -> float:
         """Predicted mean milliseconds of examples with these counts."""
-        text, call = self.overhead_ms.get(method, (0.0, 0.0))
+        overhead = self.overhead_ms.get(method, _NO_OVERHEAD)
         runs, calls = self._runs(by_example)
-        return max(runs + text + call * calls, _MIN_SHARE_OF_RUNS * runs)
+        return max(runs + overhead.text + overhead.call * calls, _MIN_SHARE_OF_RUNS * runs)
 
     def fit_overhead(self, method: str, timed: Sequence[tuple[Sequence[Counts], float]]) -> None:
         """Fit the method's overhead for each text and each call of the large model to its timed points.
@@ -100,7 +102,7 @@ class Costs:
         design = np.array(rows)
         gram = design.T @ design + _RIDGE * np.eye(2)
         text, call = np.linalg.solve(gram, design.T @ np.array(rest))
-        self.overhead_ms[method] = float(text), float(call)
+        self.overhead_ms[method] = MethodOverhead(text=float(text), call=float(call))
 
     def _runs(self, by_example: Sequence[Counts]) -> tuple[float, float]:
         """Mean milliseconds of an example's model runs, and its mean number of calls of the large model."""
@@ -115,16 +117,16 @@ class Costs:
         )
         return runs, calls
 
-    def as_json(self) -> dict[str, Any]:
+    def record(self) -> MeasuredCosts:
         """The costs as `pair.json` holds them."""
-        return {
-            "encode_small_ms": self.encode_small_ms,
-            "encode_large_ms": self.encode_large_ms,
-            "small_step_ms": self.small_step_ms,
-            "verify_ms": {str(positions): ms for positions, ms in self.verify_ms.items()},
-            "overhead_ms": {method: {"text": text, "call": call} for method, (text, call) in self.overhead_ms.items()},
-            "cost_ratio": self.cost_ratio,
-        }
+        return MeasuredCosts(
+            encode_small_ms=self.encode_small_ms,
+            encode_large_ms=self.encode_large_ms,
+            small_step_ms=self.small_step_ms,
+            verify_ms=dict(self.verify_ms),
+            overhead_ms=dict(self.overhead_ms),
+            cost_ratio=self.cost_ratio,
+        )
 
 
 def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
@@ -134,7 +136,7 @@ def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
     except (FileNotFoundError, json.JSONDecodeError):
         costs = measure()
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps(costs.as_json()))
+        atomic_write(path, json.dumps(encode(costs.record())))
         return costs
     parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")}
     return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tasks.decoding.settings import METHOD_SETTINGS, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
-from tasks.evaluation.rows import Row, as_json
+from tasks.evaluation.results.codec import Settings, as_settings
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.presets import preset_values
 
@@ -26,12 +27,13 @@ class SweepPoint:
     settings: Any
     """The method's settings dataclass, see `METHOD_SETTINGS`."""
 
-    def fields(self) -> Row:
-        """The point as a row names it."""
-        return {"method": self.method, "settings": as_json(dataclasses.asdict(self.settings))}
+    @functools.cached_property
+    def row_settings(self) -> Settings:
+        """The settings as rows hold them."""
+        return as_settings(dataclasses.asdict(self.settings))
 
     def __str__(self) -> str:
-        return " ".join([self.method, *(f"{name}={value}" for name, value in self.fields()["settings"].items())])
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.row_settings.items())])
 
 
 VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tasks.decoding.generation import Counts
 from tasks.evaluation.frontier import TOLERANCES, Point, choose, resolution
+from tasks.evaluation.results.pair import ErrorStatistics, PredictionError
 from tasks.evaluation.sweeping.costs import Costs
 
 
@@ -169,8 +170,8 @@ class Plan:
         return dict.fromkeys(self._rng.sample(left, min(self._sample, len(left))), "sample")
 
 
-def prediction_error(plan: Plan) -> dict[str, dict[str, float]]:
-    """Relative errors of the predicted speed-ups, for the random sample and for all timed points.
+def prediction_error(plan: Plan) -> PredictionError:
+    """Relative errors of the predicted speed-ups, for the random sample and for all timed points; None for no such point.
 
     Anchors are left out, since they were timed to fit the overhead of their methods.
     """
@@ -179,12 +180,11 @@ def prediction_error(plan: Plan) -> dict[str, dict[str, float]]:
         for index, speedup in plan.timed.items()
         if index in plan.predicted and plan.why[index] != "anchor"
     }
-    groups = {
-        "sample": [error for index, error in errors.items() if plan.why[index] == "sample"],
-        "all": list(errors.values()),
-    }
-    return {
-        name: {"points": len(found), "mean": sum(found) / len(found), "worst": max(found)}
-        for name, found in groups.items()
-        if found
-    }
+    sample = [error for index, error in errors.items() if plan.why[index] == "sample"]
+    return PredictionError(sample=_statistics(sample), all=_statistics(list(errors.values())))
+
+
+def _statistics(errors: Sequence[float]) -> ErrorStatistics | None:
+    if not errors:
+        return None
+    return ErrorStatistics(points=len(errors), mean=sum(errors) / len(errors), worst=max(errors))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import random
 import statistics
@@ -14,7 +13,7 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.rows import Row
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, ShownExample, Timing
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
@@ -43,16 +42,19 @@ class PointEvaluator:
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
 
-    def fields(self, point: SweepPoint, split: Split) -> Row:
-        """The row of a point before anything is measured."""
-        return {
-            "split": split.name,
-            **point.fields(),
-            "lossless": METHODS[point.method].lossless,
-            "metric": self.metric,
-            "examples": len(split.examples),
-            "sampling": dataclasses.asdict(self.request.sampling),
-        }
+    def header(self, point: SweepPoint, split: Split, task: str, drafter: str) -> RowHeader:
+        """The part of a row that is known before anything is measured."""
+        return RowHeader(
+            task=task,
+            drafter=drafter,
+            split=split.name,
+            method=point.method,
+            settings=point.row_settings,
+            lossless=METHODS[point.method].lossless,
+            metric=self.metric,
+            examples=len(split.examples),
+            sampling=self.request.sampling,
+        )
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
@@ -64,20 +66,20 @@ class PointEvaluator:
         """The outputs of the large model alone, decoded once for each split."""
         return self._vanilla_of(split)[0]
 
-    def assessed(self, outputs: Outputs, split: Split) -> Row:
-        """Quality, its difference from vanilla's, and counts, as the row holds them."""
+    def assess(self, outputs: Outputs, split: Split) -> Outcome:
+        """Quality, its difference from vanilla's, and counts."""
         quality = self._quality(outputs, split)
-        return {
-            "how": outputs.how,
-            "quality": quality.scores,
-            "quality_interval": list(quality.interval),
-            "quality_difference_interval": list(quality.minus(self._vanilla_of(split)[1])),
-            "signature": quality.signature,
-            "counts": counts_as_json(outputs.counts),
-        }
+        return Outcome(
+            how=outputs.how,
+            quality=quality.scores,
+            quality_interval=quality.interval,
+            quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            signature=quality.signature,
+            counts=counts_record(outputs.counts),
+        )
 
-    def timed(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Row:
-        """Latency beside vanilla, its breakdown, and some of the texts, as the row holds them.
+    def time(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Timing:
+        """Latency beside vanilla, its breakdown by `costs`, and some of the texts.
 
         Raises:
             TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
@@ -92,28 +94,29 @@ class PointEvaluator:
                 split.timed,
                 trials=self.sweep.latency_trials,
                 warmup=self.sweep.warmup_examples,
-                rng=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
+                rng=random.Random(f"{self.sweep.seed} {point}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
-        generations = [[trial[0] for trial in trials] for trials in latencies.method_outputs]
-        vanilla_generations = [[trial[0] for trial in trials] for trials in latencies.vanilla_outputs]
-        checked = {}
+        generations, vanilla_generations = (
+            [[trial[0] for trial in trials] for trials in outputs_of_trials]
+            for outputs_of_trials in (latencies.method_outputs, latencies.vanilla_outputs)
+        )
+        mismatches = None
         if self.request.sampling.greedy:
             count_mismatches(VANILLA, vanilla_generations, self.vanilla(split), split, self.pair)
             mismatches = count_mismatches(point, generations, outputs, split, self.pair)
-            if guarantee_of(self.pair) is not TokenGuarantee.EQUAL:
-                checked = {"timed_mismatches": mismatches}
-        interval = ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed)
-        row = {
-            "latency_ms": [round(one, 3) for one in latencies.method],
-            "vanilla_latency_ms": [round(one, 3) for one in latencies.vanilla],
-            "speedup": latencies.speedup,
-            "speedup_interval": list(interval),
-            **checked,
-        }
+        breakdown = None
         if costs is not None and _runs_whole_models(point, outputs):
-            row["time_ms"] = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), latencies)
-        return {**row, "shown": self._shown([trials[0] for trials in generations[:_EXAMPLES_SHOWN]], split)}
+            breakdown = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), latencies)
+        return Timing(
+            latency_ms=[round(one, 3) for one in latencies.method],
+            vanilla_latency_ms=[round(one, 3) for one in latencies.vanilla],
+            speedup=latencies.speedup,
+            speedup_interval=ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed),
+            time_ms=breakdown,
+            timed_mismatches=None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else mismatches,
+            shown=self._shown([trials[0] for trials in generations[:_EXAMPLES_SHOWN]], split),
+        )
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
         if split.name not in self._vanilla:
@@ -136,28 +139,28 @@ class PointEvaluator:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def _shown(self, generations: Sequence[Generation], split: Split) -> list[Row]:
+    def _shown(self, generations: Sequence[Generation], split: Split) -> list[ShownExample]:
         """The first timed examples: source, reference, vanilla's text, and the point's text in pieces by proposer."""
         vanilla = self.vanilla(split)
         return [
-            {
-                "source": split.examples[example].source,
-                "reference": split.examples[example].references[0],
-                "vanilla": self._text(tuple(vanilla.tokens[example])),
-                "pieces": self._pieces(generation),
-            }
+            ShownExample(
+                source=split.examples[example].source,
+                reference=split.examples[example].references[0],
+                vanilla=self._text(tuple(vanilla.tokens[example])),
+                pieces=self._pieces(generation),
+            )
             for example, generation in zip(split.timed, generations, strict=False)
         ]
 
-    def _pieces(self, generation: Generation) -> list[list[str]]:
-        """The text cut where its proposer changes, as [text, proposer]; joined, the pieces are the text."""
+    def _pieces(self, generation: Generation) -> list[tuple[str, str]]:
+        """The text cut where its proposer changes, as (text, proposer); joined, the pieces are the text."""
         whole = self._text(tuple(generation.tokens))
         pieces, begin, end = [], 0, 0
         for proposer, run in groupby(generation.proposers):
             end += len(list(run))
             # A later token may complete a character, so a piece ends where the prefix stops matching the whole text.
             stop = max(begin, _common_prefix_length(self._text(tuple(generation.tokens[:end])), whole))
-            pieces.append([whole[begin:stop], proposer])
+            pieces.append((whole[begin:stop], proposer))
             begin = stop
         return pieces
 
@@ -174,7 +177,7 @@ def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
 
 def _time_breakdown(
     costs: Costs, ours: Sequence[Counts], vanilla: Sequence[Counts], latencies: Latencies[list[Generation]]
-) -> Row:
+) -> dict[str, float]:
     """Mean milliseconds of an example by part; `other` is the time that no measured part accounts for.
 
     The part times are scaled by the neighbouring vanilla runs, so that they reflect the machine's speed during this row.
@@ -185,10 +188,12 @@ def _time_breakdown(
     return {**means, "other": statistics.fmean(latencies.method) - sum(means.values())}
 
 
-def counts_as_json(counts: Counts) -> Row:
-    """Counts with text keys: `verified` by the number of positions, `kept` by `drafted/kept`."""
-    return {
-        **vars(counts),
-        "verified": {str(positions): calls for positions, calls in sorted(counts.verified.items())},
-        "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
-    }
+def counts_record(counts: Counts) -> DecodingCounts:
+    """Counts as rows hold them: `kept` by `drafted/kept`."""
+    return DecodingCounts(
+        **{
+            **vars(counts),
+            "verified": dict(sorted(counts.verified.items())),
+            "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
+        }
+    )

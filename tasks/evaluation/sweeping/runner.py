@@ -1,4 +1,4 @@
-"""Run a sweep from its baselines to its chosen points, and write a row for each point.
+"""Run a sweep from its baselines to its chosen points.
 
 On validation the grid is replayed and planned (`planning`), and the points of the plan are timed. On test the chosen points are
 decoded and timed.
@@ -6,11 +6,9 @@ decoded and timed.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,14 +17,15 @@ from tqdm import tqdm
 
 from tasks.decoding.generation import Counts
 from tasks.decoding.settings import ORACLES
-from tasks.evaluation.frontier import choose_rows, point_of
-from tasks.evaluation.rows import Row, RowFile
+from tasks.evaluation.frontier import choose_timed, tradeoff_of
+from tasks.evaluation.results.pair import SweepPlan
+from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
-from tasks.evaluation.sweeping.outputs import Outputs, Split
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
+from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.timing import on_threads
 
 _COST_SOURCES = 24
@@ -36,82 +35,20 @@ _Item = TypeVar("_Item")
 
 
 @dataclass
-class RowWriter:
-    """Writes the rows of one sweep; a row that is in the file already is not measured again."""
-
-    evaluator: PointEvaluator
-    rows: RowFile
-    labels: Row
-    """The task and the drafter."""
-    on_row: Callable[[Row], object] = id
-    """Called with each finished row."""
-    quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered around timing, so that nothing else runs meanwhile."""
-    costs: Costs | None = None
-    """Of the parts of decoding; None in a sweep that does not plan."""
-
-    def timed(self, point: SweepPoint, split: Split, why: str, known: tuple[Outputs, Row] | None = None) -> Row:
-        """The row of a point with its latencies.
-
-        A method that runs out of memory, meets broken logits or generates other tokens while timed fails its own row, not the
-        sweep.
-
-        Args:
-            point: The point.
-            split: The examples.
-            why: The reason for timing it, for the row.
-            known: Its outputs and what its row says of them, if it was replayed; otherwise it is decoded.
-        """
-        found = self._find(point, split)
-        if found is not None and "speedup" in found:
-            return self._report(found)
-        try:
-            if known is None:
-                outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-                known = outputs, self.evaluator.assessed(outputs, split)
-            with self.quiet():
-                latency = self.evaluator.timed(point, known[0], split, self.costs)
-        except RuntimeError as error:
-            return self.failed(point, split, f"{type(error).__name__}: {error}")
-        return self._append(point, split, {"why": why, **known[1], **latency})
-
-    def untimed(self, point: SweepPoint, split: Split, assessed: Row) -> Row:
-        """The row of a point that is not timed; a new row only where the values differ from those in the file."""
-        found = self._find(point, split)
-        if found is not None and ("speedup" in found or all(found.get(name) == value for name, value in assessed.items())):
-            return self._report(found)
-        return self._append(point, split, assessed)
-
-    def failed(self, point: SweepPoint, split: Split, error: str) -> Row:
-        """The row of a point that could not be measured: its error and no number."""
-        return self._append(point, split, {"error": error})
-
-    def _find(self, point: SweepPoint, split: Split) -> Row | None:
-        return self.rows.find(split=split.name, **point.fields())
-
-    def _append(self, point: SweepPoint, split: Split, measured: Row) -> Row:
-        return self._report(self.rows.append({**self.labels, **self.evaluator.fields(point, split), **measured}))
-
-    def _report(self, row: Row) -> Row:
-        self.on_row(row)
-        return row
-
-
-@dataclass
 class _AssessedGrid:
     """A replayed grid with the quality of its points, by the index of a point in it."""
 
     points: Sequence[SweepPoint]
     replayed: ReplayedGrid
-    assessed: dict[int, Row]
-    """What the row of a replayed point says of its outputs."""
+    outcomes: dict[int, Outcome]
+    """Of the replayed points."""
     duplicate_of: dict[int, int]
     """Points that behave like an earlier one, and the index of that one."""
 
     def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
         """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
         return {
-            index: self._candidate(index, self.assessed[index]["quality"][metric], outputs.timed(split))
+            index: self._candidate(index, self.outcomes[index].quality[metric], outputs.timed(split))
             for index, outputs in self.replayed.outputs.items()
             if index not in self.duplicate_of and self.points[index].method not in ORACLES
         }
@@ -131,51 +68,51 @@ class SweepRunner:
 
     def __init__(self, writer: RowWriter, cache: Path) -> None:
         """Take the writer of rows, and the folder of cached predictions for a sweep that is interrupted or grows."""
-        self.plan_summary: Row = {}
-        """How the grid was worked through, for `pair.json`; empty in a sweep that does not plan."""
+        self.plan: SweepPlan | None = None
+        """How the grid was worked through, for `pair.json`; None in a sweep that does not plan."""
         self._writer = writer
         self._evaluator = writer.evaluator
         self._cache = cache
 
-    def validate(self, points: Sequence[SweepPoint], split: Split) -> list[Row]:
+    def validate(self, points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         begun = time.monotonic()
         costs = self._writer.costs = self._costs(split) if self._evaluator.sweep.plan else None
         baselines = self._time_baselines(split)
-        known = [point for point in map(point_of, baselines) if point is not None]
+        known = [point for point in map(tradeoff_of, baselines) if point is not None]
         if costs is None or len(known) < len(baselines):
             return baselines + self._time(_shuffled(points, self._evaluator.sweep.seed), split, "grid")
         grid = self._replay(points, split)
         replayed = time.monotonic()
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
-        vanilla = Candidate(VANILLA.method, baselines[0]["quality"][metric], self._evaluator.vanilla(split).timed(split))
+        vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
         candidates = grid.candidates(metric, split)
         plan = Plan(candidates, known, costs, vanilla, near=sweep.near, sample=sweep.sample, seed=sweep.seed)
         timed = self._time_planned(plan, grid, split)
         decoded = self._time(_shuffled(grid.not_replayed(), sweep.seed), split, "grid")
-        self.plan_summary = {
-            "points": len(points),
-            "replayed": len(grid.assessed),
-            "distinct": len(grid.assessed) - len(grid.duplicate_of),
-            "timed": len(timed) + len(decoded),
-            "replay_seconds": replayed - begun,
-            "timing_seconds": time.monotonic() - replayed,
-            "prediction_error": prediction_error(plan),
-        }
+        self.plan = SweepPlan(
+            points=len(points),
+            replayed=len(grid.outcomes),
+            distinct=len(grid.outcomes) - len(grid.duplicate_of),
+            timed=len(timed) + len(decoded),
+            replay_seconds=replayed - begun,
+            timing_seconds=time.monotonic() - replayed,
+            prediction_error=prediction_error(plan),
+        )
         return [*baselines, *timed.values(), *decoded, *self._write_untimed(plan, grid, split, timed)]
 
-    def report(self, rows: Sequence[Row], points: Sequence[SweepPoint], split: Split) -> list[Row]:
+    def report(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
-        chosen = [rows[index] for index in choose_rows(rows).values() if index is not None]
-        named = [{"method": row["method"], "settings": row["settings"]} for row in chosen]
-        return self._time_baselines(split) + self._time([point for point in points if point.fields() in named], split, "chosen")
+        chosen = {(row.method, str(row.settings)) for row in _chosen(rows)}
+        wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
+        return self._time_baselines(split) + self._time(wanted, split, "chosen")
 
-    def _time_baselines(self, split: Split) -> list[Row]:
-        return [self._writer.timed(point, split, "baseline") for point in BASELINES]
+    def _time_baselines(self, split: Split) -> list[SweepRow]:
+        return [self._writer.write_timed(point, split, "baseline") for point in BASELINES]
 
-    def _time(self, points: Sequence[SweepPoint], split: Split, why: str) -> list[Row]:
+    def _time(self, points: Sequence[SweepPoint], split: Split, why: str) -> list[SweepRow]:
         bar = tqdm(points, desc=self._label("sweep", split), unit="point", disable=not points)
-        return [self._writer.timed(point, split, why) for point in bar]
+        return [self._writer.write_timed(point, split, why) for point in bar]
 
     def _costs(self, split: Split) -> Costs | None:
         """The cost model; None where a model cannot run, which the rows of the baselines then report."""
@@ -183,7 +120,7 @@ class SweepRunner:
         sources = [split.sources[example] for example in split.timed[:_COST_SOURCES]]
 
         def measure() -> Costs:
-            with self._writer.quiet(), on_threads(evaluator.sweep.latency_threads):
+            with on_threads(evaluator.sweep.latency_threads):
                 return measure_costs(evaluator.pair, sources, evaluator.request, evaluator.clock)
 
         try:
@@ -199,43 +136,54 @@ class SweepRunner:
         with on_threads(evaluator.sweep.latency_threads):
             known = [evaluator.vanilla(split).tokens]
             replayed = replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
-        assessed = {index: evaluator.assessed(outputs, split) for index, outputs in replayed.outputs.items()}
-        return _AssessedGrid(points, replayed, assessed, duplicates(replayed.outputs, points))
+        outcomes = {index: evaluator.assess(outputs, split) for index, outputs in replayed.outputs.items()}
+        return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
 
-    def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split) -> dict[int, Row]:
+    def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split) -> dict[int, SweepRow]:
         """Time the points that the plan asks for, until it asks for none."""
-        timed: dict[int, Row] = {}
+        timed: dict[int, SweepRow] = {}
         with tqdm(desc=self._label("sweep", split), unit="point") as bar:
             while wanted := plan.next():
                 bar.total = len(timed) + len(wanted)
                 for index in _shuffled(wanted, self._evaluator.sweep.seed):
                     predicted = _prediction(plan, plan.predicted[index])
-                    known = (grid.replayed.outputs[index], {**grid.assessed[index], "predicted": predicted})
-                    row = timed[index] = self._writer.timed(grid.points[index], split, plan.why[index], known)
-                    if "error" not in row:
+                    known = grid.replayed.outputs[index], grid.outcomes[index]
+                    row = self._writer.write_timed(grid.points[index], split, plan.why[index], known, predicted)
+                    timed[index] = row
+                    if isinstance(row, TimedRow):
                         # A row of an interrupted sweep holds the prediction of that time.
-                        plan.predicted[index] = row.get("predicted", predicted)["speedup"]
-                        plan.record(index, row["speedup"])
+                        plan.predicted[index] = (row.predicted or predicted).speedup
+                        plan.record(index, row.speedup)
                     bar.update()
         return timed
 
-    def _write_untimed(self, plan: Plan, grid: _AssessedGrid, split: Split, timed: dict[int, Row]) -> list[Row]:
+    def _write_untimed(self, plan: Plan, grid: _AssessedGrid, split: Split, timed: dict[int, SweepRow]) -> list[SweepRow]:
         """Rows of the points that are not timed, with their final predictions, and of the points that failed."""
         rows = []
-        for index, assessed in grid.assessed.items():
+        for index, outcome in grid.outcomes.items():
             if index not in timed:
                 first = grid.duplicate_of.get(index, index)
-                same = {} if first == index else {"same_as": grid.points[first].fields()["settings"]}
-                known = {"predicted": _prediction(plan, plan.speedup(first))} if first in plan.candidates else {}
-                rows.append(self._writer.untimed(grid.points[index], split, {**assessed, **known, **same}))
-        return rows + [self._writer.failed(grid.points[index], split, error) for index, error in grid.replayed.errors.items()]
+                same_as = None if first == index else grid.points[first].row_settings
+                predicted = _prediction(plan, plan.speedup(first)) if first in plan.candidates else None
+                rows.append(self._writer.write_untimed(grid.points[index], split, outcome, predicted, same_as))
+        failed = grid.replayed.errors.items()
+        return rows + [self._writer.write_failed(grid.points[index], split, error) for index, error in failed]
 
     def _label(self, activity: str, split: Split) -> str:
-        return f"{activity} {self._writer.labels['drafter']} {split.name}"
+        return f"{activity} {self._writer.drafter} {split.name}"
 
 
-def _prediction(plan: Plan, speedup: float) -> Row:
-    return {"latency_ms": plan.vanilla_ms / speedup, "speedup": speedup}
+def _prediction(plan: Plan, speedup: float) -> Prediction:
+    return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
+
+
+def _chosen(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """The rows that are chosen on validation; none without a measured vanilla row."""
+    vanilla = [point for row in rows if row.method == VANILLA.method and (point := tradeoff_of(row)) is not None]
+    if not vanilla:
+        return []
+    swept = [row for row in rows if row.method not in {point.method for point in BASELINES}]
+    return [swept[index] for index in choose_timed(swept, vanilla[-1].quality).values() if index is not None]
 
 
 def _shuffled(items: Iterable[_Item], seed: int) -> list[_Item]:

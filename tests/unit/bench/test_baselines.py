@@ -1,4 +1,4 @@
-"""What decoding here is compared with does the same work and gives the same tokens."""
+"""The baselines do the same work as decoding here and generate the same tokens."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def ours(models: tuple[Any, Any]) -> Rows:
     return [one.tokens for one in done]
 
 
-def test_every_text_has_its_full_length_and_some_variety(ours: Rows) -> None:
+def test_texts_have_full_length_and_variety(ours: Rows) -> None:
     assert [len(text) for text in ours] == [LIMIT] * len(SOURCES)
     assert len({tuple(text) for text in ours}) > 1
     assert max(len(set(text)) for text in ours) > 2
 
 
-def test_a_shape_is_always_the_same_model(models: tuple[Any, Any]) -> None:
+def test_a_shape_makes_the_same_model_each_time(models: tuple[Any, Any]) -> None:
     again, _small = random_pair(SHAPE)
     assert all(torch.equal(one, other) for one, other in zip(models[0].parameters(), again.parameters(), strict=True))
 
@@ -92,7 +92,7 @@ def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decode
 
 def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path) -> None:
     large, _small = random_pair(SHAPE)
-    with torch.no_grad():  # the end token takes the place of one that is written
+    with torch.no_grad():  # the end token replaces a token of the texts
         large.shared.weight[1] = 1.2 * large.shared.weight[ours[0][LIMIT // 2]]
     done = decode("vanilla_large", VanillaSettings(), open_pair(large, large), SOURCES, Request(LIMIT))
     texts = [one.tokens for one in done]
@@ -107,9 +107,9 @@ def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path)
 
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
     ctranslate.convert(models[0], tmp_path)
-    asked = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
+    request = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
     answers = io.StringIO()
-    ctranslate.serve(io.StringIO(f"{json.dumps(asked)}\n{json.dumps(asked)}\n"), answers)
+    ctranslate.serve(io.StringIO(f"{json.dumps(request)}\n{json.dumps(request)}\n"), answers)
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert [len(line["texts"]) for line in lines] == [2, 2]
     assert lines[0]["texts"] == lines[1]["texts"]

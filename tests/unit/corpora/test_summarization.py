@@ -52,6 +52,14 @@ def test_splits_share_no_report_and_no_summary(corpus: Corpus) -> None:
     assert len(set().union(*summaries)) == sum(map(len, summaries))
 
 
+def test_an_event_whose_summary_another_split_has_is_drawn_again() -> None:
+    first = summarization._draw("test", 4, random.Random(1), set(), set())
+    taken = set(first[0].references)
+    again = summarization._draw("test", 4, random.Random(1), set(), taken)
+    assert again[0] == first[1]
+    assert all(taken.isdisjoint(example.references) for example in again)
+
+
 def test_lengths(corpus: Corpus) -> None:
     for example in everything(corpus):
         assert 5 <= len(sentences(example.source)) <= 8

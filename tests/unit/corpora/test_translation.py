@@ -90,6 +90,14 @@ def test_sizes_are_kept_and_splits_share_no_sentence(corpus: Corpus) -> None:
         assert not targets[one] & targets[other]
 
 
+def test_a_sentence_whose_translation_another_split_has_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    (sentence, source), (other, another) = itertools.islice(module._draw_sentences(random.Random(1)), 2)
+    drawn = [(sentence, source), (sentence, f"Doch {source}"), (other, another)]
+    monkeypatch.setattr(module, "_draw_sentences", lambda _rng: iter(drawn))
+    made = generate({"train": 0, "validation": 1, "test": 1}, 1)
+    assert [example.source for example in (*made["test"], *made["validation"])] == [source, another]
+
+
 @pytest.mark.parametrize("sizes", [{"train": 5, "validation": 1}, {"train": 5, "validation": -1, "test": 1}])
 def test_a_missing_or_negative_size_is_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(InputError, match="sizes"):
@@ -98,7 +106,7 @@ def test_a_missing_or_negative_size_is_refused(sizes: dict[str, int]) -> None:
 
 def test_more_than_the_grammar_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     few = list(itertools.islice(module._draw_sentences(random.Random(1)), 5))
-    monkeypatch.setattr(module, "_drawn", lambda _rng: itertools.cycle(few))
+    monkeypatch.setattr(module, "_draw_sentences", lambda _rng: itertools.cycle(few))
     with pytest.raises(InputError, match="gives about 5"):
         generate({"train": 6, "validation": 0, "test": 0}, 1)
 

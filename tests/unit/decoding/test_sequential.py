@@ -293,6 +293,11 @@ def test_a_confidence_that_equals_the_bound_is_kept() -> None:
     assert texts("bild_oracle", BildOracleSettings(rollback_threshold=math.log(2) - 1e-6), oracle, source) == [[2, END]]
 
 
+def test_a_sequence_as_confident_as_the_bound_is_kept() -> None:
+    certain = prefix_pair(half(2), half(4))
+    assert texts("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]
+
+
 def test_the_limits_are_one_model_alone(toys: Toys) -> None:
     sources = toy_sources(20, seed=4)
     large, small = (texts(name, VanillaSettings(), toys.cached, sources) for name in ("vanilla_large", "vanilla_small"))

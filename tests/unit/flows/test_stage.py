@@ -170,7 +170,7 @@ def test_stages_see_the_flow_run_and_no_other_variable_of_the_engine(tmp_path: P
 
 
 def test_the_flow_run_has_the_variable_that_stages_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.tracking.lineage import lineage
+    from tasks.lineage import lineage
 
     monkeypatch.setenv(stage.FLOW_RUN, "run-1")
     assert lineage()["flow_run"] == "run-1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sweeps import GRID, Planned, Sweep
+from tests.sweeps import Planned, Sweep
 
 
 @pytest.fixture(scope="session")
@@ -12,4 +12,4 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """It is only read."""
     sweep = Sweep(tmp_path_factory.mktemp("planned"))
     rows = sweep.validate()
-    return sweep, rows, sweep.runner.report(rows, GRID, sweep.test)
+    return sweep, rows, sweep.report()

@@ -44,13 +44,9 @@ def test_equal_settings_of_two_methods_are_two_points() -> None:
 
 
 def test_a_row_names_a_point_by_plain_values() -> None:
-    fields = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).fields()
-    assert json.loads(json.dumps(fields, allow_nan=False)) == fields
-    assert fields["method"] == "bild"
-    assert fields["settings"] == {
-        **dataclasses.asdict(BildSettings(max_draft=4)),
-        "rollback_threshold": "inf",
-    }
+    settings = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).row_settings
+    assert json.loads(json.dumps(settings, allow_nan=False)) == settings
+    assert settings == {**dataclasses.asdict(BildSettings(max_draft=4)), "rollback_threshold": "inf"}
 
 
 @pytest.mark.parametrize(

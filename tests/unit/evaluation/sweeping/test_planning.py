@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.decoding.generation import Counts
 from tasks.evaluation.frontier import TOLERANCES, Point, choose, frontier
+from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
 
@@ -273,7 +274,7 @@ def test_a_fast_machine_and_a_slow_one_predict_alike() -> None:
 def test_nothing_to_plan() -> None:
     plan = plan_of({})
     assert plan.next() == []
-    assert prediction_error(plan) == {}
+    assert prediction_error(plan) == PredictionError()
 
 
 def test_prediction_errors_are_shares_of_what_was_measured() -> None:
@@ -282,8 +283,9 @@ def test_prediction_errors_are_shares_of_what_was_measured() -> None:
     plan.timed = {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0}  # 4 failed
     plan.why = {0: "anchor", 1: "frontier", 2: "sample", 3: "sample", 4: "sample"}
     found = prediction_error(plan)
-    assert found["sample"] == pytest.approx({"points": 2, "mean": 0.3, "worst": 0.5})
-    assert found["all"] == pytest.approx({"points": 3, "mean": 1.1 / 3, "worst": 0.5})
+    assert found.sample is not None and found.all is not None
+    assert (found.sample.points, found.sample.mean, found.sample.worst) == pytest.approx((2, 0.3, 0.5))
+    assert (found.all.points, found.all.mean, found.all.worst) == pytest.approx((3, 1.1 / 3, 0.5))
 
 
 CANDIDATES = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,27 @@ import pytest
 
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.evaluation.frontier import TOLERANCES, choose_rows, frontier, point_of
+from tasks.evaluation.frontier import TOLERANCES, frontier
 from tasks.evaluation.frontier import Point as Measured
-from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
-from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Sweep, by_name, name_of, named
+from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
 from tests.ticking import LIMIT
+
+
+def point_of(row: Row) -> Measured | None:
+    return Measured(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
+
+
+def chosen(rows: list[Row]) -> list[Row]:
+    """The fastest timed row of each method at each tolerance."""
+    found = []
+    for method in {row["method"] for row in rows[2:]}:
+        own = [row for row in rows if row["method"] == method and "speedup" in row]
+        for tolerance in TOLERANCES.values():
+            good = [row for row in own if row["quality"]["bleu"] >= rows[0]["quality"]["bleu"] - tolerance - 1e-9]
+            found += sorted(good, key=lambda row: (-row["speedup"], -row["quality"]["bleu"]))[:1]
+    return found
 
 
 def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
@@ -76,9 +92,6 @@ def test_what_was_not_timed_is_predicted_off_the_frontier_and_no_choice(planned:
     distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
     best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
     assert all(one_like_it(best[index], rows) for index in frontier(best))
-    choices = choose_rows(rows)
-    assert len(choices) == 6 * len(TOLERANCES)
-    assert all("speedup" in rows[index] for index in choices.values() if index is not None)
 
 
 def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) -> None:
@@ -89,27 +102,30 @@ def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) 
             assert row["predicted"]["latency_ms"] == pytest.approx(sum(row["latency_ms"]) / 4, rel=1e-3)
         if "time_ms" in row and row["method"] != "beam_large":
             assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
-    errors = sweep.runner.plan_summary["prediction_error"]
-    assert errors["sample"]["points"] == 2
-    assert errors["all"]["worst"] == pytest.approx(0, abs=1e-6)
+    assert sweep.runner.plan is not None and sweep.runner.plan.prediction_error is not None
+    errors = sweep.runner.plan.prediction_error
+    assert errors.sample is not None and errors.all is not None
+    assert errors.sample.points == 2
+    assert errors.all.worst == pytest.approx(0, abs=1e-6)
 
 
 def test_how_the_grid_was_gone_through(planned: Planned) -> None:
     sweep, rows, _ = planned
-    noted = sweep.runner.plan_summary
-    assert noted["points"] == len(GRID)
-    assert noted["replayed"] == len(GRID) - 1
-    assert noted["distinct"] == len(GRID) - 1 - sum("same_as" in row for row in rows)
-    assert noted["timed"] == sum("speedup" in row for row in rows) - len(BASELINES)
-    assert noted["replay_seconds"] > 0
-    assert noted["timing_seconds"] > 0
+    plan = sweep.runner.plan
+    assert plan is not None and plan.replay_seconds is not None and plan.timing_seconds is not None
+    assert plan.points == len(GRID)
+    assert plan.replayed == len(GRID) - 1
+    assert plan.distinct == len(GRID) - 1 - sum("same_as" in row for row in rows)
+    assert plan.timed == sum("speedup" in row for row in rows) - len(BASELINES)
+    assert plan.replay_seconds > 0
+    assert plan.timing_seconds > 0
 
 
 def test_on_test_the_chosen_points_are_decoded_and_timed(planned: Planned) -> None:
     _, rows, reported = planned
-    chosen = {name_of(rows[index]) for index in choose_rows(rows).values() if index is not None}
-    assert chosen
-    assert by_name(reported).keys() == named(*BASELINES) | chosen
+    choices = {name_of(row) for row in chosen(rows)}
+    assert choices
+    assert by_name(reported).keys() == named(*BASELINES) | choices
     for row in reported:
         assert row["split"] == "test"
         assert row["how"] == "decoded"
@@ -119,7 +135,7 @@ def test_on_test_the_chosen_points_are_decoded_and_timed(planned: Planned) -> No
 
 def test_every_row_is_in_the_file_once(planned: Planned) -> None:
     sweep, rows, reported = planned
-    written = read_rows(sweep.path)
+    written = in_file(sweep.path)
     assert sorted(written, key=str) == sorted([*rows, *reported], key=str)
 
 
@@ -142,13 +158,13 @@ def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
 ) -> None:
     """One method takes half as long again as its runs; the others do not."""
     sweep = Sweep(tmp_path)
-    timed = sweep.evaluator.timed
+    time = sweep.evaluator.time
 
-    def slower(point: SweepPoint, *rest: Any) -> Row:
-        row = timed(point, *rest)
-        return {**row, "speedup": row["speedup"] / 1.5} if point.method == "bild" else row
+    def slower(point: SweepPoint, *rest: Any) -> Timing:
+        timing = time(point, *rest)
+        return dataclasses.replace(timing, speedup=timing.speedup / 1.5) if point.method == "bild" else timing
 
-    monkeypatch.setattr(sweep.evaluator, "timed", slower)
+    monkeypatch.setattr(sweep.evaluator, "time", slower)
     rows, before = by_name(sweep.validate()), by_name(planned[1])
     checked = [name for name, row in rows.items() if "predicted" in row and row.get("why") != "anchor"]
     assert {method for method, _ in checked} >= {"bild", "token_cascade"}
@@ -164,7 +180,8 @@ def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
     assert by_name(rows).keys() == named(*BASELINES, *grid)
     assert [row["why"] for row in rows[2:]] == ["grid"] * 4
     assert all(row.keys() >= TIMES and row["how"] == "decoded" for row in rows)
-    assert sweep.runner.plan_summary["replayed"] == 0
+    assert sweep.runner.plan is not None
+    assert sweep.runner.plan.replayed == 0
 
 
 @pytest.mark.parametrize("sample", [0, 1, 100])

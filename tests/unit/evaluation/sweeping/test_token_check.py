@@ -19,14 +19,13 @@ from tasks.decoding.native_loop import NativeSpeculativeLoop
 from tasks.decoding.registry import Pair, Request, build_method
 from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings
-from tasks.evaluation.rows import read_rows
 from tasks.evaluation.sweeping import point_evaluator
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.replaying import replay_grid
 from tasks.evaluation.sweeping.token_check import TimedTokensError, TokenGuarantee, count_mismatches, guarantee_of
 from tests.architectures import pair_of
-from tests.sweeps import GRID, Sweep, by_name, named
+from tests.sweeps import GRID, Sweep, by_name, in_file, named
 from tests.ticking import LIMIT, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import Prefix, prefix_pair
 
@@ -128,7 +127,7 @@ def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Pat
     pair, sweep = pair_of("t5", Runtime("native")), sweep_settings()
     split, evaluator = split_of(pair, sweep), evaluator_of(pair, time.perf_counter, sweep)
     outputs = replay_grid([BILD], pair, Request(LIMIT), split, tmp_path, "test").outputs[0]
-    evaluator.timed(BILD, outputs, split, None)
+    evaluator.time(BILD, outputs, split, None)
     victim = split.timed[2]
     run = NativeSpeculativeLoop.run
 
@@ -138,7 +137,7 @@ def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Pat
 
     monkeypatch.setattr(NativeSpeculativeLoop, "run", drifting)
     with pytest.raises(TimedTokensError, match=f"validation example {victim}, position 1:.* was replayed"):
-        evaluator.timed(BILD, outputs, split, None)
+        evaluator.time(BILD, outputs, split, None)
 
 
 def wrong_at(generation: Generation, position: int) -> Generation:
@@ -181,7 +180,7 @@ def test_the_sweep_goes_on_without_a_point_that_differs(tmp_path: Path, monkeypa
         assert f"validation example {victim}, position 0" in error
         assert ("was replayed" if plan else "was decoded") in error
     assert any("speedup" in row for (method, _), row in rows.items() if method == "speculative")
-    assert {str(row) for row in rows.values()} == {str(row) for row in read_rows(sweep.path)}
+    assert {str(row) for row in rows.values()} == {str(row) for row in in_file(sweep.path)}
 
 
 def test_vanilla_is_checked_beside_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +190,4 @@ def test_vanilla_is_checked_beside_every_point(monkeypatch: pytest.MonkeyPatch) 
     outputs = evaluator.decoded(BILD, split)
     drift(monkeypatch, split.timed[0], lambda name: name == VANILLA.method)
     with pytest.raises(TimedTokensError, match=f"vanilla_large.* example {split.timed[0]}, position 0"):
-        evaluator.timed(BILD, outputs, split, None)
+        evaluator.time(BILD, outputs, split, None)
