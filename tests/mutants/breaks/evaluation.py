@@ -58,8 +58,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py",),
     ),
     Break(
-        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_RATIOS",
-        '("rollbacks", "large_calls")', '("rollbacks", "tokens")',
+        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_counted",
+        "_ratio(counts.rollbacks, counts.large_calls)", "_ratio(counts.rollbacks, counts.tokens)",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -144,22 +144,22 @@ BREAKS = (
     ),
     Break(
         "unknown-examples-paired", "tasks.evaluation.comparing.provenance", "same_examples",
-        "drawn[0] is not None and drawn[0] == drawn[1]", "drawn[0] == drawn[1]",
+        "sampled is not None and ", "",
         (f"{_UNIT}/comparing/test_provenance.py",),
     ),
     Break(
-        "noise-beats-vanilla", "tasks.evaluation.report.formatting", "is_faster",
+        "noise-beats-vanilla", "tasks.evaluation.report.selection", "is_faster",
         "interval[0] if interval", "interval[1] if interval",
-        (f"{_UNIT}/report/test_verdict.py",),
+        (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
-        "doubt-contradicts-the-choice", "tasks.evaluation.report.verdict", "_on_test",
+        "doubt-contradicts-the-choice", "tasks.evaluation.report.recommendation", "_on_test",
         "elif interval[1] < limit:", "elif interval[0] < limit:",
-        (f"{_UNIT}/report/test_verdict.py",),
+        (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
         "test-numbers-from-validation", "tasks.evaluation.report.points", "sweep_points",
-        'if row["split"] == REPORTED_ON and', 'if row["split"] == CHOSEN_ON and',
+        "if row.split == REPORTED_ON}", "if row.split == CHOSEN_ON}",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -196,5 +196,10 @@ BREAKS = (
         "unfinished-line-read", "tasks.evaluation.results.rows", "read_rows",
         "if not is_json(lines[-1]):", "if False:",
         (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
+        "row.split == CHOSEN_ON and", "row.split == REPORTED_ON and",
+        (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip

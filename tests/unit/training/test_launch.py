@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +148,14 @@ def test_a_failed_rank_is_the_status_of_the_run(
     assert caught.value.code == code
     # What a rank refuses, it has said itself.
     assert capsys.readouterr().err.count("\n") == lines
+
+
+def test_the_status_of_ranks_started_here_is_that_of_a_refusal_or_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert launchers._status_of({0: -signal.SIGTERM, 1: 2}, 2) == 2
+    assert launchers._status_of({0: 1, 1: -signal.SIGTERM}, 2) == 1
+    assert capsys.readouterr().err == ""
+    assert launchers._status_of({1: -signal.SIGKILL}, 2) == 1
+    assert "rank 1 of 2 was killed by SIGKILL" in capsys.readouterr().err
 
 
 def test_a_script_is_not_started_on_other_hosts(deepspeed: Started, monkeypatch: pytest.MonkeyPatch) -> None:
