@@ -7,8 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.frontier import Point as Measured
-from tasks.evaluation.frontier import frontier
+from tasks.evaluation.frontier import TradeOff, frontier
 from tasks.evaluation.report.figures.lookup import Point, number, speedup_of
 from tasks.evaluation.report.figures.series import Chart, Heat, Panel, Rule, Spots
 from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, INK, PALETTE, tooltip_lines
@@ -171,7 +170,7 @@ def _kind(point: Point) -> str:
 
 def _curve(summary: Mapping[str, Any], kind: str, points: Sequence[Point], style: tuple[str, str, str]) -> Spots:
     """The frontier of one kind, the slowest last."""
-    best = [points[place] for place in frontier([Measured(point["quality"], point["speedup"]) for point in points])]
+    best = [points[place] for place in frontier([TradeOff(point["quality"], point["speedup"]) for point in points])]
     color, marker, line = style
     return Spots(
         kind,
