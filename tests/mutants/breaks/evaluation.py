@@ -88,9 +88,9 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
-        "rows-of-other-work-kept", "tasks.evaluation.results.rows", "SweepRowFile.__init__",
-        "if row.fingerprint == fingerprint", "",
-        (f"{_UNIT}/results/test_rows.py",),
+        "rows-of-other-work-kept", "tasks.bench.alignment.rows", "RowFile.__init__",
+        'row.get("fingerprint") == fingerprint and ', "",
+        ("tests/unit/bench/test_alignment_rows.py",),
     ),
     Break(
         "resume-loses-the-last-row", "tasks.evaluation.results.rows", "_resumable",
@@ -138,8 +138,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py::test_many_bleus_are_each_sacrebleus",),
     ),
     Break(
-        "failed-row-is-a-point", "tasks.evaluation.frontier", "point_of",
-        "or not math.isfinite(value) ", "",
+        "failed-row-is-a-point", "tasks.evaluation.frontier", "tradeoff_of",
+        "math.isfinite(row.value) and ", "",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -199,7 +199,7 @@ BREAKS = (
     ),
     Break(
         "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
-        "row.split == CHOSEN_ON and", "row.split == REPORTED_ON and",
+        "rows if row.split == CHOSEN_ON]", "rows if row.split == REPORTED_ON]",
         (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip
