@@ -10,14 +10,14 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import BASELINES
 from tasks.evaluation.record import record_report
-from tasks.evaluation.report import figures
+from tasks.evaluation.report.figures import all_figures
+from tasks.evaluation.report.figures.figure import Figure, save
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.report.page import as_json, page
+from tasks.evaluation.report.page import page
 from tasks.evaluation.report.points import sweep_command
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.rendered_tables import tables_markdown
@@ -127,7 +127,7 @@ def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[t
         "report.html": page(summary, sweeps),
     }
     found: list[tuple[str, Maker]] = [(name, _text(text)) for name, text in texts.items()]
-    for name, figure in figures.all_figures(*as_json(summary, sweeps)).items():
+    for name, figure in all_figures(summary, sweeps).items():
         folder = "" if name == "pareto" else "figures/"
         found += [(f"{folder}{name}{suffix}", _figure(figure)) for suffix in (".png", ".svg")]
     return found
@@ -137,8 +137,8 @@ def _text(text: str) -> Maker:
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-def _figure(figure: Any) -> Maker:
-    return lambda path: figures.save(figure, path)
+def _figure(figure: Figure) -> Maker:
+    return lambda path: save(figure, path)
 
 
 def write(files: Sequence[tuple[str, Maker]], folder: Path) -> list[Path]:

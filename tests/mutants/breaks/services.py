@@ -41,7 +41,7 @@ BREAKS = (
     ),
     Break(
         "run-without-an-end", "tasks.tracking.upload", "Upload._send_missing",
-        "if not _is_running(held):", "if held.data.metrics:",
+        "if not _is_running(stored):", "if stored.data.metrics:",
         _KILLED,
     ),
     Break(
