@@ -49,12 +49,12 @@ def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str,
     return {name: value for name, value in tags.items() if value}
 
 
-def _git(root: Path, *words: str) -> str | None:
+def _git(root: Path, *arguments: str) -> str | None:
     """Return git's answer; None without git, a repository or a commit. Takes no lock of the repository."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-    command = ["git", "-C", str(root), *words]
+    command = ["git", "-C", str(root), *arguments]
     try:
-        return subprocess.run(  # noqa: S603 (fixed words)
+        return subprocess.run(  # noqa: S603 (fixed arguments)
             command, env=environment, capture_output=True, text=True, timeout=20, check=True
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):

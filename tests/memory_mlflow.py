@@ -1,4 +1,4 @@
-"""An `MlflowClient` in memory. It can kill its caller, lose answers, work late, hang, and be away."""
+"""An `MlflowClient` in memory. It can kill its caller, lose answers, work late, hang and be unavailable."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class MemoryMlflow:
         self.fault: Callable[[int, Callable[[], None]], None] = lambda number, work: work()
         self.requests: list[str] = []
         self.connections = self.inside = self.most_inside = 0
-        self.away = False
+        self.unavailable = False
         self.together: threading.Barrier | None = None
         self._lock = threading.Lock()
 
     def connect(self, uri: str) -> MemoryMlflow:
         self.connections += 1
-        if self.away:
+        if self.unavailable:
             raise Unavailable(f"{uri} does not answer")
         return self
 
@@ -183,7 +183,7 @@ def _copy(run: Stored) -> Stored:
 
 @contextmanager
 def memory_mlflow(folder: Path) -> Iterator[MemoryMlflow]:
-    """Put a store in memory in the place of MLflow; runs wait in `folder`/outbox."""
+    """Replace MLflow by a store in memory; runs wait in `folder`/outbox."""
     store = MemoryMlflow()
     package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
     entities.__dict__.update(Metric=Metric, Param=Param, ViewType=SimpleNamespace(ALL=3))

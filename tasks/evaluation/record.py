@@ -101,7 +101,7 @@ def record_report(
     with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
         report.log_metrics(metrics)
         for file in files:
-            report.log_artifact(file, folder="report", beside=_sweeps(paths))
+            report.log_artifact(file, folder="report", also_in=_sweeps(paths))
 
 
 def pair_metrics(pair: Mapping[str, Any]) -> dict[str, float]:

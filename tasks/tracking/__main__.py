@@ -11,8 +11,8 @@ from tasks.tracking.upload import upload_all
 
 def main() -> int:
     """Send what waits and print one line; return 1 if something still waits."""
-    places = "the outbox (.cache/mlflow-outbox, or DRAFTLINE_OUTBOX) to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI)"
-    description = f"Send every run that waits in {places}. Exit status 1 if a run still waits."
+    route = "the outbox (.cache/mlflow-outbox, or DRAFTLINE_OUTBOX) to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI)"
+    description = f"Send every run that waits in {route}. Exit status 1 if a run still waits."
     parser = argparse.ArgumentParser(prog="python -m tasks.tracking", description=description)
     parser.add_argument("--create", action="store_true", help="create the SQLite database if it is missing")
     outbox, uri = outbox_folder(), tracking_uri()

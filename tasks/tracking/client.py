@@ -1,7 +1,4 @@
-"""Opens MLflow, and says what its errors mean for an upload.
-
-With `upload`, the only code that imports mlflow, and only inside functions: the import takes seconds.
-"""
+"""Opens MLflow. With `upload`, the only code that imports mlflow, and only inside functions: the import takes seconds."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ _DEFAULTS = {
 
 
 class Unavailable(Exception):
-    """MLflow gave no answer. It may have done what it was asked to do."""
-
-
-class Blocked(Exception):
-    """This run cannot be sent as things are; others can."""
+    """Nothing can be sent to MLflow now."""
 
 
 def tracking_uri(root: Path = Path()) -> str:
@@ -48,7 +41,7 @@ def connect(uri: str) -> Any:
     """Return the `MlflowClient` of a server or database, a missing one created; raise `Unavailable` if it does not open.
 
     MLflow's HTTP client repeats any request that is not answered in time, even `create run`: a slow server then holds two runs,
-    one of which stays RUNNING. It is told not to: an upload repeats a request after it has looked up what the first one did.
+    one of which stays RUNNING. Its retries are off: an upload repeats a request after it has looked up what the first one did.
     """
     os.environ.update(_DEFAULTS | dict(os.environ) | _FIXED)
     try:
@@ -63,16 +56,14 @@ def connect(uri: str) -> Any:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     except Exception as error:  # not installed, a broken package below it, a store of an unknown kind
-        raise Unavailable(_one_line(error)) from error
+        raise Unavailable(one_line(error)) from error
     return client
 
 
-def meaning(error: Exception) -> Unavailable | Blocked:
-    """Return what any exception of MLflow, or of the drivers below it, means for an upload."""
-    if isinstance(error, Unavailable | Blocked):
-        return error
-    blocking = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "PERMISSION_DENIED")
-    return (Blocked if getattr(error, "error_code", "") in blocking else Unavailable)(_one_line(error))
+def one_line(error: Exception) -> str:
+    """Return the beginning of an error's message without the user and password of a URI."""
+    line = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
+    return line if len(line) <= 160 else line[:160] + "..."
 
 
 def _create_database(database: Path) -> None:
@@ -86,9 +77,3 @@ def _create_database(database: Path) -> None:
         shutil.copyfile(finished, copy)
         with contextlib.suppress(FileExistsError):  # another process was faster
             os.link(copy, database)
-
-
-def _one_line(error: Exception) -> str:
-    """Return the beginning of an error's message without the user and password of a URI."""
-    words = re.sub(r"//[^/@\s]+@", "//", " ".join(str(error).split()))
-    return words if len(words) <= 160 else words[:160] + "..."

@@ -21,7 +21,7 @@ Metric = tuple[str, float, int, int]
 
 @dataclass
 class Run:
-    """A run as MLflow shall hold it, where a tag with the key identifies it."""
+    """A run as MLflow shall hold it, where a tag with the key identifies it; `run_id` is MLflow's own id, once known."""
 
     key: str
     name: str
@@ -32,7 +32,6 @@ class Run:
     status: str = "KILLED"
     experiment: str = ""
     run_id: str = ""
-    """MLflow's id of the run, once known."""
     metrics: list[Metric] = field(default_factory=list)
     artifacts: list[tuple[str, str, list[str]]] = field(default_factory=list)
     """Path under the run's folder, folder in MLflow, and keys of earlier runs that keep the file as well."""

@@ -52,8 +52,7 @@ class Recorder:
         self._live, self._flush_seconds = live, flush_seconds
         self._upload: Upload | None = None
         self._opening = threading.Thread(target=self._open, daemon=True)
-        self._queued: list[Any] = []
-        self._artifacts = 0
+        self._pending: list[Any] = []
 
     def log_metrics(self, metrics: Values, step: int = 0) -> None:
         """Add a value to each named curve; None is left out, NaN is kept."""
@@ -61,18 +60,17 @@ class Recorder:
         append(self.folder, metrics=values)
         if self._upload is not None:
             with contextlib.suppress(Exception):  # the upload at the end sends what does not arrive
-                self._queued.append(self._upload.log_later(values))
+                self._pending.append(self._upload.log_async(values))
         elif self._live and self._opening.ident is None:
             # Not earlier: another thread's import would delay those of the stage.
             self._opening.start()
 
-    def log_artifact(self, path: Path, folder: str = "", beside: Sequence[str] = ()) -> None:
-        """Keep a copy of a file or folder as artifact in `folder`, also of the earlier runs that have the keys `beside`."""
-        copy = Path("files", str(self._artifacts), path.name)
-        self._artifacts += 1
+    def log_artifact(self, path: Path, folder: str = "", also_in: Sequence[str] = ()) -> None:
+        """Keep a copy of a file or folder as artifact in `folder`, also of the earlier runs that have the keys `also_in`."""
+        copy = Path("files", uuid.uuid4().hex, path.name)
         (self.folder / copy).parent.mkdir(parents=True)
         (shutil.copytree if path.is_dir() else shutil.copy2)(path, self.folder / copy)
-        append(self.folder, artifacts=[(str(copy), folder, list(beside))])
+        append(self.folder, artifacts=[(str(copy), folder, list(also_in))])
 
     def child(self, name: str, tags: Values, params: Values, metrics: Values, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""
@@ -87,15 +85,14 @@ class Recorder:
         """
         append(self.folder, status=status, end=now_ms())
         seconds = 0.0 if status == "KILLED" else self._flush_seconds
-        reasons: list[list[str]] = []
-        sender = threading.Thread(target=lambda: reasons.append(self._send(time.monotonic() + seconds)), daemon=True)
+        waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{RUN_FILE}")]
+        sender = threading.Thread(target=self._send, args=(waiting, time.monotonic() + seconds), daemon=True)
         if seconds:
             sender.start()
             sender.join(seconds)  # a request that hangs is left behind in its thread
         else:
             self._lock.release()
-        unknown = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{RUN_FILE}")]
-        if waiting := reasons[0] if reasons else unknown:
+        if waiting:
             where = f"`python -m tasks.tracking` sends what is in {self.folder.parent}"
             print(f"warning: runs that wait for MLflow: {len(waiting)} ({waiting[0]}); {where}", file=sys.stderr)
 
@@ -110,18 +107,18 @@ class Recorder:
         """Open the run in MLflow, for metrics to be sent while the stage works."""
         with contextlib.suppress(Exception):
             upload = Upload(self.folder, tracking_uri(), connect(tracking_uri()))
-            upload.fill(upload.run, upload.open())
+            upload.send_values(upload.run, upload.open())
             self._upload = upload
 
-    def _send(self, deadline: float) -> list[str]:
-        """Send what the outbox holds, when nothing else is on its way; return why runs still wait."""
+    def _send(self, waiting: list[str], deadline: float) -> None:
+        """Send what the outbox holds, when nothing else is on its way; put into `waiting` why runs still wait."""
         if self._opening.ident is not None:
             self._opening.join()
-        for batch in self._queued:
+        for batch in self._pending:
             with contextlib.suppress(Exception):
                 batch.wait()
         self._lock.release()  # only now: no other process may create the run while this one might
-        return upload_all(self.folder.parent, tracking_uri(), deadline)[1]
+        waiting[:] = upload_all(self.folder.parent, tracking_uri(), deadline)[1]
 
 
 def _texts(values: Values) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tasks.tracking.client import Blocked, Unavailable, connect, meaning, sqlite_file
+from tasks.tracking.client import Unavailable, connect, one_line, sqlite_file
 from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
 from tasks.tracking.views import view_tags
 
@@ -26,26 +27,34 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 1.0
 
 
-def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int, list[str]]:
-    """Send every run that is no longer written, the oldest first, until `time.monotonic()` reaches the deadline.
+class NotSentError(Exception):
+    """A run could not be sent, or not completely; others may be."""
 
-    Never raises because of MLflow: returns how many runs were sent, and for each one that still waits the reason.
+
+def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int, list[str]]:
+    """Send every run that is no longer written, the oldest first; return how many were sent and why each other one waits.
+
+    Never raises because of MLflow, and stops between two requests when `time.monotonic()` reaches the deadline.
     """
-    sent, reasons, client = 0, [], None
+    sent, client = 0, None
+    reasons: list[str] = []
     folders = sorted(file.parent for file in outbox.glob(f"*/{RUN_FILE}"))
     for index, folder in enumerate(folders):
         try:
             with FileLock(folder / "lock", blocking=False):
+                if time.monotonic() > deadline:
+                    raise Unavailable("no time left for sending")
                 client = client or connect(uri)
                 Upload(folder, uri, client, deadline).complete()
                 shutil.rmtree(folder)
                 sent += 1
         except (Timeout, FileNotFoundError):  # another process writes, sends or has sent it
             continue
-        except (Blocked, ValueError, OSError) as error:
-            reasons.append(str(error))
         except Unavailable as error:
             return sent, [*reasons, *[str(error)] * (len(folders) - index)]
+        except (NotSentError, ValueError, OSError) as error:
+            reasons.append(str(error))
+            client = None  # MLflow may have gone: the next run connects again
     return sent, reasons
 
 
@@ -69,80 +78,89 @@ class Upload:
             except Exception as error:  # whatever it is, the stage must not fail because of it
                 attempts = _ATTEMPTS if self._sent > before else attempts - 1
                 if not attempts or time.monotonic() > self._deadline:
-                    reason = meaning(error)
-                    raise type(reason)(f"run {self.run.name!r}: {reason}") from error
+                    raise NotSentError(f"run {self.run.name!r}: {one_line(error)}") from error
                 time.sleep(_PAUSE_SECONDS)
-        raise Unavailable(f"run {self.run.name!r}: MLflow does not show what it was sent")
+        raise NotSentError(f"run {self.run.name!r}: MLflow does not show what it was sent")
 
     def open(self) -> Any:
         """Return the run in MLflow, which is created if missing."""
-        self._check_time()
         self._experiment = self._experiment_id(self.run.experiment)
-        held = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
-        if held.info.run_id != self.run.run_id:
-            self.run.run_id = held.info.run_id
+        stored = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
+        if stored.info.run_id != self.run.run_id:
+            self.run.run_id = stored.info.run_id
             append(self._folder, run_id=self.run.run_id)
-        return held
+        return stored
 
-    def fill(self, run: Run, held: Any) -> None:
+    def send_values(self, run: Run, stored: Any) -> None:
         """Send params, and the metrics that MLflow has no value of at their step."""
         from mlflow.entities import Param
 
-        run_id = held.info.run_id
-        known = {(name, value.step) for name in held.data.metrics for value in self._client.get_metric_history(run_id, name)}
+        run_id = stored.info.run_id
+        known = {(name, value.step) for name in stored.data.metrics for value in self._client.get_metric_history(run_id, name)}
         metrics = _entities([metric for metric in run.metrics if (metric[0], metric[2]) not in known])
         params = [Param(name, value) for name, value in run.params.items()]
         for start in range(0, max(len(metrics), len(params)), 100):  # a request holds at most 100 params
             batch = slice(start, start + 100)
-            self._client.log_batch(run_id, metrics[batch], params[batch])
+            self._log(run, run_id, metrics[batch], params[batch])
 
-    def log_later(self, metrics: list[Metric]) -> Any:
+    def _log(self, run: Run, run_id: str, metrics: list[Any], params: list[Any]) -> None:
+        """Send values; of a batch that MLflow refuses, send each alone and leave out those that it refuses then."""
+        values = [*metrics, *params]
+        try:
+            self._client.log_batch(run_id, metrics, params)
+        except Exception as error:
+            if getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
+                raise
+            if len(values) == 1:
+                print(f"warning: MLflow refuses {values[0].key} of run {run.name!r}: {one_line(error)}", file=sys.stderr)
+            for value in values if len(values) > 1 else ():
+                self._log(run, run_id, [one for one in metrics if one is value], [one for one in params if one is value])
+
+    def log_async(self, metrics: list[Metric]) -> Any:
         """Queue metrics for MLflow's asynchronous logging; `wait()` of the result blocks until they are sent."""
         return self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False)
 
     def _send_missing(self) -> bool:
         """Send what MLflow does not hold; return whether anything was missing."""
-        held = self.open()
-        if held.info.lifecycle_stage == "deleted":  # by somebody who does not want to see it
+        stored = self.open()
+        if stored.info.lifecycle_stage == "deleted":  # by somebody who does not want to see it
             return False
-        run_id = held.info.run_id
+        run_id = stored.info.run_id
         children = self._search(PARENT_TAG, run_id) if self.run.children else {}
         missing = [child for child in self.run.children if child.key not in children or _is_running(children[child.key])]
         # A server answers four requests in the time of one; an SQLite file has one writer.
         with ThreadPoolExecutor(1 if self._database else 4) as pool:
             list(pool.map(lambda child: self._send_child(child, children.get(child.key), run_id), missing))
-        if not _is_running(held):
+        if not _is_running(stored):
             return bool(missing)
-        self.fill(self.run, held)
+        self.send_values(self.run, stored)
         self._send_artifacts(run_id)
         self._client.set_terminated(run_id, self.run.status, self.run.end)
         return True
 
-    def _send_child(self, child: Run, held: Any, parent: str) -> None:
-        self._check_time()
-        held = held or self._create(child, **{PARENT_TAG: parent})
-        self.fill(child, held)
-        self._client.set_terminated(held.info.run_id, child.status, child.end)
+    def _send_child(self, child: Run, stored: Any, parent: str) -> None:
+        if time.monotonic() > self._deadline:
+            raise NotSentError("no time left for sending")
+        stored = stored or self._create(child, **{PARENT_TAG: parent})
+        self.send_values(child, stored)
+        self._client.set_terminated(stored.info.run_id, child.status, child.end)
         self._sent += 1
 
     def _send_artifacts(self, run_id: str) -> None:
         """Upload files, and folders under their names, to the run and to the earlier runs that keep them as well."""
-        for copy, folder, beside in self.run.artifacts:
+        for copy, folder, also_in in self.run.artifacts:
             path = self._folder / copy
             into = Path(folder, path.name if path.is_dir() else "").as_posix()
             send = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-            for receiver in [run_id, *filter(None, map(self._earlier, beside))]:
-                try:
-                    send(receiver, str(path), None if into == "." else into)
-                except Exception as error:  # any artifact store, each with exceptions of its own
-                    raise Blocked(f"artifact {path.name}: {meaning(error)}") from error
+            for receiver in [run_id, *filter(None, map(self._find_earlier, also_in))]:
+                send(receiver, str(path), None if into == "." else into)
 
-    def _earlier(self, key: str) -> str | None:
+    def _find_earlier(self, key: str) -> str | None:
         """Return the id of an earlier run; None where MLflow has none, such as one recorded on another machine."""
-        held = self._search(KEY_TAG, key).get(key)
-        if held is None and any(self._folder.parent.glob(f"*-{key}/{RUN_FILE}")):
-            raise Blocked("an earlier run that keeps its files as well is not sent yet")
-        return None if held is None or held.info.lifecycle_stage == "deleted" else str(held.info.run_id)
+        stored = self._search(KEY_TAG, key).get(key)
+        if stored is None and any(self._folder.parent.glob(f"*-{key}/{RUN_FILE}")):
+            raise NotSentError("an earlier run that keeps its files as well is not sent yet")
+        return None if stored is None or stored.info.lifecycle_stage == "deleted" else str(stored.info.run_id)
 
     def _create(self, run: Run, **tags: str) -> Any:
         tags |= run.tags | {KEY_TAG: run.key}
@@ -159,10 +177,10 @@ class Upload:
                 self._client.delete_run(run.info.run_id)
         return kept
 
-    def _rank(self, held: Any) -> tuple[bool, bool, bool, str]:
+    def _rank(self, stored: Any) -> tuple[bool, bool, bool, str]:
         """Sort first what to keep: the run that is known already, active runs before deleted ones, ended ones before others."""
-        info = held.info
-        return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(held), info.run_id
+        info = stored.info
+        return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(stored), info.run_id
 
     def _experiment_id(self, name: str) -> str:
         """Return the id of an experiment, which is created if missing."""
@@ -173,12 +191,8 @@ class Upload:
             artifacts = (self._database.parent / "mlartifacts").as_uri() if self._database else None
             return str(self._client.create_experiment(name, artifact_location=artifacts, tags=tags))
         if found.lifecycle_stage == "deleted":
-            raise Blocked(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
+            raise NotSentError(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
         return str(found.experiment_id)
-
-    def _check_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise Unavailable("no time left for sending")
 
 
 def _entities(metrics: list[Metric]) -> list[Any]:
@@ -187,5 +201,5 @@ def _entities(metrics: list[Metric]) -> list[Any]:
     return [entities.Metric(name, value, time, step) for name, value, step, time in metrics]
 
 
-def _is_running(held: Any) -> bool:
-    return bool(held.info.lifecycle_stage == "active" and held.info.status == "RUNNING")
+def _is_running(stored: Any) -> bool:
+    return bool(stored.info.lifecycle_stage == "active" and stored.info.status == "RUNNING")

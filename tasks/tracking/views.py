@@ -54,6 +54,6 @@ def _chart(key: str, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def _curve(metric: str) -> dict[str, Any]:
-    """Return a line as it was recorded; MLflow smooths curves unless it is told not to."""
+    """Return a line as it was recorded; by default MLflow smooths curves."""
     unsmoothed = {"useGlobalLineSmoothing": False, "lineSmoothness": 0}
     return _chart(metric, "LINE", metricKey=metric, selectedMetricKeys=[metric], xAxisKey="step", **unsmoothed)

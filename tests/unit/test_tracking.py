@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
-from tasks.tracking.client import Unavailable, meaning
+from tasks.tracking.client import one_line
 from tasks.tracking.outbox import RUN_FILE, read
 from tasks.tracking.upload import PARENT_TAG
 from tests.memory_mlflow import Killed, MemoryMlflow, StoreError, memory_mlflow
@@ -198,20 +198,34 @@ def test_a_server_that_is_slow_now_and_then_gets_every_point(outbox: Path, mlflo
     assert all(len(run.history) == 1 for run in mlflow.active() if run.parent)
 
 
-def test_a_server_that_never_answers_is_asked_a_few_times_and_then_left_alone(outbox: Path, mlflow: MemoryMlflow) -> None:
-    def never_create(number: int, work: Callable[[], None]) -> None:
-        if mlflow.requests[number - 1] == "create run":
+def test_a_run_that_gets_no_answer_is_given_up_after_a_few_times_and_lets_others_pass(
+    outbox: Path, mlflow: MemoryMlflow
+) -> None:
+    def never_create_the_first(number: int, work: Callable[[], None]) -> None:
+        if mlflow.requests[number - 1] == "create run" and mlflow.requests.count("create run") <= 3:
             raise StoreError("Read timed out. (read timeout=10)")
         work()
 
     for name in ("one", "two"):
         record(name).close()
-    mlflow.fault = never_create
+    mlflow.fault = never_create_the_first
+    sent, (reason,) = upload_all(outbox, SERVER)
+    assert (sent, mlflow.connections) == (1, 2)
+    assert "'one'" in reason
+    assert "Read timed out" in reason
+    assert [run.info.run_name for run in mlflow.active()] == ["two"]
+
+
+def test_a_server_that_goes_while_runs_are_sent_is_asked_no_more(outbox: Path, mlflow: MemoryMlflow) -> None:
+    def leave(number: int, work: Callable[[], None]) -> None:
+        mlflow.unavailable = True
+        raise StoreError("Connection refused")
+
+    for name in ("one", "two", "three"):
+        record(name).close()
+    mlflow.fault = leave
     sent, waiting = upload_all(outbox, SERVER)
-    assert sent == 0
-    assert len(waiting) == 2
-    assert "Read timed out" in waiting[0]
-    assert mlflow.requests.count("create run") == 3
+    assert (sent, len(waiting), len(mlflow.requests)) == (0, 3, 3)
 
 
 def test_a_server_that_forgets_what_it_is_sent_is_given_up(outbox: Path, mlflow: MemoryMlflow) -> None:
@@ -226,9 +240,9 @@ def test_a_server_that_forgets_what_it_is_sent_is_given_up(outbox: Path, mlflow:
     assert mlflow.requests.count("create run") == 3
 
 
-@pytest.mark.parametrize(("uri", "lanes"), [(DATABASE, 1), (SERVER, 4)])
+@pytest.mark.parametrize(("uri", "at_once"), [(DATABASE, 1), (SERVER, 4)])
 def test_a_server_is_sent_four_points_at_once_and_a_database_one(
-    outbox: Path, mlflow: MemoryMlflow, uri: str, lanes: int
+    outbox: Path, mlflow: MemoryMlflow, uri: str, at_once: int
 ) -> None:
     with record("sweep", live=True) as run:
         run.log_metrics({"points": 20.0})
@@ -236,9 +250,9 @@ def test_a_server_is_sent_four_points_at_once_and_a_database_one(
         for point in range(20):
             run.child(f"point {point}", {}, {"window": point}, {f"m{i}": i for i in range(25)})
     requests = len(mlflow.requests)
-    mlflow.together, mlflow.most_inside = threading.Barrier(lanes), 0
+    mlflow.together, mlflow.most_inside = threading.Barrier(at_once), 0
     assert upload_all(outbox, uri) == (1, [])
-    assert mlflow.most_inside == lanes
+    assert mlflow.most_inside == at_once
     # A point is three requests: create, log, end.
     assert len(mlflow.requests) - requests == 3 * 20 + 8
 
@@ -265,12 +279,14 @@ def test_a_run_that_is_still_written_or_sent_elsewhere_is_left_alone(outbox: Pat
     assert upload_all(outbox, SERVER) == (1, [])
 
 
-def test_while_mlflow_is_away_it_is_asked_once_and_the_runs_wait(outbox: Path, mlflow: MemoryMlflow, tmp_path: Path) -> None:
+def test_while_mlflow_is_unavailable_it_is_asked_once_and_the_runs_wait(
+    outbox: Path, mlflow: MemoryMlflow, tmp_path: Path
+) -> None:
     record_a_task(tmp_path)
-    mlflow.away = True
+    mlflow.unavailable = True
     assert upload_all(outbox, SERVER) == (0, [f"{SERVER} does not answer"] * 2)
     assert mlflow.connections == 1
-    mlflow.away = False
+    mlflow.unavailable = False
     assert upload_all(outbox, SERVER) == (2, [])
     assert described(mlflow) == WHOLE
 
@@ -287,14 +303,18 @@ def test_a_deleted_experiment_keeps_its_runs_waiting_and_lets_others_pass(outbox
     assert [run.info.run_name for run in mlflow.active()] == ["two"]
 
 
-def test_what_mlflow_refuses_waits_with_its_reason_and_lets_others_pass(outbox: Path, mlflow: MemoryMlflow) -> None:
-    with record("one") as run:
-        run.log_metrics({"refused": 1.0})
-    record("two").close()
-    sent, waiting = upload_all(outbox, SERVER)
-    assert (sent, len(waiting)) == (1, 1)
-    assert "'one'" in waiting[0]
-    assert "a bad name" in waiting[0]
+def test_a_value_that_mlflow_refuses_is_left_out_with_a_warning(
+    outbox: Path, mlflow: MemoryMlflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Recorder("translation", "run", {}, {"rate": 0.1}, flush_seconds=0) as run:
+        run.log_metrics({"loss": 1.0, "refused": 2.0, "quality": 3.0})
+    capsys.readouterr()
+    assert upload_all(outbox, SERVER) == (1, [])
+    stored = mlflow.by_name("run")
+    assert (stored.data.metrics, stored.data.params) == ({"loss": 1.0, "quality": 3.0}, {"rate": "0.1"})
+    assert stored.info.status == "FINISHED"
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "refuses refused of run 'run': a bad name" in warning
 
 
 def test_a_run_whose_writer_was_killed_ends_as_killed(outbox: Path, mlflow: MemoryMlflow) -> None:
@@ -364,7 +384,7 @@ def test_a_file_can_be_kept_with_runs_that_have_ended_as_well(outbox: Path, mlfl
     (tmp_path / "figures" / "figure.svg").write_text("a frontier", encoding="utf-8")
     for name in ("while it waits", "once it is sent"):
         with record(name) as report:
-            report.log_artifact(tmp_path / "figures", name, beside=[sweep.key, "recorded elsewhere"])
+            report.log_artifact(tmp_path / "figures", name, also_in=[sweep.key, "recorded elsewhere"])
         assert upload_all(outbox, SERVER)[1] == []
     kept = {f"{name}/figures/figure.svg": "a frontier" for name in ("while it waits", "once it is sent")}
     assert mlflow.by_name("sweep").artifacts == kept
@@ -376,7 +396,7 @@ def test_a_file_for_a_run_that_waits_itself_waits_too(outbox: Path, mlflow: Memo
     (tmp_path / "page.html").write_text("<h1>", encoding="utf-8")
     sweep = record("sweep")
     with record("report") as report:
-        report.log_artifact(tmp_path / "page.html", beside=[sweep.key])
+        report.log_artifact(tmp_path / "page.html", also_in=[sweep.key])
     sent, (reason,) = upload_all(outbox, SERVER)
     assert sent == 0
     assert "'report'" in reason
@@ -469,13 +489,12 @@ def test_a_server_that_hangs_holds_nobody_up(outbox: Path, mlflow: MemoryMlflow,
 
 
 def test_no_message_and_no_file_holds_a_password(outbox: Path, mlflow: MemoryMlflow) -> None:
-    mlflow.away = True
+    mlflow.unavailable = True
     record(flush_seconds=20).close()
     assert "secret" in tracking_uri()
     assert not any("secret" in file.read_text(encoding="utf-8") for file in outbox.rglob("*") if file.is_file())
-    found = meaning(StoreError("no route to http://user:secret@server/api  \n after 1 try"))
-    assert isinstance(found, Unavailable)
-    assert str(found) == "no route to http://server/api after 1 try"
+    error = StoreError("no route to http://user:secret@server/api  \n after 1 try")
+    assert one_line(error) == "no route to http://server/api after 1 try"
 
 
 def test_the_command_sends_nothing_where_nothing_waits(tmp_path: Path) -> None:
