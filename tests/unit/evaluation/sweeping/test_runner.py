@@ -11,7 +11,7 @@ import pytest
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.frontier import TOLERANCES, frontier
-from tasks.evaluation.frontier import Point as Measured
+from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
