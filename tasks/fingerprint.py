@@ -1,6 +1,6 @@
-"""A name for a piece of work that changes whenever its settings, its data or its code do.
+"""Names for unfinished work that change with its settings, its data and its code.
 
-Unfinished work is kept under this name, so that what was begun under other circumstances is never mixed in.
+Unfinished work is stored under its fingerprint, so that a run never continues work that was begun under other conditions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _CODE = Path(__file__).parent
 
 
 def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) -> str:
-    """Sixteen hexadecimal digits.
+    """Return sixteen hexadecimal digits of a SHA-256 digest.
 
     Args:
         settings: Plain values or settings dataclasses.
-        files: Files, and folders with all that lies in them, whose content counts.
-        code: Modules and packages of this project, such as `training`, whose source counts.
+        files: Files and folders whose content is part of the digest.
+        code: Modules and packages below `tasks`, such as `training`, whose source is part of the digest.
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=_plain).encode())
     digest.update(f"{version('torch')} {version('transformers')}".encode())
@@ -35,7 +35,7 @@ def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) ->
 
 
 def discard_others(folder: Path) -> None:
-    """Removes what other pieces of work left beside `folder`: with other settings, text or code it is of no use."""
+    """Remove unfinished work beside `folder` that has another fingerprint and can therefore not be continued."""
     if folder.parent.is_dir():
         for other in folder.parent.iterdir():
             if other != folder and not other.name.startswith("."):

@@ -30,7 +30,7 @@ def test_each_process_takes_the_gpu_of_its_number(monkeypatch: pytest.MonkeyPatc
     assert taken == [1]
     assert set_up(MachineSettings(device="cpu"))[0] == torch.device("cpu")
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(InputError, match="process 3 of this machine has no GPU, of which it has 2"):
+    with pytest.raises(InputError, match="process 3 of this machine has no GPU, because the machine has 2"):
         set_up(MachineSettings())
 
 

@@ -131,7 +131,7 @@ def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
         ([], {"text": "bytes"}, "bytes is not UTF-8 (byte 4); save it as UTF-8"),
         ([], {"text": "one"}, "one has 1 tokens; give a text of at least 2"),
         ([], {"small": "other"}, "other has 22 tokens but gpt2-large has 23"),
-        ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one decoder-only (gpt2)"),
+        ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one is decoder-only (gpt2)"),
         (["--fallback", "1.2"], {}, "fallback_threshold is 1.2; it must be at most 1"),
         (["--fallback", "nan"], {}, "fallback_threshold is nan; it must be at least 0"),
         (["--chunk", "1"], {}, "chunk is 1; it must be at least 2"),

@@ -1,9 +1,9 @@
-"""An embedded summarization corpus: made-up news reports and what matters in them, deterministic from a seed.
+"""The embedded summarization corpus: invented news reports with summaries, deterministic for a seed.
 
-A report tells an abstract event in shuffled order among distractors; which of its facts a summary states follows from the
-content alone (the goal that decided the match, the cause that was confirmed, the vote that counted), in other words than
-the report's. Wording, order and the choice between two facts of equal weight are free, so that two models trained on one
-sampled reference each differ without either being wrong; validation and test hold several references.
+A report tells an abstract event in shuffled order among distractors. The content alone decides which fact a summary has to
+state (the goal that decided the match, the cause that was confirmed, the vote that counted), in other words than the report's.
+Wording, order and the choice between two side facts are free, so that two models trained on one sampled reference each can
+differ without either being wrong. Validation and test have several references.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tasks.errors import InputError
 
 REFERENCES = {"train": 1, "validation": 8, "test": 8}
 
-# Names and figures would give many more reports, but past this they say nothing new.
+# Names and figures would give many more reports, but they would differ in nothing else.
 MAX_EXAMPLES = 1_000_000
 _PATIENCE = 1_000
 
@@ -33,7 +33,7 @@ def _check(sizes: dict[str, int]) -> None:
 
 
 def _draw(split: str, size: int, rng: random.Random, reports: set[str], elsewhere: set[str]) -> list[Example]:
-    """`size` examples whose reports are not in `reports` (extended) and whose summaries are not `elsewhere`."""
+    """Draw `size` examples with new reports, which are added to `reports`, and without summaries that are in `elsewhere`."""
     examples: list[Example] = []
     refused = 0
     while len(examples) < size:
@@ -54,13 +54,13 @@ def _draw(split: str, size: int, rng: random.Random, reports: set[str], elsewher
 
 
 def generate(sizes: dict[str, int], seed: int) -> Corpus:
-    """Makes the corpus; `sizes` gives the number of examples under each of the names in `SPLITS`.
+    """Return the corpus; `sizes` gives the number of examples for each name in `SPLITS`.
 
-    Test is drawn first and train last, each from a stream of its own, so that more training examples leave the held-out
-    splits as they are. No two splits share a report or a summary. Train examples have one reference, the others eight.
+    Test is drawn first and train last, each from its own random stream, so that more training examples leave the held-out
+    splits unchanged. No two splits share a report or a summary. Train examples have one reference, the others have eight.
 
     Raises:
-        InputError: sizes that are not those of the splits, or more examples than can be told apart.
+        InputError: `sizes` names other splits, or asks for more examples than can be distinct.
     """
     _check(sizes)
     reports: set[str] = set()

@@ -1,4 +1,4 @@
-"""The words: nouns, verbs, adjectives and fixed phrases from the tables in `words/`, and those that fit a place."""
+"""Reads nouns, verbs, adjectives and fixed phrases from the tables in `words/` and selects those that fit a context."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Slot:
-    """What a verb asks for: `kind` is acc, dat, prep, dir, loc, city, zu, ing, both, dass or ob."""
+    """A complement that a verb requires: `kind` is acc, dat, prep, dir, loc, city, zu, ing, both, dass or ob."""
 
     kind: str
     case: str = ""
@@ -170,36 +170,36 @@ def expand(tags: Tags) -> Tags:
 
 @cache
 def senses(lemma: str) -> tuple[Noun, ...]:
-    """Every noun that is written `lemma`."""
+    """Return all nouns with the written form `lemma`."""
     return tuple(noun for noun in NOUNS if noun.lemma == lemma)
 
 
 def fits(noun: Noun, tags: Tags) -> bool:
-    """Whether `noun` may stand where `tags` are asked for."""
+    """Whether `noun` belongs to one of the classes `tags`."""
     return bool(noun.tags & expand(tags))
 
 
 def resolved(noun: Noun, *places: Tags) -> bool:
-    """Whether the classes asked for around the noun leave it as the only sense of its word."""
+    """Whether the classes required by the context leave this sense of the word alone."""
     others = (other for other in senses(noun.lemma) if other is not noun)
     return all(any(not fits(other, tags) for tags in places) for other in others)
 
 
 @cache
 def nouns_for(tags: Tags) -> tuple[Noun, ...]:
-    """The nouns that fit, ambiguous ones only where `tags` alone decide."""
+    """Return the nouns that fit; ambiguous ones only if `tags` alone resolve them."""
     return tuple(noun for noun in NOUNS if fits(noun, tags) and resolved(noun, tags))
 
 
 @cache
 def ambiguous_for(tags: Tags) -> tuple[Noun, ...]:
-    """The nouns that fit, but of which `tags` alone leave another sense."""
+    """Return the nouns that fit and that `tags` alone do not resolve."""
     return tuple(noun for noun in NOUNS if fits(noun, tags) and not resolved(noun, tags))
 
 
 @cache
 def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that suit `noun`."""
+    """Return the adjectives that fit `noun`."""
     return tuple(adjective for adjective in ADJECTIVES if fits(noun, adjective.tags))
 
 
@@ -220,7 +220,7 @@ COMPOUNDS = tuple(_compounds())
 
 
 def lexeme_count() -> int:
-    """How many dictionary words the grammar knows: lemmas by word class, senses, compounds and -in derivations not counted."""
+    """Return the number of dictionary words: lemmas by word class, without senses, compounds and derivations in -in."""
     derived = {feminine(noun.lemma) for noun in NOUNS}
     nouns = {noun.lemma for noun in NOUNS} - derived
     verbs = {verb.prefix + verb.base for verb in VERBS}
@@ -233,17 +233,17 @@ def lexeme_count() -> int:
 
 @cache
 def settled_for(tags: Tags) -> tuple[Noun, ...]:
-    """The ambiguous nouns of which `tags` leave one sense."""
+    """Return the ambiguous nouns that `tags` resolve."""
     return tuple(noun for noun in nouns_for(tags) if len(senses(noun.lemma)) > 1)
 
 
 @cache
 def compounds_for(tags: Tags) -> tuple[Noun, ...]:
-    """The compounds that fit."""
+    """Return the compounds that fit."""
     return tuple(noun for noun in COMPOUNDS if fits(noun, tags))
 
 
 @cache
 def place_nouns() -> tuple[Noun, ...]:
-    """The nouns that say where something happens, without another sense in which they could."""
+    """Return the nouns that name places."""
     return tuple(noun for noun in NOUNS if noun.place)

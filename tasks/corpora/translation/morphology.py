@@ -1,4 +1,4 @@
-"""German inflection: articles, adjective endings, nouns, compounds and verbs."""
+"""German inflection of articles, adjectives, nouns, compounds and verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, clock times, dates and spans of time in both languages, as fixed phrases."""
+"""Numbers, clock times, dates and time spans in both languages, as fixed phrases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which constructions a sentence shows: what the corpus promises to contain, and what its tests count."""
+"""Names the constructions in a sentence; tests count them to check what the corpus promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes nominals, places and times at random, of words that go together."""
+"""Draws nominals, places and times from words that go together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ME, US = Agreement(1, False, "m"), Agreement(1, True, "pl")
 _OWNED = frozenset([
     "clothes", "small", "car", "bike", "device", "furniture", "mail", "pet", "relation", "instrument", "load", "home", "cloth",
 ])  # fmt: skip
-# What is counted in dozens at most.
+# Things that are counted in dozens at most.
 _FEW = frozenset([
     "building", "person", "animal", "furniture", "room", "vehicle", "public", "event", "counter", "topic", "instrument",
     "device", "show", "queue", "goal", "firm",

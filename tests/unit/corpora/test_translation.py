@@ -66,7 +66,7 @@ def the(lemma: str, meaning: str) -> NounPhrase:
 
 
 def both_languages(sentence: Sentence) -> tuple[str, str]:
-    return module.written(german.render(sentence)), module.written(english.render(sentence, first))
+    return module.join_words(german.render(sentence)), module.join_words(english.render(sentence, first))
 
 
 def doing(verb_: Verb, subject: NounPhrase | Pronoun, *fillers: NounPhrase | Pronoun, tense: Tense = PERFECT) -> Clause:
@@ -91,9 +91,9 @@ def test_sizes_are_kept_and_splits_share_no_sentence(corpus: Corpus) -> None:
 
 
 def test_a_sentence_whose_translation_another_split_has_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    (said, source), (other, another) = itertools.islice(module._drawn(random.Random(1)), 2)
-    drawn = [(said, source), (said, f"Doch {source}"), (other, another)]
-    monkeypatch.setattr(module, "_drawn", lambda _rng: iter(drawn))
+    (sentence, source), (other, another) = itertools.islice(module._draw_sentences(random.Random(1)), 2)
+    drawn = [(sentence, source), (sentence, f"Doch {source}"), (other, another)]
+    monkeypatch.setattr(module, "_draw_sentences", lambda _rng: iter(drawn))
     made = generate({"train": 0, "validation": 1, "test": 1}, 1)
     assert [example.source for example in (*made["test"], *made["validation"])] == [source, another]
 
@@ -105,8 +105,8 @@ def test_a_missing_or_negative_size_is_refused(sizes: dict[str, int]) -> None:
 
 
 def test_more_than_the_grammar_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = list(itertools.islice(module._drawn(random.Random(1)), 5))
-    monkeypatch.setattr(module, "_drawn", lambda _rng: itertools.cycle(few))
+    few = list(itertools.islice(module._draw_sentences(random.Random(1)), 5))
+    monkeypatch.setattr(module, "_draw_sentences", lambda _rng: itertools.cycle(few))
     with pytest.raises(InputError, match="gives about 5"):
         generate({"train": 6, "validation": 0, "test": 0}, 1)
 
@@ -302,7 +302,7 @@ def test_an_ambiguous_noun_in_doubt_is_settled_by_its_relative_clause() -> None:
 
 
 def test_every_promised_construction_is_common() -> None:
-    drawn = itertools.islice(module._drawn(random.Random(11)), 2000)
+    drawn = itertools.islice(module._draw_sentences(random.Random(11)), 2000)
     counts = Counter(name for sentence, source in drawn for name in phenomena(sentence, source))
     assert set(counts) == PROMISED
     rare = {name: count for name, count in counts.items() if count < 15}

@@ -88,9 +88,9 @@ def test_decoder_only_shapes() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"architecture": "gpt2", "heads": 3}, "d_model is 16, of 3 heads; gpt2 needs a multiple of heads"),
-        ({"architecture": "llama", "heads": 3}, "d_model is 16, of 3 heads; llama needs a multiple of heads"),
-        ({"architecture": "llama", "d_kv": 5}, "d_kv is 5; llama, whose heads turn pairs of numbers, needs an even one"),
+        ({"architecture": "gpt2", "heads": 3}, "d_model is 16, heads is 3; gpt2 needs d_model to be a multiple of heads"),
+        ({"architecture": "llama", "heads": 3}, "d_model is 16, heads is 3; llama needs d_model to be a multiple of heads"),
+        ({"architecture": "llama", "d_kv": 5}, "d_kv is 5; llama needs an even number"),
         ({"architecture": "bert"}, "architecture is 'bert'; it must be one of t5, llama, gpt2"),
     ],
 )
