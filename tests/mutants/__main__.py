@@ -51,13 +51,16 @@ def check(
         for outcome in running.run_breaks(root, copies, breaks):
             outcomes.append(outcome)
             state = "killed" if outcome.noticed_by else "SURVIVED"
-            print(f"{state:8} {outcome.name:36} {outcome.seconds:5.1f} s  {outcome.noticed_by or outcome.detail}", flush=True)
+            print(
+                f"{state:8} {outcome.name:36} {outcome.seconds:5.1f} s  {', '.join(outcome.noticed_by) or outcome.detail}",
+                flush=True,
+            )
         # A test that fails in any case has noticed nothing.
-        noticing = [outcome.noticed_by for outcome in outcomes if outcome.noticed_by]
+        noticing = [test for outcome in outcomes for test in outcome.noticed_by]
         unreliable = set(running.failing_unbroken(root, copies[0], noticing)) if noticing else set()
     for test in sorted(unreliable):
         print(f"SURVIVED every break that {test} noticed: it fails without any", flush=True)
-    survivors = sorted(one.name for one in outcomes if not one.noticed_by or one.noticed_by in unreliable)
+    survivors = sorted(one.name for one in outcomes if not one.noticed_by or not unreliable.isdisjoint(one.noticed_by))
     counts = {"mutants": len(breaks), "killed": len(breaks) - len(survivors), "survived": len(survivors)}
     print(json.dumps({**counts, "survivors": survivors, "cpu_seconds": round(sum(os.times()[:4]))}))
     return 1 if survivors else 0

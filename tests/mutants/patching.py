@@ -24,6 +24,8 @@ class Break:
     new: str
     tests: tuple[str, ...]
     """Pytest ids, from the repository root; at least one of them fails with the break and none without it."""
+    every: bool = False
+    """Whether each of `tests` has to notice by itself: the tests of each caller of what is broken."""
 
     @property
     def file(self) -> Path:

@@ -39,8 +39,8 @@ class Outcome:
     """What became of one break."""
 
     name: str
-    noticed_by: str
-    """The first test that failed; empty where none did."""
+    noticed_by: tuple[str, ...]
+    """The tests that failed and prove it; none where it survived."""
     seconds: float
     """Of the processor."""
     detail: str
@@ -79,7 +79,8 @@ def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break]) -> I
             while waiting and free:
                 change, copy = waiting.pop(0), free.pop()
                 restore = _apply(change, copy)
-                pid = _forked(root, copy, change.tests, "-x", private_cache=change.file.suffix != ".py")
+                options = () if change.every else ("-x",)
+                pid = _forked(root, copy, change.tests, *options, private_cache=change.file.suffix != ".py")
                 running[pid] = change, copy, restore
             pid, raw, usage = os.wait3(0)
             change, copy, restore = running.pop(pid)
@@ -87,11 +88,23 @@ def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break]) -> I
             restore()
             free.append(copy)
             status = os.waitstatus_to_exitcode(raw)
-            failed = _failures(copy) if status == _FAILED else []
-            yield Outcome(change.name, failed[0] if failed else "", usage.ru_utime + usage.ru_stime, _ended(status))
+            proof, detail = _judged(change, _failures(copy) if status == _FAILED else [], _ended(status))
+            yield Outcome(change.name, proof, usage.ru_utime + usage.ru_stime, detail)
     finally:
         for pid in running:
             _end_group(pid)
+
+
+def _judged(change: Break, failed: Sequence[str], ended: str) -> tuple[tuple[str, ...], str]:
+    """Return the tests that prove that a break was noticed, and otherwise why it was not."""
+    if not failed or not change.every:
+        return tuple(failed[:1]), ended
+    first = {
+        test: next((one for one in failed if one == test or one.startswith((f"{test}[", f"{test}::"))), "")
+        for test in change.tests
+    }
+    blind = [test for test, noticed in first.items() if not noticed]
+    return ((), f"not noticed by {', '.join(blind)}") if blind else (tuple(first.values()), ended)
 
 
 def failing_unbroken(root: Path, copy: Path, tests: Sequence[str]) -> list[str]:

@@ -96,10 +96,12 @@ known = {
     "unnoticed": ("over", ">= 3", "== 3", "test_the_limit_is_over"),
     "uncollected": ("over", "over", "under", "test_the_limit_is_over"),
     "failing": ("over", ">= 3", "> 3", "test_that_fails"),
+    "half-noticed": ("over", ">= 3", "> 3", "test_the_limit_is_over test_four_is_over"),
+    "noticed-twice": ("over", ">= 3", "> 4", "test_the_limit_is_over test_four_is_over"),
 }
 breaks = [
-    Break(name, "toy", symbol, old, new, ("tests/test_toy.py::" + test,))
-    for name, (symbol, old, new, test) in known.items() if name in sys.argv
+    Break(name, "toy", symbol, old, new, tuple("tests/test_toy.py::" + test for test in tests.split()), every=True)
+    for name, (symbol, old, new, tests) in known.items() if name in sys.argv
 ]
 sys.exit(check(Path.cwd() / "toy", breaks, heavy=()))
 """
@@ -113,6 +115,10 @@ def test_the_limit_is_over():
     assert subprocess.run([sys.executable, "-c", "import toy; assert toy.over(3)"]).returncode == 0
 
 
+def test_four_is_over():
+    assert over(4)
+
+
 def test_that_fails():
     assert not over(3)
     assert over(4) is None
@@ -121,7 +127,11 @@ def test_that_fails():
 
 @pytest.mark.parametrize(
     ("names", "status", "survivors"),
-    [(["noticed"], 0, []), (["noticed", "unnoticed", "uncollected", "failing"], 1, ["failing", "uncollected", "unnoticed"])],
+    [
+        (["noticed", "noticed-twice"], 0, []),
+        (["noticed", "unnoticed", "uncollected"], 1, ["uncollected", "unnoticed"]),
+        (["failing", "half-noticed"], 1, ["failing", "half-noticed"]),
+    ],
 )
 def test_a_survivor_is_named_and_ends_in_status_1(tmp_path: Path, names: list[str], status: int, survivors: list[str]) -> None:
     """Tests that cannot be collected, and tests that fail without the break too, have not noticed it."""

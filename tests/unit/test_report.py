@@ -63,8 +63,14 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     return places
 
 
-def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded."""
+def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any, ...]]:
+    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
+
+    Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
+    """
+    if not drawn:
+        monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
+        monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
     params = MagicMock(**{"task.return_value.metric": "rougeL"})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -78,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, _, _, files, _),) = run(monkeypatch)
+    ((_, _, _, files, _),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and "sweep" not in path.parts}
     names = {path.name for path in written if path.parent == paths.results}

@@ -30,8 +30,9 @@ from tasks.decoding.settings import (
 )
 from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow
+from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -114,10 +115,12 @@ class Recorded:
         self.pairs: list[Row] = []
         self.points: list[Row] = []
         self.kept: list[Path] = []
-        self.point = self.points.append
 
-    def pair(self, pair: Row) -> None:
-        self.pairs.append(dict(pair))
+    def point(self, row: SweepRow) -> None:
+        self.points.append(encode(row, omit_null=True))
+
+    def pair(self, pair: PairRecord) -> None:
+        self.pairs.append(encode(pair))
 
     def keep(self, files: list[Path]) -> None:
         self.kept += files

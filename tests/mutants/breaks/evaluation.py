@@ -29,7 +29,7 @@ BREAKS = (
     ),
     Break(
         "choice-made-on-test", "tasks.evaluation.frontier", "choose_rows",
-        'row["split"] == CHOSEN_ON', 'row["split"] == REPORTED_ON',
+        "row.split == CHOSEN_ON", "row.split == REPORTED_ON",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -88,14 +88,14 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
-        "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",
+        "rows-of-other-work-kept", "tasks.bench.alignment.rows", "RowFile.__init__",
         'row.get("fingerprint") == fingerprint and ', "",
-        (f"{_UNIT}/test_rows.py",),
+        ("tests/unit/bench/test_alignment_rows.py",),
     ),
     Break(
-        "resume-loses-the-last-row", "tasks.evaluation.rows", "read_rows",
-        'split(b"\\n")', 'split(b"\\n")[:-2]',
-        (f"{_UNIT}/test_rows.py",),
+        "resume-loses-the-last-row", "tasks.evaluation.results.rows", "_resumable",
+        'split("\\n")', 'split("\\n")[:-2]',
+        (f"{_UNIT}/results/test_rows.py",),
     ),
     Break(
         "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
@@ -138,8 +138,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py::test_many_bleus_are_each_sacrebleus",),
     ),
     Break(
-        "failed-row-is-a-point", "tasks.evaluation.frontier", "point_of",
-        "or not math.isfinite(value) ", "",
+        "failed-row-is-a-point", "tasks.evaluation.frontier", "tradeoff_of",
+        "math.isfinite(row.value) and ", "",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -199,7 +199,7 @@ BREAKS = (
     ),
     Break(
         "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
-        "row.split == CHOSEN_ON and", "row.split == REPORTED_ON and",
+        "rows if row.split == CHOSEN_ON]", "rows if row.split == REPORTED_ON]",
         (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip

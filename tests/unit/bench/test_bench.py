@@ -22,6 +22,8 @@ from tasks.bench.trained import bild_settings
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRow, Timing, row_line
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
@@ -136,8 +138,10 @@ def test_a_fast_bild_that_loses_quality_meets_nothing() -> None:
 
 
 def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
-    fields = {"split": "validation", "method": method, "settings": settings, "metric": "bleu"}
-    return json.dumps({**fields, "quality": {"bleu": quality}, "speedup": speedup}) + "\n"
+    header = RowHeader(drafter="aligned", split="validation", method=method, settings=settings, lossless=False, metric="bleu")
+    outcome = Outcome(quality={"bleu": quality}, counts=DecodingCounts(tokens=1))
+    timing = Timing(latency_ms=[1.0], vanilla_latency_ms=[speedup], speedup=speedup)
+    return row_line(joined(TimedRow, header, outcome, timing))
 
 
 def test_bild_settings_come_from_the_sweep(tmp_path: Path) -> None:

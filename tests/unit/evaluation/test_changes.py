@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tasks.evaluation.changes import (
     LEVEL,
     Change,
-    Curve,
-    Measured,
+    MeasuredCurve,
+    MeasuredPoint,
     difference,
     error_of,
     frontier_changes,
@@ -24,13 +24,13 @@ from tasks.evaluation.changes import (
 Latencies = NDArray[np.float64]
 
 
-def measured(quality: float, speedup: float, latencies: Latencies | None = None, error: float | None = 0.1) -> Measured:
-    return Measured(
+def measured(quality: float, speedup: float, latencies: Latencies | None = None, error: float | None = 0.1) -> MeasuredPoint:
+    return MeasuredPoint(
         quality=quality, quality_error=1.0, loss_error=error, speedup=speedup, speedup_error=error, latencies=latencies
     )
 
 
-def timed(speedup: float, chance: np.random.Generator, lengths: Latencies) -> Measured:
+def timed(speedup: float, chance: np.random.Generator, lengths: Latencies) -> MeasuredPoint:
     """A method that is on average `speedup` times as fast as vanilla, both timed with noise of a tenth."""
     noise = np.exp(0.1 * chance.normal(size=(len(lengths), 2)))
     latencies = np.column_stack((lengths, lengths / speedup)) * noise
@@ -126,12 +126,12 @@ def test_holm_goes_on_after_the_smallest() -> None:
     assert more_than_noise(changes) == [False, True, False, False]
 
 
-def curve(chance: np.random.Generator, lengths: Latencies, faster: float = 1.0, vanilla: float = 60.0) -> Curve:
+def curve(chance: np.random.Generator, lengths: Latencies, faster: float = 1.0, vanilla: float = 60.0) -> MeasuredCurve:
     points = []
     for loss, speedup in ((0.0, 1.2), (0.5, 1.5), (1.5, 2.0)):
         one = timed(speedup * faster, chance, lengths)
         points.append(measured(vanilla - loss + 0.05 * chance.normal(), one.speedup or 0, one.latencies, error=0.05))
-    return Curve(points, vanilla)
+    return MeasuredCurve(points, vanilla)
 
 
 def test_a_frontier_against_itself_is_no_change() -> None:
@@ -157,7 +157,7 @@ def test_a_faster_frontier_is_found_and_another_vanilla_is_not() -> None:
 
 
 def test_frontiers_without_errors_are_compared_but_not_judged() -> None:
-    blind = [Measured(60 - place, None, None, 1.2 + place, None, None) for place in range(3)]
-    found = frontier_changes(Curve(blind, 60.0), Curve(blind, 60.0), paired=False)
+    blind = [MeasuredPoint(60 - place, None, None, 1.2 + place, None, None) for place in range(3)]
+    found = frontier_changes(MeasuredCurve(blind, 60.0), MeasuredCurve(blind, 60.0), paired=False)
     assert found == (Change(0.0, None, None), Change(1.0, None, None))
-    assert frontier_changes(Curve([], 60.0), Curve(blind, 60.0), paired=False) is None
+    assert frontier_changes(MeasuredCurve([], 60.0), MeasuredCurve(blind, 60.0), paired=False) is None

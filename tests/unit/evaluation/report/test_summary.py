@@ -8,7 +8,7 @@ import pytest
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.report.definitions import DEFINITIONS
-from tests.unit.evaluation.conftest import SIZES, summarized, untimed
+from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
@@ -125,7 +125,7 @@ def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> N
 
 
 def test_a_row_as_flat_metrics(sweeps: Sweeps) -> None:
-    metrics = point_metrics(sweeps["unaligned"][2])
+    metrics = point_metrics(measured_record(sweeps["unaligned"][2]))
     expected = {
         "quality": 59.95,
         "bleu": 59.95,
@@ -213,7 +213,7 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
 
 
 def test_predictions_have_metrics_of_their_own(sweeps: Sweeps) -> None:
-    metrics = point_metrics(untimed(sweeps["unaligned"][2], 1.25))
+    metrics = point_metrics(measured_record(untimed(sweeps["unaligned"][2], 1.25)))
     assert (metrics["predicted_speedup"], metrics["predicted_latency_ms"], metrics["quality"]) == (1.25, 16.0, 59.95)
     assert not {"speedup", "latency_ms", "latency_ms_p50", "speedup_interval_low"} & metrics.keys()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.decoding.generation import Counts
-from tasks.evaluation.frontier import TOLERANCES, Point, choose, frontier
+from tasks.evaluation.frontier import TOLERANCES, TradeOff, choose, frontier
 from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
@@ -34,7 +34,7 @@ VANILLA = candidate("vanilla_large", 30.0, 0, TOKENS)
 
 def plan_of(
     candidates: Mapping[int, Candidate],
-    known: tuple[Point, ...] = (Point(30.0, 1.0),),
+    known: tuple[TradeOff, ...] = (TradeOff(30.0, 1.0),),
     near: float = 0.02,
     sample: int = 0,
     seed: int = 0,
@@ -79,20 +79,20 @@ def grid(seed: int, methods: int = 3, points: int = 40) -> dict[int, Candidate]:
     return found
 
 
-def told(point: Point, plan: Plan, near: float = 0.02) -> bool:
+def told(point: TradeOff, plan: Plan, near: float = 0.02) -> bool:
     """Whether that point, or one that is alike to within `near` and 0.1 point, or a fifth of what it loses, was timed."""
-    timed = [Point(plan.candidates[number].quality, speedup) for number, speedup in plan.timed.items()]
+    timed = [TradeOff(plan.candidates[number].quality, speedup) for number, speedup in plan.timed.items()]
     least = point.quality - max(0.1, (VANILLA.quality - point.quality) / 5) - 1e-8
     return any(one.quality >= least and one.speedup * (1 + near) >= point.speedup - 1e-9 for one in timed)
 
 
-def missed(plan: Plan, truth: Truth, known: tuple[Point, ...]) -> list[Point]:
+def missed(plan: Plan, truth: Truth, known: tuple[TradeOff, ...]) -> list[TradeOff]:
     """What of the true frontier of everything was not timed, nor anything alike."""
-    points = [Point(one.quality, truth(number)) for number, one in plan.candidates.items()]
+    points = [TradeOff(one.quality, truth(number)) for number, one in plan.candidates.items()]
     return [points[index] for index in frontier([*points, *known]) if index < len(points) and not told(points[index], plan)]
 
 
-KNOWN = (Point(30.0, 1.0), Point(21.0, 6.0))
+KNOWN = (TradeOff(30.0, 1.0), TradeOff(21.0, 6.0))
 
 
 def test_anchors_come_first_one_a_method_the_best_by_the_runs() -> None:
@@ -149,7 +149,7 @@ def test_what_is_nearly_as_fast_as_something_better_is_timed_too(near: float) ->
         1: candidate("bild", 25.0, 5, 10),  # 5 % slower
         2: candidate("bild", 29.9, 20, 15),
     }
-    plan = plan_of(candidates, (Point(30.0, 1.0), Point(25.0, 2.0)), near)
+    plan = plan_of(candidates, (TradeOff(30.0, 1.0), TradeOff(25.0, 2.0)), near)
     followed(plan, law(candidates))
     assert plan.why == {2: "anchor"} | ({0: "frontier"} if near else {})
 
@@ -202,7 +202,7 @@ def test_what_a_baseline_beats_is_not_wanted() -> None:
         1: candidate("bild", 20.0, 10, 6),  # 2.9 times as fast, and worse than the small model
         2: candidate("bild", 26.0, 10, 6),
     }
-    plan = plan_of(candidates, (Point(30.0, 1.0), Point(25.0, 3.5)))
+    plan = plan_of(candidates, (TradeOff(30.0, 1.0), TradeOff(25.0, 3.5)))
     followed(plan, law(candidates))
     assert plan.timed.keys() == {0, 2}
 
@@ -320,7 +320,9 @@ def test_whatever_the_clock_says_a_plan_ends_with_nothing_promising_left(
     assert sum(why == "sample" for why in plan.why.values()) <= sample
     assert all(plan.speedup(number) > 0 for number in candidates)
     # Predictions are by what is known in the end; a point that failed has none.
-    points = {number: Point(one.quality, plan.timed.get(number) or plan.speedup(number)) for number, one in candidates.items()}
+    points = {
+        number: TradeOff(one.quality, plan.timed.get(number) or plan.speedup(number)) for number, one in candidates.items()
+    }
     rest = [number for number in candidates if number not in asked]
     alive = [points[number] for number in candidates if number in plan.timed or number in rest]
     for number in rest:

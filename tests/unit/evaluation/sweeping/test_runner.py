@@ -10,16 +10,15 @@ import pytest
 
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.evaluation.frontier import TOLERANCES, frontier
-from tasks.evaluation.frontier import Point as Measured
+from tasks.evaluation.frontier import TOLERANCES, TradeOff, frontier
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
 from tests.ticking import LIMIT
 
 
-def point_of(row: Row) -> Measured | None:
-    return Measured(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
+def tradeoff_in(row: Row) -> TradeOff | None:
+    return TradeOff(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
 
 
 def chosen(rows: list[Row]) -> list[Row]:
@@ -33,9 +32,9 @@ def chosen(rows: list[Row]) -> list[Row]:
     return found
 
 
-def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
+def one_like_it(wanted: TradeOff, rows: list[Row]) -> bool:
     """Whether a point was timed that is as fast as `wanted` to 5 %, and as good to 0.1 point or a fifth of what is lost."""
-    timed = [point for row in rows if (point := point_of(row)) is not None]
+    timed = [point for row in rows if (point := tradeoff_in(row)) is not None]
     least = wanted.quality - max(0.1, (timed[0].quality - wanted.quality) / 5) - 1e-8
     return any(one.quality >= least and one.speedup >= wanted.speedup / 1.05 - 1e-9 for one in timed)
 
@@ -55,7 +54,7 @@ def test_every_point_has_a_row_and_some_have_no_time(planned: Planned) -> None:
     for row in untimed:
         assert not row.keys() & (TIMES | {"why", "time_ms"})
         assert row["how"] == "replayed"
-        assert point_of(row) is None
+        assert tradeoff_in(row) is None
         assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # of which the outputs are all that matters
 
 
@@ -90,7 +89,7 @@ def test_points_that_behave_alike_are_timed_once(planned: Planned) -> None:
 def test_what_was_not_timed_is_predicted_off_the_frontier_and_no_choice(planned: Planned) -> None:
     _, rows, _ = planned
     distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
-    best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
+    best = [tradeoff_in(row) or TradeOff(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
     assert all(one_like_it(best[index], rows) for index in frontier(best))
 
 
@@ -149,7 +148,7 @@ def test_without_a_plan_every_point_is_timed_and_all_else_is_the_same(planned: P
         assert row.keys() >= TIMES
         assert "predicted" not in row
         assert [row[part] for part in JUDGED] == [rows[name][part] for part in JUDGED]
-    everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
+    everything = [point for name, row in whole.items() if (point := tradeoff_in(row)) is not None and name not in named(ORACLE)]
     assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
 
 
