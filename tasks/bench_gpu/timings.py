@@ -14,7 +14,7 @@ import torch
 from tasks.bench.baselines import assisted, generate
 from tasks.bench.timing import Work, median_ratio, time_interleaved, timed_by
 from tasks.bench_gpu.roofline import step_bytes
-from tasks.decoding.decoder import Decoder, Rows, StopRule
+from tasks.decoding.decoder import Capabilities, Decoder, Rows, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
@@ -136,15 +136,17 @@ def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
 
 
 class WithoutDeviceCheck:
-    """A decoder without `check_draft`, so that the loop verifies drafts on the host."""
+    """A decoder that does not declare `check_draft`, so that the loop verifies drafts on the host."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def __getattr__(self, name: str) -> Any:
-        if name == "check_draft":
-            raise AttributeError(name)
         return getattr(self._decoder, name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._decoder.capabilities, check_draft=None)
 
 
 def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:

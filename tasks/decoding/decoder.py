@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import torch
@@ -144,6 +145,14 @@ class DraftCheck(Protocol):
         ...
 
 
+class TokenGuarantee(Enum):
+    """How closely greedy tokens agree when a text is decoded alone, in a batch or from cached predictions; strongest first."""
+
+    EQUAL = "logits are equal to the bit in every shape"
+    EQUAL_BEYOND_TOLERANCE = "float32 logits: tokens differ only at very narrow top-2 margins"
+    NONE = "reduced precision without a promise"
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a runtime declares that it can do beyond the calls of `Decoder`; nothing else says so.
@@ -161,6 +170,8 @@ class Capabilities:
     """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""
     runtime: Runtime = AUTO
     """How a second decoder over parts of this model is to be run."""
+    tokens: TokenGuarantee = TokenGuarantee.EQUAL
+    """How closely tokens agree between shapes of a run."""
 
 
 class Decoder(Protocol):

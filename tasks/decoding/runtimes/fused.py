@@ -28,7 +28,7 @@ from tasks.decoding.runtimes.fused_draft_check import DraftChecker
 from tasks.decoding.runtimes.fused_greedy_loop import GreedyLoop
 from tasks.decoding.runtimes.fused_stack import FusedStack
 from tasks.decoding.runtimes.fused_step import StepOutput, SyncPolicy
-from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.runtimes.loaded_model import LoadedModel, token_guarantee
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 
 _LONGEST = 16
@@ -152,6 +152,7 @@ class FusedDecoder(LoadedModel):
             check_draft=self.check_draft,
             transformers_model=self.model,
             runtime=self.runtime,
+            tokens=token_guarantee(self.model.dtype),
         )
 
     def rewind(self, lengths: Sequence[int]) -> None:

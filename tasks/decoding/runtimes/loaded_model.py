@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime
+from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuarantee
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
@@ -39,7 +39,7 @@ class LoadedModel:
     @functools.cached_property
     def capabilities(self) -> Capabilities:
         """What the runtime can do beyond the calls of `Decoder`; faster runtimes add to it."""
-        return Capabilities(transformers_model=self.model, runtime=self.runtime)
+        return Capabilities(transformers_model=self.model, runtime=self.runtime, tokens=token_guarantee(self.model.dtype))
 
     @property
     def specials(self) -> frozenset[int]:
@@ -66,3 +66,8 @@ def _start_token(model: Any) -> int:
         if start is not None:
             return int(start)
     return int(model.config.bos_token_id)
+
+
+def token_guarantee(dtype: torch.dtype) -> TokenGuarantee:
+    """The guarantee of a runtime whose library sums in an order that depends on the shape of a run."""
+    return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if dtype == torch.float32 else TokenGuarantee.NONE

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
@@ -19,7 +20,7 @@ from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
-from tasks.evaluation.sweeping.token_check import TokenGuarantee, count_mismatches, guarantee_of
+from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
 
 _EXAMPLES_SHOWN = 6
