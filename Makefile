@@ -9,9 +9,11 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 READY := $(VENV)/.ready
 PORT ?= 5000
+PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile
+TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test ui bench bench-gpu lint lock clean
+.PHONY: help setup repro test test-all mutants ui bench bench-gpu lint lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -26,8 +28,14 @@ $(READY): requirements.lock
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 	dvc repro
 
-test: $(READY) lint ## Check style and types, run every test
-	OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile tests/unit tests/integration tests/e2e
+test: $(READY) lint ## Check style and types, run the tests but the slow ones
+	$(PYTEST) -m "not slow" $(TESTS)
+
+test-all: $(READY) lint ## Check style and types, run every test, the slow ones too
+	$(PYTEST) $(TESTS)
+
+mutants: $(READY) ## Break the code on purpose, one mistake at a time: the tests have to notice each
+	OMP_NUM_THREADS=1 python -m tests.mutants
 
 bench: $(READY) ## Time decoding beside transformers.generate and CTranslate2 (after make repro: the trained pair too)
 	python -m tasks.bench --task translation

@@ -26,12 +26,12 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 
-from flows.crashed import mark_crashed
 from flows.graph import Stage, read_graph
-from flows.hold import HeldError, hold
-from flows.server import answers, prefect_server
+from flows.lockfile import AlreadyLockedError, lock_file
+from flows.server import is_up, prefect_server
 from flows.settings import PipelineSettings, add_options, read_options
-from flows.stage import Launcher, StageError, StageRun
+from flows.stage import StageError, StageResult, StageRunner
+from flows.stale_runs import mark_crashed
 from tasks.errors import one_line_errors
 from tasks.paths import CACHE
 
@@ -44,13 +44,13 @@ RUN_NOTE = CACHE / "flow-run"
 """Held by the one flow run that works in a repository; its note is the run's id."""
 
 
-def _worth_another_try(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+def _is_retryable(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
     return state.name in ("Failed", "TimedOut")
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_worth_another_try)
-def run_stage(name: str, launcher: Launcher) -> State[Any]:
-    """Brings one stage up to date; the state's data is its `StageRun`."""
+@task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_is_retryable)
+def run_stage(name: str, launcher: StageRunner) -> State[Any]:
+    """Brings one stage up to date; the state's data is its `StageResult`."""
     try:
         run = launcher.run(name, get_run_logger().info)
     except StageError as error:
@@ -77,15 +77,15 @@ def pipeline(
     root, run_id = Path.cwd(), str(runtime.flow_run.id)
     stages = read_graph(root, targets or ())
     try:
-        with hold(root / RUN_NOTE) as note:
+        with lock_file(root / RUN_NOTE) as note:
             if note.left not in ("", run_id):
                 mark_crashed(note.left)
             note.write(run_id)
-            states = _run_all(stages, settings, Launcher(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
-    except HeldError as error:
+            states = _run_all(stages, settings, StageRunner(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
+    except AlreadyLockedError as error:
         return Cancelled(message=f"flow run {error.note} is at work in this repository; wait for it to end")
     rows = [_row(stage.name, states[stage.name]) for stage in stages]
-    _leave_artifacts(stages, rows)
+    _create_artifacts(stages, rows)
     failures = [_first_line(states[stage.name]) for stage in stages if states[stage.name].is_failed()]
     if failures:
         return Failed(message="\n".join(failures))
@@ -93,7 +93,7 @@ def pipeline(
     return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
 
 
-def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Launcher) -> dict[str, State[Any]]:
+def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: StageRunner) -> dict[str, State[Any]]:
     """The state in which each stage's task ended; Pending where a stage that it needs failed."""
     futures: dict[str, PrefectFuture[Any]] = {}
     # Closed first, the launcher ends the threads that the pool waits for, also when this run is cancelled.
@@ -112,13 +112,13 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Laun
     return {name: future.state for name, future in futures.items()}
 
 
-def _wait(futures: list[PrefectFuture[Any]], launcher: Launcher) -> None:
+def _wait(futures: list[PrefectFuture[Any]], launcher: StageRunner) -> None:
     """Waits for all; gives up when this is a served run and the process that serves it is gone."""
     parent = os.getppid()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if runtime.deployment.id and os.getppid() != parent:
             launcher.close()
-            if not answers(str(get_current_settings().api.url)):
+            if not is_up(str(get_current_settings().api.url)):
                 os._exit(1)  # nobody is left to report to; the next to serve reads the note and does it
             raise RuntimeError("the process that serves this flow has ended")
     for future in futures:
@@ -132,12 +132,12 @@ def _first_line(state: State[Any]) -> str:
 def _row(name: str, state: State[Any]) -> dict[str, Any]:
     """A line of the table of stages."""
     if state.is_completed():
-        run: StageRun = state.result()
+        run: StageResult = state.result()
         return {"stage": name, "state": run.state, "seconds": round(run.seconds, 1)}
     return {"stage": name, "state": "failed" if state.is_failed() else "not run", "seconds": None}
 
 
-def _leave_artifacts(stages: Sequence[Stage], rows: list[dict[str, Any]]) -> None:
+def _create_artifacts(stages: Sequence[Stage], rows: list[dict[str, Any]]) -> None:
     create_table_artifact(rows, key="stages", description="What the flow run did with each stage.")
     done = {row["stage"] for row in rows if row["state"] in ("ran", "cached")}
     for stage in stages:

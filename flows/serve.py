@@ -12,11 +12,11 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.client.schemas.schedules import CronSchedule
 from pydantic import ValidationError
 
-from flows.crashed import sweep
 from flows.graph import read_graph
 from flows.pipeline import pipeline
 from flows.server import prefect_server
 from flows.settings import add_options, read_options
+from flows.stale_runs import mark_all_crashed
 from tasks.errors import InputError, one_line_errors
 
 
@@ -51,8 +51,8 @@ def main() -> None:
         parameters = {"targets": options.targets or None, **dataclasses.asdict(read_options(options))}
         schedule = _schedule(options)
         read_graph(Path.cwd(), options.targets)
-        with prefect_server(tell=True) as url:
-            left = sweep(pipeline.name, options.name)
+        with prefect_server(announce=True) as url:
+            left = mark_all_crashed(pipeline.name, options.name)
             if left:
                 print(f"runs that an earlier process left behind, now marked as crashed: {left}", flush=True)
             print(f"serving {pipeline.name}/{options.name}; its runs: {url.removesuffix('/api')}", flush=True)

@@ -23,9 +23,9 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 
-from flows import guard
-from flows.hold import HeldError, hold
+from flows.lockfile import AlreadyLockedError, lock_file
 from flows.settings import SERVER_STARTUP_SECONDS, prefect_home
+from tasks import supervisor
 from tasks.errors import InputError
 
 LOOPBACK = "127.0.0.1"
@@ -34,47 +34,47 @@ _DRAIN_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def prefect_server(*, tell: bool = False) -> Iterator[str]:
+def prefect_server(*, announce: bool = False) -> Iterator[str]:
     """Gives the API address of a server that answers, and has Prefect use it inside the block.
 
     Args:
-        tell: a server started here serves others as well; at most one such per `PREFECT_HOME`.
+        announce: a server started here serves others as well; at most one such per `PREFECT_HOME`.
 
     Raises:
-        InputError: the configured server does not answer, ours does not start, or `tell` and there is one already.
+        InputError: the configured server does not answer, ours does not start, or `announce` and there is one already.
     """
     configured = get_current_settings().api.url
     if configured:
         _check(configured)
         yield configured
-    elif tell:
+    elif announce:
         try:
-            with hold(_note()) as note, _own_server() as url, _in_use(url):
+            with lock_file(_announcement()) as note, _own_server() as url, _as_api_url(url):
                 note.write(url)
                 yield url
-        except HeldError as error:
+        except AlreadyLockedError as error:
             raise InputError(
                 f"a flow is served from {prefect_home()} already, at {error.note or 'start'}; stop it first"
             ) from None
-    elif (told := _told()) is not None:
-        with _in_use(told):
-            yield told
+    elif (announced := _announced_url()) is not None:
+        with _as_api_url(announced):
+            yield announced
     else:
-        with _own_server() as url, _in_use(url):
+        with _own_server() as url, _as_api_url(url):
             yield url
 
 
-def _note() -> Path:
+def _announcement() -> Path:
     return prefect_home() / "served"
 
 
-def _told() -> str | None:
+def _announced_url() -> str | None:
     """The address of a server that `flows.serve` runs just now."""
     try:
-        with hold(_note()):
+        with lock_file(_announcement()):
             return None
-    except HeldError as error:
-        return error.note if error.note and answers(error.note) else None
+    except AlreadyLockedError as error:
+        return error.note if error.note and is_up(error.note) else None
 
 
 def _check(url: str) -> None:
@@ -86,19 +86,19 @@ def _check(url: str) -> None:
 
 
 @contextlib.contextmanager
-def _in_use(url: str) -> Iterator[None]:
+def _as_api_url(url: str) -> Iterator[None]:
     """Sets the address for this process and those that it starts."""
     os.environ["PREFECT_API_URL"] = url
     refresh_global_settings_context()
     try:
         yield
     finally:
-        _send_what_waits()
+        _drain_logs()
         del os.environ["PREFECT_API_URL"]
         refresh_global_settings_context()
 
 
-def _send_what_waits() -> None:
+def _drain_logs() -> None:
     """Has Prefect send the logs and states of tasks that it still holds back, before the server goes."""
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=_DRAIN_SECONDS)
@@ -113,12 +113,12 @@ def _own_server() -> Iterator[str]:
     log = prefect_home() / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        process = guard.start([sys.executable, "-m", "prefect", "server", "start"], Path.cwd(), environment, output)
+        process = supervisor.start([sys.executable, "-m", "prefect", "server", "start"], Path.cwd(), environment, output)
     try:
         _wait_until_up(process, url, log)
         yield url
     finally:
-        guard.stop(process)
+        supervisor.stop(process)
 
 
 def _free_port() -> int:
@@ -133,13 +133,13 @@ def _free_port() -> int:
 def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + SERVER_STARTUP_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if answers(url):
+        if is_up(url):
             return
         time.sleep(0.2)
     raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
 
 
-def answers(url: str) -> bool:
+def is_up(url: str) -> bool:
     """Whether a server is up at an API address, be it one that asks for credentials."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310 (the address is our own or the user's)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tasks.errors import InputError
 from tasks.paths import CACHE
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 SERVER_STARTUP_SECONDS = 120
 """The first start of a Prefect server makes its database: half a minute on two busy cores."""
@@ -43,9 +43,9 @@ def prefect_home() -> Path:
 class PipelineSettings:
     """How a flow run goes about DVC's stages."""
 
-    workers: int = knob("Stages that run side by side.", default=3, unit="stages", ge=1, le=16)
-    retries: int = knob("How often a failed stage is tried again; one that refuses its input is not.", default=1, ge=0, le=10)
-    timeout_minutes: float = knob("Time that one try of a stage may take.", default=720.0, unit="minutes", gt=0.0)
+    workers: int = setting("Stages that run side by side.", default=3, unit="stages", ge=1, le=16)
+    retries: int = setting("Retries of a failed stage; a stage that refuses its input is not retried.", default=1, ge=0, le=10)
+    timeout_minutes: float = setting("Time that one try of a stage may take.", default=720.0, unit="minutes", gt=0.0)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

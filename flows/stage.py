@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows import guard
+from tasks import supervisor
 from tasks.errors import STATUS_BAD_INPUT
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
@@ -35,11 +35,11 @@ class StageError(Exception):
     def __init__(self, message: str, kind: str = "Failed") -> None:
         super().__init__(message)
         self.kind = kind
-        """Failed; Refused, where its command found the input wrong; TimedOut; or Stopped, by `Launcher.close`."""
+        """Failed; Refused, where its command found the input wrong; TimedOut; or Stopped, by `StageRunner.close`."""
 
 
 @dataclass(frozen=True)
-class StageRun:
+class StageResult:
     """A stage that has been brought up to date."""
 
     name: str
@@ -48,7 +48,7 @@ class StageRun:
     seconds: float
 
 
-class Launcher:
+class StageRunner:
     """Runs stages of one repository, each in processes that end with this one; safe to use from many threads."""
 
     def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = DVC) -> None:
@@ -65,7 +65,7 @@ class Launcher:
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
-    def run(self, name: str, tell: Callable[[str], None]) -> StageRun:
+    def run(self, name: str, tell: Callable[[str], None]) -> StageResult:
         """Brings a stage up to date, given that those it needs are.
 
         Args:
@@ -84,7 +84,7 @@ class Launcher:
             self._closed.wait(pause)
         seconds = time.monotonic() - start
         if output.status == 0:
-            return StageRun(name, "ran" if output.ran else "cached", seconds)
+            return StageResult(name, "ran" if output.ran else "cached", seconds)
         if self._closed.is_set():
             raise StageError(f"stage {name!r} was stopped", "Stopped")
         if seconds >= self._timeout:
@@ -101,7 +101,7 @@ class Launcher:
         for process in running:
             process.terminate()
         for process in running:
-            guard.stop(process)
+            supervisor.stop(process)
 
     def _try(self, name: str, tell: Callable[[str], None], deadline: float) -> _Output:
         """Runs the command once, to its end or the deadline (of `time.monotonic`)."""
@@ -109,7 +109,7 @@ class Launcher:
         with self._started([*self._dvc, "repro", "--single-item", name]) as process:
             if process is None or process.stdout is None:
                 return output
-            alarm = threading.Timer(max(deadline - time.monotonic(), 0.0), guard.stop, [process])
+            alarm = threading.Timer(max(deadline - time.monotonic(), 0.0), supervisor.stop, [process])
             alarm.start()
             try:
                 for raw in process.stdout:
@@ -130,7 +130,7 @@ class Launcher:
             if self._closed.is_set():
                 process = None
             else:
-                process = guard.start(command, self._root, self._environment, subprocess.PIPE)
+                process = supervisor.start(command, self._root, self._environment, subprocess.PIPE)
                 self._running.add(process)
         if process is None:
             yield None

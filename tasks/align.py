@@ -30,29 +30,29 @@ def main() -> None:
 
 def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     # Not above: the process that only launches others needs no torch.
-    from tasks.alignment.lesson import lesson, start_of
-    from tasks.alignment.method import method_of
+    from tasks.alignment.description import describe_method
+    from tasks.alignment.spec import alignment_spec, start_model
     from tasks.alignment.stored import FOLDER
-    from tasks.training.job import Job
+    from tasks.training.context import TrainingJob
     from tasks.training.stage import train_stage
 
-    job = Job(
+    job = TrainingJob(
         name="aligned",
         stage="align",
         paths=paths,
-        model=start_of(task.align, task.models.small, paths.model("small")),
+        model=start_model(task.align, task.models.small, paths.model("small")),
         training=task.align,
         text=task.text,
         machine=machine,
         metric=task.metric,
         train_file=paths.calibration_set,
         held_out_file=paths.held_out_calibration,
-        method=method_of(task.align),
+        method=describe_method(task.align),
         teachers=(paths.model("large"),),
         files=(paths.calibration / FOLDER,) if task.align.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
     )
-    train_stage(job, lambda opened: lesson(opened, task.align, paths.model("large")))
+    train_stage(job, lambda opened: alignment_spec(opened, task.align, paths.model("large")))
 
 
 if __name__ == "__main__":

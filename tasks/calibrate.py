@@ -14,10 +14,10 @@ from typing import Any
 from tqdm import tqdm
 
 from tasks.alignment.calibrating.checks import FAULTS
-from tasks.alignment.calibrating.inputs import Inputs, inputs
+from tasks.alignment.calibrating.inputs import InputSet, input_set
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.predicting import Predictor
-from tasks.alignment.calibrating.publishing import counted, publish
+from tasks.alignment.calibrating.predicting import TopLogitsPredictor
+from tasks.alignment.calibrating.publishing import publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.runtimes.choose import open_decoder
@@ -26,7 +26,7 @@ from tasks.errors import InputError, stage, writing
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up, working_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_lengths, vocabulary_of
+from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
@@ -43,16 +43,16 @@ _CODE = [
 ]
 
 
-def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[Inputs]:
+def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
     """What is labelled: the held-out inputs once each, then the training inputs, or a part of them, and the unlabelled."""
-    held_out = inputs(paths.held_out_calibration.stem, [paths.split("validation")])
+    held_out = input_set(paths.held_out_calibration.stem, [paths.split("validation")])
     drawn = (paths.split("train"), settings.fraction, settings.seed)
     name, more = paths.calibration_set.stem, [paths.unlabelled]
-    training = inputs(name, more, drawn, samples=settings.samples, first=len(held_out))
+    training = input_set(name, more, drawn, samples=settings.samples, first=len(held_out))
     return [held_out, training]
 
 
-def label_all(labeller: Labeller, sets: list[Inputs], shards: Shards, size: int) -> dict[str, list[str]]:
+def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: int) -> dict[str, list[str]]:
     """Labels what no earlier run has labelled; gives the names of the shards of each set."""
     total = sum(len(one) * one.samples for one in sets)
     done = sum(count * one.samples for one in sets for name, count in one.sizes(size).items() if shards.has(name))
@@ -76,11 +76,11 @@ def open_labeller(
     folder = paths.model("large")
     tokenizer, model = load_tokenizer(folder), load_model(folder, device, dtype)
     check_lengths(model, "large", text)
-    vocabulary = vocabulary_of(tokenizer, model)
+    vocabulary = vocabulary_size(tokenizer, model)
     decoder = open_decoder(model, "large", vocabulary, Runtime.of(machine.runtime, machine.dtype))
     predictor = None
     if settings.top_logits:
-        predictor = Predictor(model, tokenizer, text, vocabulary, settings.top_logits, settings.batch_size)
+        predictor = TopLogitsPredictor(model, tokenizer, text, vocabulary, settings.top_logits, settings.batch_size)
     known = {
         "folder": folder.as_posix(),
         "fingerprint": fingerprint({}, [folder], []),
@@ -91,7 +91,7 @@ def open_labeller(
     return Labeller(decoder, tokenizer, text, settings, predictor), known
 
 
-def told(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
+def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
     """Says what was kept and, where there is any, warns of what was dropped."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
     print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
@@ -121,8 +121,8 @@ def main() -> None:
         work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}
         shards = Shards(paths.resume("calibrate") / fingerprint(work, [*files, paths.model("large")], _CODE))
         named = label_all(labeller, sets, shards, settings.shard)
-    counts = {name: counted(shards, parts) for name, parts in named.items()}
-    told(arguments.task, counts)
+    counts = {name: total_counts(shards, parts) for name, parts in named.items()}
+    report_counts(arguments.task, counts)
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"of {paths.model('large')} no output for {name} is fit to learn from; train it for more steps")

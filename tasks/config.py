@@ -23,7 +23,7 @@ from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
 from tasks.evaluation.metrics import METRICS
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweeping.grid import expand, first_mistake, points
+from tasks.evaluation.sweeping.grid import expand, expand_entry, first_error
 from tasks.evaluation.sweeping.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -84,7 +84,7 @@ class Params(_Strict):
             raise InputError(f"params.yaml has no task {name!r}; it has {', '.join(self.tasks)}")
         return self.tasks[name]
 
-    def text_of(self, name: str) -> Path:
+    def corpus_source(self, name: str) -> Path:
         """The folder of the user's files, or of the code that writes the embedded corpus."""
         return {**self.inactive, **self.active}[name]
 
@@ -104,7 +104,7 @@ def load(path: Path = DEFAULT) -> Params:
     try:
         params = Params.model_validate(raw)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_mistake(error)}") from None
+        raise InputError(f"{path}: {first_error(error)}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         odd = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
@@ -112,7 +112,7 @@ def load(path: Path = DEFAULT) -> Params:
     for name, task in params.tasks.items():
         for index, grid in enumerate(task.sweep.grid):
             try:
-                list(points(grid))
+                list(expand_entry(grid))
             except InputError as error:
                 raise InputError(f"{path}: tasks.{name}.sweep.grid.{index}: {error}") from None
     return params

@@ -31,12 +31,12 @@ def main() -> None:
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     # Not above: the process that only launches others needs no torch.
-    from tasks.training.job import Job, Opened
-    from tasks.training.loop import Held
-    from tasks.training.sources import FixedText
-    from tasks.training.stage import Lesson, train_stage
+    from tasks.training.context import TrainingContext, TrainingJob
+    from tasks.training.loop import EvaluationData
+    from tasks.training.sources import DatasetSource
+    from tasks.training.stage import TrainingSpec, train_stage
 
-    job = Job(
+    job = TrainingJob(
         name=model,
         stage="finetune",
         paths=paths,
@@ -49,10 +49,10 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
         held_out_file=paths.split("validation"),
     )
 
-    def lesson(opened: Opened) -> Lesson:
-        return Lesson(FixedText(opened.examples, job.training), Held(opened.held_out))
+    def make_spec(opened: TrainingContext) -> TrainingSpec:
+        return TrainingSpec(DatasetSource(opened.examples, job.training), EvaluationData(opened.held_out))
 
-    train_stage(job, lesson)
+    train_stage(job, make_spec)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 if TYPE_CHECKING:
     import torch
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 class MachineSettings:
     """Where the stages compute."""
 
-    device: str = knob(
+    device: str = setting(
         "Where models run: a GPU if there is one (auto), or by name.", default="auto", choices=("auto", "cpu", "cuda")
     )
-    runtime: str = knob(
+    runtime: str = setting(
         "What decodes: compiled code on a CPU (native), fused PyTorch, with CUDA graphs on a GPU (fused), transformers "
         "(reference), or the fastest of them that takes the model (auto).",
         default="auto",
         choices=("auto", "reference", "native", "fused"),
     )
-    dtype: str = knob(
+    dtype: str = setting(
         "Number format of decoding; int8 keeps matrices in 8 bits (native runtime).",
         default="float32",
         choices=("float32", "bfloat16", "int8"),
     )
-    threads: int = knob("CPU threads of one stage; 0: as many as torch finds.", default=0, unit="threads", ge=0)
-    processes: int = knob(
+    threads: int = setting("CPU threads of one stage; 0: as many as torch finds.", default=0, unit="threads", ge=0)
+    processes: int = setting(
         "Processes that train one model together on this machine; 0: one per GPU, or one on a CPU.",
         default=0,
         unit="processes",
         ge=0,
         le=1024,
     )
-    hostfile: str | None = knob(
+    hostfile: str | None = setting(
         "Train on the hosts of this file, a line `host slots=N` each, which share this folder and are reached by ssh.",
         default=None,
     )
@@ -120,7 +120,7 @@ def _held(lock: Path, kind: int, otherwise: str) -> Iterator[None]:
         yield
 
 
-def sole_lock(folder: Path) -> contextlib.AbstractContextManager[None]:
+def folder_lock(folder: Path) -> contextlib.AbstractContextManager[None]:
     """Held while a stage works in a folder of its own: a second run of it would remove what the first one needs."""
     folder.mkdir(parents=True, exist_ok=True)
     return _held(folder / ".lock", fcntl.LOCK_EX, f"another run of the same stage works in {folder}")

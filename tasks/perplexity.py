@@ -23,7 +23,7 @@ from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, p
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up, timing_lock, working_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_kinds, check_pair, positions_of, vocabulary_of
+from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 
 
@@ -104,9 +104,9 @@ def _load(arguments: argparse.Namespace, device: torch.device, dtype: torch.dtyp
     tokenizer = load_tokenizer(arguments.large)
     check_pair(load_tokenizer(arguments.small), tokenizer, arguments.small, arguments.large)
     small, large = (load_model(name, device, dtype) for name in (arguments.small, arguments.large))
-    check_kinds(small, large)
+    check_architectures(small, large)
     for model, name in ((small, arguments.small), (large, arguments.large)):
-        known = positions_of(model)
+        known = max_positions(model)
         if known is not None and known < arguments.chunk:
             raise InputError(f"--chunk is {arguments.chunk}, but {name} has {known} positions; lower it")
     if large.config.is_encoder_decoder and arguments.sources is None:
@@ -126,7 +126,7 @@ def main() -> None:
         sources, texts = stream(tokenizer, arguments.text, options.chunk)
     else:
         sources, texts = pairs(tokenizer, arguments.sources, arguments.text, options.chunk)
-    pair = open_pair(small, large, vocabulary_of(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
+    pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
     with working_lock(device.type):
         found = perplexity(pair, sources, texts, options, label="perplexity")
     result: dict[str, Any] = {

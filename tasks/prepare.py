@@ -18,7 +18,7 @@ from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
 
-def read_corpus(settings: CorpusSettings, source: Path) -> Corpus:
+def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
     """The three splits and what is unlabelled, from the embedded generator or from the files in the folder `source`.
 
     Of the unlabelled, what repeats a source is left out: a drafter shall not learn from inputs that it is judged on.
@@ -67,7 +67,7 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    corpus = read_corpus(task.corpus, params.text_of(arguments.task))
+    corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
     for split in SPLITS:
         if not corpus[split]:
             raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")

@@ -19,7 +19,7 @@ from tasks.evaluation.report import figures
 from tasks.evaluation.report.curves import ALL_METHODS
 from tasks.evaluation.report.page import page
 from tasks.evaluation.report.points import sweep_command
-from tasks.evaluation.report.sections import sections_markdown
+from tasks.evaluation.report.rendered_tables import tables_markdown
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown, as_text, settings_text, table_rows
 from tasks.evaluation.report.verdict import as_lines
@@ -139,7 +139,7 @@ def makers(summary: Mapping[str, Any], sweeps: Mapping[str, list[Row]]) -> list[
     texts = {
         "summary.json": _json(summary),
         "metrics.json": _json(flat_metrics(summary)),
-        "table.md": "\n".join([as_markdown(summary), sections_markdown(summary), "## Verdict", "", as_lines(summary)]),
+        "table.md": "\n".join([as_markdown(summary), tables_markdown(summary), "## Verdict", "", as_lines(summary)]),
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps),
     }

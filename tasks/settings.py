@@ -15,7 +15,7 @@ from typing import Any, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 
-def knob(
+def setting(
     description: str,
     *,
     default: Any = dataclasses.MISSING,
@@ -65,7 +65,7 @@ def check(settings: Any) -> None:
         _check_field(field, getattr(settings, field.name))
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(knob,))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
 def settings(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen, keyword-only dataclass that checks its bounds and refuses unknown names.
 

@@ -27,22 +27,22 @@ from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.record import SweepRecord
 from tasks.evaluation.rows import Row, RowFile, as_json
-from tasks.evaluation.sweeping.finishing import Finisher
 from tasks.evaluation.sweeping.grid import expand
-from tasks.evaluation.sweeping.measuring import Bench
-from tasks.evaluation.sweeping.points import Point, Split
-from tasks.evaluation.sweeping.running import Running
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.points import Split, SweepPoint
+from tasks.evaluation.sweeping.row_writer import RowWriter
+from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.fingerprint import fingerprint
 from tasks.machine import set_up, timing_lock
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_kinds, check_lengths, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
 _CODE = [
     "decoding",
     "models",
-    *(f"evaluation/sweeping/{module}" for module in ("costs", "measuring", "points", "replaying")),
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "point_evaluator", "points", "replaying")),
     *(f"evaluation/{module}" for module in ("quality", "statistics", "timing")),
 ]
 """What a row depends on; how the grid is written, and what of it is timed, changes no row."""
@@ -51,7 +51,7 @@ _PLANNING = ("grid", "plan", "near", "sample")
 _SAMPLED = SamplingSettings(temperature=1.0)
 
 
-def require_composable(grid: Iterable[Point], pair: Pair, request: Request) -> None:
+def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
     """Raises `InputError` for the first point that this pair cannot run, before any is measured."""
     for point in grid:
         try:
@@ -60,7 +60,7 @@ def require_composable(grid: Iterable[Point], pair: Pair, request: Request) -> N
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 
 
-def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit: int) -> Rows:
+def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: Any, limit: int) -> Rows:
     """Target tokens of the calibration set, at most `limit` each, where some point drafts from tables; else none.
 
     Raises:
@@ -75,7 +75,7 @@ def calibration_targets(grid: Sequence[Point], path: Path, tokenizer: Any, limit
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class LoadedPair:
     """A task's two models and its text, ready to be swept."""
 
     pair: Pair
@@ -91,7 +91,7 @@ class Opened:
         return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
 
 
-def open_task(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: Sequence[Point]) -> Opened:
+def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: Sequence[SweepPoint]) -> LoadedPair:
     """Loads the models, once for all points.
 
     Raises:
@@ -102,18 +102,18 @@ def open_task(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: 
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_kinds(models["small"], models["large"])
+    check_architectures(models["small"], models["large"])
     for name, model in models.items():
         check_lengths(model, name, task.text)
     calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
     runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_of(tokenizer, *models.values()), calibration, runtime)
+    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), calibration, runtime)
     # The calibration set counts whether the grid has tables or not: a point that was measured stays measured.
     inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    return Opened(pair, models, tokenizer, device.type, inputs)
+    return LoadedPair(pair, models, tokenizer, device.type, inputs)
 
 
-def describe_pair(opened: Opened, sources: Rows, request: Request, task: Task, int8: bool) -> Row:
+def describe_pair(opened: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool) -> Row:
     """What is of the two models, whatever the method: acceptance rates and sizes."""
     sweep = task.sweep
     acceptance = {}
@@ -137,11 +137,11 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     Returns:
         The rows of this grid, and what the large model runs on.
     """
-    grid = [Point(method, settings) for method, settings in expand(task.sweep.grid)]
-    opened = open_task(params, task, paths, drafter, grid)
+    grid = [SweepPoint(method, settings) for method, settings in expand(task.sweep.grid)]
+    opened = load_pair(params, task, paths, drafter, grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, opened.pair, request)
-    bench = Bench(opened.pair, opened.tokenizer, task.metric, request, task.sweep, opened.device)
+    evaluator = PointEvaluator(opened.pair, opened.tokenizer, task.metric, request, task.sweep, opened.device)
     validation, test = (
         Split(name, read_jsonl(paths.split(name)), opened.tokenizer, task.text.max_source_tokens, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON)
@@ -151,7 +151,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         for name, value in tracking.lineage(inputs=list(map(str, opened.inputs))).items()
         if not name.startswith("mlflow.")
     }
-    work = work_of(params, task, opened, lineage)
+    work = work_fingerprint(params, task, opened, lineage)
     rows = RowFile(paths.rows(drafter), work)
     pair: Row = {"drafter": drafter, "runtime": opened.described}
     settings = {"points": len(grid), "latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
@@ -159,14 +159,14 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     with SweepRecord(paths, drafter, opened.described, settings, opened.inputs) as record, timing_lock(opened.device):
         pair |= describe_pair(opened, validation.sources, request, task, params.machine.dtype == "int8")
         record.pair(pair)
-        finisher = Finisher(bench, rows, {"task": paths.task, "drafter": drafter}, record.point, record.quiet)
-        running = Running(finisher, notes_for(work, paths.resume(f"sweep-{drafter}")))
-        done = running.validate(grid, validation)
-        done += running.report(done, grid, test)
+        writer = RowWriter(evaluator, rows, {"task": paths.task, "drafter": drafter}, record.point, record.quiet)
+        runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
+        done = runner.validate(grid, validation)
+        done += runner.report(done, grid, test)
         noted = as_json({"sweep": dataclasses.asdict(task.sweep), "machine": dataclasses.asdict(params.machine.alone())})
         pair |= {
-            "costs": None if finisher.costs is None else finisher.costs.as_json(),
-            "plan": running.planned or None,
+            "costs": None if writer.costs is None else writer.costs.as_json(),
+            "plan": runner.planned or None,
             "lineage": {**lineage, "settings": noted},
             "grid": [point.fields() for point in grid],
         }
@@ -175,18 +175,23 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     return done, opened.described
 
 
-def work_of(params: Params, task: Task, opened: Opened, lineage: Mapping[str, str]) -> str:
+def work_fingerprint(params: Params, task: Task, opened: LoadedPair, lineage: Mapping[str, str]) -> str:
     """The fingerprint of what a row depends on.
 
     A time is of the machine that it was taken on: rows that came from another one are measured anew.
     """
     hardware = {name: value for name, value in lineage.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
-    how = {"metric": task.metric, "text": task.text, "machine": params.machine.alone(), "ran on": [opened.described, hardware]}
+    how = {
+        "metric": task.metric,
+        "text": task.text,
+        "machine": params.machine.alone(),
+        "ran on": [opened.described, hardware],
+    }
     return fingerprint(measured_as | how, opened.inputs, _CODE)
 
 
-def notes_for(work: str, folder: Path) -> Path:
+def cache_folder(work: str, folder: Path) -> Path:
     """Where readings are kept for this very work; those for other work are of no use, and removed."""
     for other in folder.glob("*") if folder.is_dir() else ():
         if other.name != work:

@@ -20,8 +20,8 @@ from tasks.errors import stage
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings
-from tasks.training import launch, ranks
-from tasks.training.data import TextSet
+from tasks.training import distributed, launch
+from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 from tests.training import train_on
 
@@ -50,7 +50,7 @@ RECIPES = {
 RECIPES["killed"] = RECIPES["dropout"]
 
 
-def examples() -> TextSet:
+def examples() -> TokenDataset:
     """Forty pairs, with targets of 2 to 38 tokens."""
     chance = random.Random(0)
     lengths = [chance.choice((1, 2, 3, 37)) for _ in range(40)]
@@ -58,7 +58,7 @@ def examples() -> TextSet:
     def text(length: int) -> list[int]:
         return [chance.randrange(2, _VOCABULARY) for _ in range(length)] + [_END]
 
-    return TextSet([text(38 - length) for length in lengths], [text(length) for length in lengths], _PAD)
+    return TokenDataset([text(38 - length) for length in lengths], [text(length) for length in lengths], _PAD)
 
 
 def train_recipe(name: str, folder: Path, *, killed: bool = False) -> None:
@@ -69,13 +69,13 @@ def train_recipe(name: str, folder: Path, *, killed: bool = False) -> None:
     curves: dict[str, list[float]] = {"loss": [], "validation_loss": []}
 
     def log(metrics: dict[str, float], step: int) -> None:
-        if killed and step == _KILLED_AFTER and ranks.rank() == ranks.world() - 1:
+        if killed and step == _KILLED_AFTER and distributed.rank() == distributed.world_size() - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         for curve, values in curves.items():
             values += [metrics[curve]] if curve in metrics else []
 
     outcome = train_on(model, examples(), RECIPES[name], folder / f"{name}-resume", log)
-    if ranks.first():
+    if distributed.is_main():
         (folder / f"{name}.json").write_text(json.dumps({**curves, "resumed_from": outcome.resumed_from}))
         weights = {key: value.detach().clone() for key, value in model.state_dict().items()}
         save_file(weights, folder / f"{name}.safetensors")

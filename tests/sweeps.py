@@ -17,22 +17,22 @@ from tasks.decoding.settings import (
 )
 from tasks.decoding.strategies import Request
 from tasks.evaluation.rows import Row, RowFile
-from tasks.evaluation.sweeping.finishing import Finisher
-from tasks.evaluation.sweeping.points import Point
-from tasks.evaluation.sweeping.running import Running
-from tests.benches import Clock, TickingDecoder, bench_of, split_of, sweep_settings, ticking_pair
+from tasks.evaluation.sweeping.points import SweepPoint
+from tasks.evaluation.sweeping.row_writer import RowWriter
+from tasks.evaluation.sweeping.runner import SweepRunner
+from tests.ticking import Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 
 GRID = [
     *(
-        Point("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=rollback))
+        SweepPoint("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=rollback))
         for fallback in (0.1, 0.2, 0.4, 0.6)
         for rollback in (0.5, 2.0, math.inf)
     ),
-    *(Point("speculative", SpeculativeSettings(draft_length=length)) for length in (1, 2, 3, 5, 20, 30)),
-    *(Point("token_cascade", TokenCascadeSettings(deferral_cost=cost)) for cost in (0.3, 0.6, 0.9)),
-    Point("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.6)),
-    Point("bild_oracle", BildOracleSettings(rollback_threshold=0.5)),
-    Point("beam_large", BeamSettings(beams=2)),
+    *(SweepPoint("speculative", SpeculativeSettings(draft_length=length)) for length in (1, 2, 3, 5, 20, 30)),
+    *(SweepPoint("token_cascade", TokenCascadeSettings(deferral_cost=cost)) for cost in (0.3, 0.6, 0.9)),
+    SweepPoint("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.6)),
+    SweepPoint("bild_oracle", BildOracleSettings(rollback_threshold=0.5)),
+    SweepPoint("beam_large", BeamSettings(beams=2)),
 ]
 ORACLE, BEAMS = GRID[-2:]
 TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "shown"}
@@ -55,12 +55,14 @@ class Sweep:
         clock, sweep = Clock(), sweep_settings(**settings)
         self.pair = ticking_pair(clock)
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
-        self.bench = bench_of(self.pair, clock, sweep, request)
+        self.evaluator = evaluator_of(self.pair, clock, sweep, request)
         rows = RowFile(self.path, work)
-        self.running = Running(Finisher(self.bench, rows, {"task": "toy", "drafter": "aligned"}, finished), folder / work)
+        self.runner = SweepRunner(
+            RowWriter(self.evaluator, rows, {"task": "toy", "drafter": "aligned"}, finished), folder / work
+        )
 
-    def validate(self, grid: Sequence[Point] = GRID) -> list[Row]:
-        return self.running.validate(grid, self.validation)
+    def validate(self, grid: Sequence[SweepPoint] = GRID) -> list[Row]:
+        return self.runner.validate(grid, self.validation)
 
     def large(self) -> TickingDecoder:
         assert isinstance(self.pair.large, TickingDecoder)
@@ -77,7 +79,7 @@ def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
     return found
 
 
-def named(*points: Point) -> set[tuple[str, str]]:
+def named(*points: SweepPoint) -> set[tuple[str, str]]:
     return {name_of(point.fields()) for point in points}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from tasks.training.data import TextSet
-from tasks.training.loop import Held, Log, Measure, Outcome, train
+from tasks.training.data import TokenDataset
+from tasks.training.loop import EvaluationData, Evaluator, LogMetrics, TrainingResult, train
 from tasks.training.losses import Loss
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText, TextSource
+from tasks.training.sources import BatchSource, DatasetSource
 
 CPU = torch.device("cpu")
 
@@ -21,7 +21,7 @@ class InterruptedRun(Exception):
     """What a test cuts a run short with."""
 
 
-def interrupt_at(step: int | None) -> Log:
+def interrupt_at(step: int | None) -> LogMetrics:
     """A log that cuts the run short at the first evaluation from this step on; none: never."""
 
     def log(metrics: dict[str, float], at: int) -> None:
@@ -33,20 +33,20 @@ def interrupt_at(step: int | None) -> Log:
 
 def train_on(
     model: Any,
-    examples: TextSet,
+    examples: TokenDataset,
     settings: TrainingSettings,
     folder: Path,
-    log: Log | None = None,
+    log: LogMetrics | None = None,
     *,
-    measure: Measure | None = None,
-    source: TextSource | None = None,
+    measure: Evaluator | None = None,
+    source: BatchSource | None = None,
     loss: Loss | None = None,
-) -> Outcome:
+) -> TrainingResult:
     """Trains `model` in place on a CPU, and judges it by what it learns from."""
     return train(
         Objective(model, settings, loss),
-        source or FixedText(examples, settings),
-        Held(examples, measure),
+        source or DatasetSource(examples, settings),
+        EvaluationData(examples, measure),
         settings,
         CPU,
         resume=folder,

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.training.data import TextSet
-from tasks.training.predictions import log_probabilities
+from tasks.training.data import TokenDataset
+from tasks.training.predictions import target_log_probs
 
 _BATCH = 64
 _MOST_KEPT = 2**29
@@ -29,7 +29,7 @@ class HeldOutAcceptance:
     of positions at which both have the same likeliest token.
     """
 
-    def __init__(self, large: Any, held_out: TextSet, vocabulary: int, device: torch.device) -> None:
+    def __init__(self, large: Any, held_out: TokenDataset, vocabulary: int, device: torch.device) -> None:
         """Runs the large model along the text once, and lets it go where its distributions are small enough to keep.
 
         Args:
@@ -62,7 +62,7 @@ class HeldOutAcceptance:
         model.eval()
         for begin in range(0, len(self._held_out), _BATCH):
             batch = self._held_out.batch(range(begin, min(begin + _BATCH, len(self._held_out))))
-            yield log_probabilities(model, batch.to(self._device), self._vocabulary).exp()
+            yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
 
 
 def overlap(p: Tensor, q: Tensor) -> Tensor:

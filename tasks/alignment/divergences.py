@@ -55,12 +55,12 @@ def divergence(loss: str, beta: float) -> Divergence:
     return known[loss]
 
 
-def bucketed(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
+def gather_with_rest(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
     """What is given to each of `tokens` (…, k), and to all others together: (…, vocabulary) to (…, k + 1)."""
-    return with_rest(log_probabilities.gather(-1, tokens))
+    return append_rest(log_probabilities.gather(-1, tokens))
 
 
-def with_rest(log_probabilities: Tensor) -> Tensor:
+def append_rest(log_probabilities: Tensor) -> Tensor:
     """Adds what is left of 1 to the log-probabilities of some tokens: (…, k) to (…, k + 1)."""
     rest = (1 - log_probabilities.exp().sum(-1, keepdim=True)).clamp_min(torch.finfo(log_probabilities.dtype).eps).log()
     return torch.cat([log_probabilities, rest], dim=-1)

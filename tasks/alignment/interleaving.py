@@ -13,7 +13,7 @@ from tasks.decoding.strategy import Pair, Request
 from tasks.decoding.verdicts import AcceptanceRule, Verdict
 
 
-def among_likeliest(top_k: int) -> AcceptanceRule:
+def top_k_rule(top_k: int) -> AcceptanceRule:
     """Keeps a token while it is among the `top_k` likeliest of p, of equals each; else draws one from p in its place.
 
     No token of p's follows a draft that is kept whole: the drafter goes on by itself (speculative knowledge distillation,
@@ -31,4 +31,4 @@ def among_likeliest(top_k: int) -> AcceptanceRule:
 def interleaved(pair: Pair, request: Request, top_k: int) -> Method:
     """Interleaved sampling as a method of the one loop; how long its drafts are changes only how soon it is done."""
     source = TokenSource(request.seed)
-    return fixed_window(pair, SpeculativeSettings(), request.sampling, source, among_likeliest(top_k))
+    return fixed_window(pair, SpeculativeSettings(), request.sampling, source, top_k_rule(top_k))

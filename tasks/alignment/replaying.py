@@ -9,6 +9,6 @@ from __future__ import annotations
 from tasks.decoding.generation import CORRECTED, Generation
 
 
-def weights_of(generation: Generation, kept: float) -> list[float]:
+def rejection_weights(generation: Generation, kept: float) -> list[float]:
     """What each token weighs in the loss: 1 where it stands in place of a rejected one, `kept` elsewhere."""
     return [1.0 if proposer == CORRECTED else kept for proposer in generation.proposers]

@@ -8,14 +8,14 @@ import random
 from tasks.alignment.settings import AlignSettings
 
 
-class Text(enum.Enum):
+class DataSource(enum.Enum):
     """Where the text of a step comes from."""
 
     CALIBRATION = enum.auto()
     """The calibration set."""
-    WRITTEN = enum.auto()
+    ON_POLICY = enum.auto()
     """The drafter, while it trains."""
-    REPLAYED = enum.auto()
+    REPLAY = enum.auto()
     """The large model, with the drafter drafting for it."""
 
 
@@ -27,18 +27,18 @@ class Schedule:
         self._round = settings.replay_steps
         self._replay_from = settings.steps - settings.replay_rounds * settings.replay_steps
 
-    def at(self, step: int) -> Text:
+    def source_at(self, step: int) -> DataSource:
         """What the step learns from; of a mix, by a draw that its seed and its number decide alone."""
         if step >= self._replay_from:
-            return Text.REPLAYED
+            return DataSource.REPLAY
         chance = random.Random(f"{self._seed} on policy {step}").random()  # noqa: S311 (a mix, not a secret)
-        return Text.WRITTEN if chance < self._share else Text.CALIBRATION
+        return DataSource.ON_POLICY if chance < self._share else DataSource.CALIBRATION
 
-    def together(self, step: int) -> list[int]:
+    def window(self, step: int) -> list[int]:
         """The steps whose text is written at once with this one's, itself among them: a round's, or those of a window."""
-        if self.at(step) is Text.REPLAYED:
+        if self.source_at(step) is DataSource.REPLAY:
             begin = step - (step - self._replay_from) % self._round
             return list(range(begin, begin + self._round))
         begin = step - step % self._window
         end = min(begin + self._window, self._replay_from)
-        return [near for near in range(begin, end) if self.at(near) is self.at(step)]
+        return [near for near in range(begin, end) if self.source_at(near) is self.source_at(step)]

@@ -22,7 +22,7 @@ _LEAST = -6e4
 """Nats: float16 ends a little below, and a mask's -infinity times a probability of 0 would be no number."""
 
 
-def packed(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+def pack_top_logits(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     """The tensors of one file.
 
     Args:
@@ -53,7 +53,7 @@ class StoredTopLogits:
         """Takes the files in order.
 
         Raises:
-            InputError: one of them is not as `packed` makes it.
+            InputError: one of them is not as `pack_top_logits` makes it.
         """
         self._shards = [_load(file) for file in files]
         self._begins = [0, *itertools.accumulate(len(shard["ends"]) for shard in self._shards)]
@@ -76,7 +76,7 @@ class StoredTopLogits:
     def __len__(self) -> int:
         return self._begins[-1]
 
-    def require_along(self, targets: Sequence[Sequence[int]], calibration: Path) -> None:
+    def require_matching(self, targets: Sequence[Sequence[int]], calibration: Path) -> None:
         """Compares what is stored with the texts that it is to be read along, by their lengths.
 
         Raises:
@@ -90,7 +90,7 @@ class StoredTopLogits:
                 "again (dvc repro --force)"
             )
 
-    def of(self, example: int) -> tuple[Tensor, Tensor]:
+    def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
         """Token ids, int64, likeliest first, and their log-probabilities in nats, float32: (target positions, k) both."""
         place = bisect_right(self._begins, example) - 1
         shard, within = self._shards[place], example - self._begins[place]

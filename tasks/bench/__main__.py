@@ -25,13 +25,13 @@ from pathlib import Path
 
 from tasks.bench import ctranslate, sweep
 from tasks.bench.alignment import command as alignment
-from tasks.bench.cases import Case, Opened, random_case
+from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.formats import number_formats
-from tasks.bench.measured import Measured, UnequalError, measure
+from tasks.bench.measuring import CaseResult, UnequalError, measure_case
 from tasks.bench.shapes import SHAPES, Shape
+from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.trained import Validation, trained_case
 from tasks.bench.training import command as training
-from tasks.bench.verdict import as_json, case_lines, judged, verdict_lines
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
@@ -40,7 +40,7 @@ from tasks.machine import timing_lock
 _ROUNDS = 9
 
 
-def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int) -> list[Measured]:
+def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int) -> list[CaseResult]:
     """Measures every shape and, where a task is given and trained, its pair; prints what it finds.
 
     Raises:
@@ -60,10 +60,10 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
                 say(f"\n{task}: not trained yet, so BiLD is not timed (make repro)")
                 continue
             say(f"\n{case.name}")
-            opened = Opened(case)
+            opened = LoadedCase(case)
             validation = None if case.bild is None or task is None or params is None else Validation(task, params)
             with on_threads(threads):
-                result = measure(opened, translators, threads, rounds, say)
+                result = measure_case(opened, translators, threads, rounds, say)
                 result.formats = number_formats(opened, rounds, None if validation is None else validation.alone)
                 if validation is not None and case.bild is not None:
                     settings = " ".join(f"{name}={value}" for name, value in case.bild.items())
@@ -112,11 +112,11 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
     except UnequalError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-    verdicts = judged(results, arguments.task)
+    checks = check_targets(results, arguments.task)
     say("")
-    for line in verdict_lines(verdicts):
+    for line in target_lines(checks):
         say(line)
-    text = json.dumps(as_json(results, verdicts, arguments.threads, arguments.rounds))
+    text = json.dumps(as_json(results, checks, arguments.threads, arguments.rounds))
     if arguments.json:
         arguments.json.write_text(text + "\n", encoding="utf-8")
     print(text)

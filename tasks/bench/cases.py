@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench import ctranslate
-from tasks.bench.rivals import assisted, generate, written
+from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
@@ -48,9 +48,9 @@ class Case:
     bild_from: str = ""
     """Where they come from."""
 
-    def window(self, turn: int, count: int) -> Rows:
+    def window(self, round_index: int, count: int) -> Rows:
         """The sources of a turn."""
-        return [self.sources[(turn * count + offset) % len(self.sources)] for offset in range(count)]
+        return [self.sources[(round_index * count + offset) % len(self.sources)] for offset in range(count)]
 
     def as_json(self) -> dict[str, Any]:
         """For `from_json`, in another process."""
@@ -65,7 +65,7 @@ class Case:
         return cls(**{**values, **folders, "small": None if small is None else Path(small)})
 
 
-class Opened:
+class LoadedCase:
     """A case whose models are loaded when they are first used."""
 
     def __init__(self, case: Case) -> None:
@@ -102,11 +102,11 @@ class Opened:
 
     def generated(self, sources: Rows, limit: int, *, static: bool = False) -> Rows:
         """By `generate`, as one batch."""
-        return written(self.large, generate(self.large, sources, limit, static=static), sources)
+        return new_tokens(self.large, generate(self.large, sources, limit, static=static), sources)
 
     def assisted(self, source: list[int], limit: int, draft_length: int | None = None) -> Rows:
         """By `generate` and the small model."""
-        return written(self.large, assisted(self.large, self.small, source, limit, draft_length), [source])
+        return new_tokens(self.large, assisted(self.large, self.small, source, limit, draft_length), [source])
 
 
 def random_case(shape: Shape, folder: Path) -> Case:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tasks.bench.cases import Opened
-from tasks.bench.ctranslate import Translating
-from tasks.bench.rivals import assisted, generate
-from tasks.bench.timing import Run, Timed, clocked
+from tasks.bench.baselines import assisted, generate
+from tasks.bench.cases import LoadedCase
+from tasks.bench.ctranslate import TranslatorProcess
+from tasks.bench.timing import TimedWork, Work, timed_by
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 
-Settings = dict[str, Timed]
+Settings = dict[str, TimedWork]
 """A contender: its settings by label; a label ends with the number of threads."""
 
 STATIC = "static cache"
@@ -38,26 +38,26 @@ def thread_counts(threads: int) -> list[int]:
     return sorted({threads, cores})
 
 
-def singles(opened: Opened, translators: Mapping[str, Translating], counts: list[int]) -> dict[str, Settings]:
+def singles(opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
     """One text at a time, end to end: source ids to output ids."""
     case, limit = opened.case, opened.case.limit
 
-    def each(work: Run) -> Run:
+    def each(work: Work) -> Work:
         """The sources of a turn one after the other."""
-        return lambda turn: [work(turn * case.examples + offset) for offset in range(case.examples)]
+        return lambda round_index: [work(round_index * case.examples + offset) for offset in range(case.examples)]
 
-    def here(method: str, settings: object) -> Run:
-        return each(lambda place: opened.here(method, settings, case.window(place, 1), limit))
+    def here(method: str, settings: object) -> Work:
+        return each(lambda index: opened.here(method, settings, case.window(index, 1), limit))
 
-    def there(model: object, *, static: bool) -> Run:
-        return each(lambda place: generate(model, case.window(place, 1), limit, static=static))
+    def by_generate(model: object, *, static: bool) -> Work:
+        return each(lambda index: generate(model, case.window(index, 1), limit, static=static))
 
-    def aided(length: int | None) -> Run:
-        return each(lambda place: assisted(opened.large, opened.small, case.window(place, 1)[0], limit, length))
+    def assisted_by(length: int | None) -> Work:
+        return each(lambda index: assisted(opened.large, opened.small, case.window(index, 1)[0], limit, length))
 
     found = {
         "vanilla": _threaded({"": here("vanilla_large", VanillaSettings())}, counts),
-        "generate": _threaded({name: there(opened.large, static=one) for name, one in CACHES.items()}, counts),
+        "generate": _threaded({name: by_generate(opened.large, static=one) for name, one in CACHES.items()}, counts),
     }
     if translators:
         found["ctranslate2"] = _translated(opened, translators, counts, batched=False)
@@ -65,46 +65,52 @@ def singles(opened: Opened, translators: Mapping[str, Translating], counts: list
         return found
     found |= {
         "drafter": _threaded({"": here("vanilla_small", VanillaSettings())}, counts),
-        "drafter by generate": _threaded({name: there(opened.small, static=one) for name, one in CACHES.items()}, counts),
+        "drafter by generate": _threaded({name: by_generate(opened.small, static=one) for name, one in CACHES.items()}, counts),
         "speculative": _threaded(
             {f"draft length {one}": here("speculative", SpeculativeSettings(draft_length=one)) for one in DRAFT_LENGTHS}, counts
         ),
         "assisted": _threaded(
-            {"draft length by its rules": aided(None)} | {f"draft length {one}": aided(one) for one in DRAFT_LENGTHS}, counts
+            {"draft length by its rules": assisted_by(None)}
+            | {f"draft length {one}": assisted_by(one) for one in DRAFT_LENGTHS},
+            counts,
         ),
     }
     if case.bild is not None:
-        bild = each(lambda place: opened.bild(case.window(place, 1), limit))
+        bild = each(lambda index: opened.bild(case.window(index, 1), limit))
         found["bild"] = _threaded({"": bild}, counts)
     return found
 
 
-def batches(opened: Opened, translators: Mapping[str, Translating], counts: list[int]) -> dict[str, Settings]:
+def batches(opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
     """Many texts side by side."""
     case, limit = opened.case, opened.case.batch_limit
 
-    def there(*, static: bool) -> Run:
-        return lambda turn: generate(opened.large, case.window(turn, case.batch), limit, static=static)
+    def by_generate(*, static: bool) -> Work:
+        return lambda round_index: generate(opened.large, case.window(round_index, case.batch), limit, static=static)
 
     found = {
-        "batched": _threaded({"": lambda turn: opened.vanilla(case.window(turn, case.batch), limit)}, counts),
-        "batched by generate": _threaded({name: there(static=one) for name, one in CACHES.items()}, counts),
+        "batched": _threaded({"": lambda round_index: opened.vanilla(case.window(round_index, case.batch), limit)}, counts),
+        "batched by generate": _threaded({name: by_generate(static=one) for name, one in CACHES.items()}, counts),
     }
     if translators:
         found["batched by ctranslate2"] = _translated(opened, translators, counts, batched=True)
     return found
 
 
-def _threaded(runs: Mapping[str, Run], counts: list[int]) -> Settings:
-    return {label(name, count): clocked(run, threads=count) for name, run in runs.items() for count in counts}
+def _threaded(runs: Mapping[str, Work], counts: list[int]) -> Settings:
+    return {label(name, count): timed_by(run, threads=count) for name, run in runs.items() for count in counts}
 
 
-def _translated(opened: Opened, translators: Mapping[str, Translating], counts: list[int], *, batched: bool) -> Settings:
+def _translated(
+    opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
+) -> Settings:
     case = opened.case
     count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
 
-    def timed(process: Translating, threads: int) -> Timed:
-        return lambda turn: process.run(case.converted, case.window(turn, count), limit, threads, batched=batched)[0]
+    def timed(process: TranslatorProcess, threads: int) -> TimedWork:
+        return lambda round_index: process.run(
+            case.converted, case.window(round_index, count), limit, threads, batched=batched
+        )[0]
 
     return {label(name, one): timed(process, one) for name, process in translators.items() for one in counts}
 

@@ -55,7 +55,7 @@ def convert(model: Any, folder: Path) -> None:
     spec.save(str(folder))
 
 
-class Translating:
+class TranslatorProcess:
     """A process that translates, greedily, in float32."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -79,7 +79,7 @@ class Translating:
 
 
 @contextmanager
-def translating(environment: dict[str, str]) -> Iterator[Translating]:
+def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProcess]:
     """Starts a process with these settings, and ends it afterwards."""
     command = [sys.executable, "-m", "tasks.bench.ctranslate"]
     settings = {name: value for name, value in os.environ.items() if name not in _OURS} | environment
@@ -87,17 +87,17 @@ def translating(environment: dict[str, str]) -> Iterator[Translating]:
         command, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
-            yield Translating(process)
+            yield TranslatorProcess(process)
         finally:
             process.kill()
 
 
 @contextmanager
-def all_environments() -> Iterator[dict[str, Translating]]:
+def all_environments() -> Iterator[dict[str, TranslatorProcess]]:
     """A process for each of `ENVIRONMENTS`; none where CTranslate2 is not installed."""
     with ExitStack() as stack:
         wanted = ENVIRONMENTS.items() if version() else ()
-        yield {name: stack.enter_context(translating(environment)) for name, environment in wanted}
+        yield {name: stack.enter_context(translator_process(environment)) for name, environment in wanted}
 
 
 def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> tuple[float, Rows]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from tasks.bench.cases import Case, Opened
-from tasks.bench.equal import differences, worst
-from tasks.bench.timing import clocked, interleaved, median_ratio
+from tasks.bench.cases import Case, LoadedCase
+from tasks.bench.mismatches import find_mismatches, widest_margin
+from tasks.bench.timing import median_ratio, time_interleaved, timed_by
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.opened import Runtime
@@ -25,30 +25,30 @@ Quality = Callable[[Decoder], float]
 """Of all that a decoder writes."""
 
 
-def number_formats(opened: Opened, rounds: int, quality: Quality | None) -> dict[str, dict[str, Any]]:
+def number_formats(opened: LoadedCase, rounds: int, quality: Quality | None) -> dict[str, dict[str, Any]]:
     """Of each format that decoding here takes: speed over float32, texts that differ, and quality where it is measured.
 
     `worst_margin` is the widest top-2 logit margin, in float32, at which a text takes another token.
     """
     case = opened.case
     decoders = _decoders(opened)
-    runs = {name: clocked(partial(_turn, decoder, case)) for name, decoder in decoders.items()}
-    seconds = interleaved(runs, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
+    runs = {name: timed_by(partial(_decode_round, decoder, case)) for name, decoder in decoders.items()}
+    seconds = time_interleaved(runs, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
     texts = {name: _written(decoder, case.sources, case.limit) for name, decoder in decoders.items()}
     found = {}
     for name, decoder in decoders.items():
-        different = differences(opened.large, case.sources, texts[EXACT], texts[name])
+        different = find_mismatches(opened.large, case.sources, texts[EXACT], texts[name])
         found[name] = {
             "over_float32": round(median_ratio(seconds[name], seconds[EXACT]), 3),
             "texts": len(case.sources),
             "differ": len(different),
-            "worst_margin": round(worst(different), 4),
+            "worst_margin": round(widest_margin(different), 4),
             "quality": None if quality is None else round(quality(decoder), 3),
         }
     return found
 
 
-def _decoders(opened: Opened) -> dict[str, Decoder]:
+def _decoders(opened: LoadedCase) -> dict[str, Decoder]:
     made = {EXACT: opened.pair.large}
     makers: dict[str, Callable[[], Decoder]] = {
         "bfloat16": lambda: open_decoder(copy.deepcopy(opened.large).to(torch.bfloat16), "large", opened.case.vocabulary),
@@ -62,8 +62,8 @@ def _decoders(opened: Opened) -> dict[str, Decoder]:
     return made
 
 
-def _turn(decoder: Decoder, case: Case, turn: int) -> None:
-    for source in case.window(turn, case.examples):
+def _decode_round(decoder: Decoder, case: Case, round_index: int) -> None:
+    for source in case.window(round_index, case.examples):
         _written(decoder, [source], case.limit)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench import ctranslate
-from tasks.bench.cases import Case, Opened
+from tasks.bench.cases import Case, LoadedCase
 from tasks.decoding.settings import SpeculativeSettings
 
 _MIB = 1024
@@ -43,7 +43,7 @@ def _measured(case: Case, contender: str) -> dict[str, float]:
     return measured
 
 
-def work_of(opened: Opened, contender: str) -> Callable[[], object]:
+def work_of(opened: LoadedCase, contender: str) -> Callable[[], object]:
     """Loads what a contender needs and gives its work, which `measure` times nothing of."""
     case = opened.case
     one, many = case.window(0, 1), case.window(0, case.batch)
@@ -70,9 +70,9 @@ def measure(case: Case, contender: str) -> dict[str, float]:
     if contender not in _OF_TWO:
         case = dataclasses.replace(case, small=None)
     idle = _resident()
-    work = work_of(Opened(case), contender)
+    work = work_of(LoadedCase(case), contender)
     loaded = _resident()
-    _forget_peak()
+    _reset_peak()
     work()
     peak = peak_kib()
     return {"whole": round((peak - idle) / _MIB, 1), "above_model": round((peak - loaded) / _MIB, 1)}
@@ -95,7 +95,7 @@ def _field(name: str) -> int:
     return int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     """Loading may have needed more than decoding does; Linux lets the mark be set back."""
     if os.access(_RESET, os.W_OK):
         _RESET.write_text("5")

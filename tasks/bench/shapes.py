@@ -77,9 +77,9 @@ def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
         large = T5ForConditionalGeneration(config).eval()
         large.shared.weight.mul_(_EMBEDDED)
         large.shared.weight[_END] = 0
-        for place, block in enumerate(large.decoder.block):
+        for layer, block in enumerate(large.decoder.block):
             own, cross, feed = block.layer
-            later = _LATER if 0 < shape.small_layers <= place else 1.0
+            later = _LATER if 0 < shape.small_layers <= layer else 1.0
             own.SelfAttention.o.weight.mul_(later)
             cross.EncDecAttention.o.weight.mul_(later * _CROSS)
             feed.DenseReluDense.wo.weight.mul_(later * _FEED)
@@ -93,5 +93,5 @@ def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
 
 def random_sources(shape: Shape, count: int, seed: int = 0) -> Rows:
     """Sources of 8 to 16 random tokens, the end token last."""
-    chance = random.Random(seed)  # noqa: S311 (text, not a secret)
-    return [[chance.randrange(2, shape.vocabulary) for _ in range(chance.randint(7, 15))] + [_END] for _ in range(count)]
+    rng = random.Random(seed)  # noqa: S311 (text, not a secret)
+    return [[rng.randrange(2, shape.vocabulary) for _ in range(rng.randint(7, 15))] + [_END] for _ in range(count)]

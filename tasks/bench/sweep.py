@@ -31,14 +31,14 @@ from tasks.evaluation.quality import forget
 from tasks.evaluation.rows import Row, RowFile
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping import points as swept
-from tasks.evaluation.sweeping.finishing import Finisher
 from tasks.evaluation.sweeping.grid import expand
-from tasks.evaluation.sweeping.measuring import Bench
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.points import Split
-from tasks.evaluation.sweeping.running import Running
+from tasks.evaluation.sweeping.row_writer import RowWriter
+from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.machine import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
-from tasks.sweep import Opened, open_task
+from tasks.sweep import LoadedPair, load_pair
 
 _RANGES = (
     *(("bild", "no_fallback"), ("bild", "no_rollback"), ("speculative", "windows"), ("speculative_lenient", "paper")),
@@ -53,7 +53,7 @@ GRID = [
 
 
 def planned_and_whole(
-    opened: Opened, make: Callable[[bool], Bench], split: Split, grid: Sequence[swept.Point], folder: Path
+    opened: LoadedPair, make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[swept.SweepPoint], folder: Path
 ) -> dict[str, Any]:
     """Runs both sweeps and sets them against each other; their rows are left in `folder`.
 
@@ -69,13 +69,13 @@ def planned_and_whole(
     """
     found = {}
     for name, plan in (("planned", True), ("whole", False)):
-        bench = make(plan)
+        evaluator = make(plan)
         with timing_lock(opened.device):
             begun = time.monotonic()
-            finisher = Finisher(bench, RowFile(folder / f"{name}.jsonl", name), {"drafter": name})
-            running = Running(finisher, folder / "notes")
-            rows = running.validate(grid, split)
-            found[name] = (rows, time.monotonic() - begun, running.planned)
+            writer = RowWriter(evaluator, RowFile(folder / f"{name}.jsonl", name), {"drafter": name})
+            runner = SweepRunner(writer, folder / "notes")
+            rows = runner.validate(grid, split)
+            found[name] = (rows, time.monotonic() - begun, runner.planned)
     (planned, planned_seconds, how), (whole, whole_seconds, _) = found["planned"], found["whole"]
     if not how:
         raise InputError(f"nothing was planned: {planned[0].get('error', 'the models cannot be run')}")
@@ -128,7 +128,7 @@ def missed_share(planned: Sequence[Row], whole: Sequence[Row], apart: float = 0.
     names = list(measured)
     points = {name: point_of(measured[name]) for name in names}
     kept: list[Point] = [point for name in names if name in timed and (point := points[name]) is not None]
-    curve = [names[place] for place in frontier(list(points.values()))]
+    curve = [names[index] for index in frontier(list(points.values()))]
     vanilla = next(point.quality for row in whole if row["method"] == VANILLA and (point := point_of(row)) is not None)
     lags, missed = [], 0
     for name in curve:
@@ -165,15 +165,15 @@ def main(given: Sequence[str]) -> None:
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
-    grid = [swept.Point(method, settings) for method, settings in expand(sweep.grid if arguments.own_grid else GRID)]
+    grid = [swept.SweepPoint(method, settings) for method, settings in expand(sweep.grid if arguments.own_grid else GRID)]
     with contextlib.redirect_stdout(None):
-        opened = open_task(params, task, paths, arguments.drafter, grid)
+        opened = load_pair(params, task, paths, arguments.drafter, grid)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
-    def make(plan: bool) -> Bench:
+    def make(plan: bool) -> PointEvaluator:
         forget()
         planning = dataclasses.replace(sweep, plan=plan)
-        return Bench(opened.pair, opened.tokenizer, task.metric, request, planning, opened.device)
+        return PointEvaluator(opened.pair, opened.tokenizer, task.metric, request, planning, opened.device)
 
     if arguments.rows is not None and arguments.rows.is_dir() and any(arguments.rows.iterdir()):
         raise InputError(f"--rows {arguments.rows} is not empty; name another folder")

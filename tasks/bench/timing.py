@@ -11,33 +11,33 @@ from typing import TypeVar
 from tasks.evaluation.timing import on_threads
 
 Name = TypeVar("Name", bound=Hashable)
-Run = Callable[[int], object]
+Work = Callable[[int], object]
 """Does the work of a turn; turns go round the inputs."""
-Timed = Callable[[int], float]
+TimedWork = Callable[[int], float]
 """Does the work of a turn and gives the seconds that it took."""
 
 
-def clocked(run: Run, clock: Callable[[], float] = time.perf_counter, threads: int = 0) -> Timed:
+def timed_by(work: Work, clock: Callable[[], float] = time.perf_counter, threads: int = 0) -> TimedWork:
     """`run`, timed by `clock` (`evaluation.timing.synchronised_clock` on a GPU) on that many CPU threads; 0: as set."""
 
-    def timed(turn: int) -> float:
+    def timed(round_index: int) -> float:
         with on_threads(threads):
             begun = clock()
-            run(turn)
+            work(round_index)
             return clock() - begun
 
     return timed
 
 
-def interleaved(contenders: Mapping[Name, Timed], rounds: int, chance: random.Random) -> dict[Name, list[float]]:
+def time_interleaved(contenders: Mapping[Name, TimedWork], rounds: int, rng: random.Random) -> dict[Name, list[float]]:
     """Seconds of each contender in each round, the order drawn anew each round, after one untimed round.
 
     In a round all do the same turn, one right after the other: a machine that slows down slows them all.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name in chance.sample(list(contenders), len(contenders)):
-            seconds[name].append(contenders[name](turn))
+    for round_index in range(rounds + 1):
+        for name in rng.sample(list(contenders), len(contenders)):
+            seconds[name].append(contenders[name](round_index))
     return {name: taken[1:] for name, taken in seconds.items()}
 
 

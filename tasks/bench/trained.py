@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench import ctranslate
-from tasks.bench.cases import Case, Opened
+from tasks.bench.cases import Case, LoadedCase
 from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
@@ -18,7 +18,7 @@ from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.rows import read_rows
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import vocabulary_of
+from tasks.models.pair import vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
@@ -49,7 +49,7 @@ def trained_case(name: str, params: Params, folder: Path) -> Case | None:
         batch=_BATCH,
         batch_limit=text.max_target_tokens,
         batch_rounds=_BATCH_ROUNDS,
-        vocabulary=vocabulary_of(tokenizer, large, small),
+        vocabulary=vocabulary_size(tokenizer, large, small),
         bild=dataclasses.asdict(settings),
         bild_from=origin,
     )
@@ -62,7 +62,7 @@ def bild_settings(rows: Path) -> tuple[BildSettings, str]:
     if choice is not None:
         return _settings(measured[choice]), "the sweep's no-loss choice"
     points = [(point_of(row), row) for row in measured if row["split"] == CHOSEN_ON and row["method"] == "bild"]
-    best = max(((point.quality, place) for place, (point, _row) in enumerate(points) if point is not None), default=None)
+    best = max(((point.quality, index) for index, (point, _row) in enumerate(points) if point is not None), default=None)
     if best is not None:
         return _settings(points[best[1]][1]), "the sweep's best quality, none being without loss"
     return BildSettings(), "the defaults, without a sweep"
@@ -99,7 +99,7 @@ class Validation:
         """The metric of one model's own texts."""
         return self.quality(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder))).value
 
-    def bild(self, opened: Opened) -> dict[str, Any]:
+    def bild(self, opened: LoadedCase) -> dict[str, Any]:
         """Of vanilla and of BiLD, and whether BiLD loses any (`TOLERANCES`)."""
         ours = self.quality(self.texts("bild", BildSettings(**(opened.case.bild or {})), opened.pair))
         theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), opened.pair))

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from tasks.bench.equal import SAME
-from tasks.bench_gpu import timed
-from tasks.bench_gpu.checks import agreement
+from tasks.bench.mismatches import MARGIN_TOLERANCE
+from tasks.bench_gpu import timings
+from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted, compiled_layers, static_generate
-from tasks.bench_gpu.floor import copy_bandwidth
+from tasks.bench_gpu.roofline import copy_bandwidth
 from tasks.bench_gpu.shapes import QUICK, SHAPES, PairShape, random_model, random_sources
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.choose import open_pair
@@ -73,23 +73,25 @@ class _Pair:
         """Texts whose float32 tokens differ without excuse."""
         self.found: dict[str, Any] = {"left_out": []}
         self._device, self._clock, self._until = device, clock, until
-        self._bench: timed.Bench | None = None
+        self._bench: timings.PairBenchmark | None = None
 
     def measure(self, checked: int, limit: int, longest: int, rounds: int, bandwidth: float) -> None:
         """Checks `checked` texts of `limit` tokens in both number formats, and times bfloat16."""
         say(f"\n{self.shape.name}")
         small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
-        sources = random_sources(self.shape.large.vocabulary, max(timed.BATCH, rounds + 1), longest)
+        sources = random_sources(self.shape.large.vocabulary, max(timings.BATCH, rounds + 1), longest)
         self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
         small, large = small.bfloat16(), large.bfloat16()
         self._part("bfloat16_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
-        bench = timed.Bench((small, large), open_pair(small, large, runtime=_FUSED), sources, limit, rounds, self._clock)
-        self._part("steps", lambda: timed.steps(bench, bandwidth))
-        self._part("beside_generate", lambda: timed.comparisons(bench))
-        self._part("encoder_ms", lambda: timed.encoder_milliseconds(bench))
-        self._part("paces_ms_per_token", lambda: timed.paces(bench))
-        self._part("judging_ms_per_token", lambda: timed.judgings(bench))
-        self._part("peak_GiB", lambda: timed.peaks(bench))
+        bench = timings.PairBenchmark(
+            (small, large), open_pair(small, large, runtime=_FUSED), sources, limit, rounds, self._clock
+        )
+        self._part("steps", lambda: timings.steps(bench, bandwidth))
+        self._part("beside_generate", lambda: timings.comparisons(bench))
+        self._part("encoder_ms", lambda: timings.encoder_milliseconds(bench))
+        self._part("paces_ms_per_token", lambda: timings.sync_policies(bench))
+        self._part("judging_ms_per_token", lambda: timings.verification_sites(bench))
+        self._part("peak_GiB", lambda: timings.peaks(bench))
         self._bench = bench if self.shape.compiled else None
 
     def measure_compiled(self) -> None:
@@ -112,7 +114,7 @@ class _Pair:
     def _agreement(self, small: Any, large: Any, sources: Rows, limit: int) -> dict[str, Any]:
         ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (_FUSED, REFERENCE))
         found = agreement(ours, reference, sources, limit)
-        unexcused = sum(margin >= SAME for margin in found.margins) if large.dtype == torch.float32 else 0
+        unexcused = sum(margin >= MARGIN_TOLERANCE for margin in found.margins) if large.dtype == torch.float32 else 0
         self.wrong += unexcused
         return found.as_json()
 

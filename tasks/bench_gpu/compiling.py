@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tasks.bench.timing import median_ratio
-from tasks.bench_gpu.timed import Bench, milliseconds, step_milliseconds
+from tasks.bench_gpu.timings import PairBenchmark, milliseconds, step_milliseconds
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.settings import VanillaSettings
 
@@ -27,14 +27,14 @@ def attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {first}"[:300]}
 
 
-def static_generate(bench: Bench) -> dict[str, Any]:
+def static_generate(bench: PairBenchmark) -> dict[str, Any]:
     """`generate` with a preallocated cache and the compilation that it chooses itself."""
     static = bench.generated(bench.models[1], static=True)
     begun = bench.clock()
     static(0)
     first = bench.clock() - begun
-    for turn in range(bench.rounds + 1):
-        static(turn)
+    for round_index in range(bench.rounds + 1):
+        static(round_index)
     seconds = bench.timed({"vanilla": bench.decoded("vanilla_large", VanillaSettings())}, {"static": static})
     return {
         "first_run_s": first,
@@ -43,7 +43,7 @@ def static_generate(bench: Bench) -> dict[str, Any]:
     }
 
 
-def compiled_layers(bench: Bench) -> dict[str, Any]:
+def compiled_layers(bench: PairBenchmark) -> dict[str, Any]:
     """Steps of the large model as they are, then with its layers compiled inside the recording."""
     decoder = bench.pair.large
     if not isinstance(decoder, FusedDecoder):

@@ -87,9 +87,9 @@ def _head(words: Tensor) -> Tensor:
 
 def random_sources(vocabulary: int, count: int, longest: int) -> Rows:
     """Random tokens, the end token last; at least half the longest."""
-    chance = random.Random(0)  # noqa: S311 (text, not a secret)
-    lengths = [chance.randint(longest // 2, longest) for _ in range(count)]
-    return [[chance.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]
+    rng = random.Random(0)  # noqa: S311 (text, not a secret)
+    lengths = [rng.randint(longest // 2, longest) for _ in range(count)]
+    return [[rng.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]
 
 
 def _t5(shape: Shape) -> Any:

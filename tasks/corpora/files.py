@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.errors import InputError
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 PARALLEL = "parallel"
 JSONL = "jsonl"
@@ -23,23 +23,23 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class FileSettings:
     """Where a corpus of the user's lies and how its files are laid out."""
 
-    format: str = knob(
+    format: str = setting(
         default=PARALLEL,
         description="parallel: aligned plain-text files, one sentence a line; jsonl: one JSON object a line",
         choices=(PARALLEL, JSONL),
     )
-    files: dict[str, list[str]] = knob(
+    files: dict[str, list[str]] = setting(
         description="file names under train, validation and test; parallel: the source file, then one file or more of "
         "references; jsonl: one file. unlabelled may name files of sources alone, for the large model to label; of jsonl only "
         "source_field is read"
     )
-    source_field: str = knob(default="source", description="jsonl: field that holds the source text")
-    reference_fields: list[str] = knob(
+    source_field: str = setting(default="source", description="jsonl: field that holds the source text")
+    reference_fields: list[str] = setting(
         default_factory=lambda: ["references"],
         description="jsonl: fields that hold references, each a string or a list of strings; a line has "
         "at least one of them, and its first reference is the one to train on",
     )
-    limit: dict[str, int] = knob(
+    limit: dict[str, int] = setting(
         default_factory=dict,
         description="for quick trials, how many examples to take from the start of a split, or of each unlabelled file; 0 or "
         "no entry: all",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 DRAFTERS = ("small", "unigram", "bigram", "copy", "random", "early_layer", "heads")
 TABLES = ("unigram", "bigram")
@@ -30,9 +30,9 @@ CASCADE_RULES = tuple(CASCADE_BOUNDS)
 class SamplingSettings:
     """How a token is taken from a model's softmax: the transform from *scores* to *dist*."""
 
-    temperature: float = knob("Softmax temperature; 0 is greedy.", default=0.0, ge=0)
-    top_k: int = knob("Keep the k likeliest tokens; 0 keeps all.", default=0, ge=0)
-    top_p: float = knob("Keep the smallest set of tokens with this probability.", default=1.0, gt=0, le=1)
+    temperature: float = setting("Softmax temperature; 0 is greedy.", default=0.0, ge=0)
+    top_k: int = setting("Keep the k likeliest tokens; 0 keeps all.", default=0, ge=0)
+    top_p: float = setting("Keep the smallest set of tokens with this probability.", default=1.0, gt=0, le=1)
 
     @property
     def greedy(self) -> bool:
@@ -48,7 +48,7 @@ class VanillaSettings:
 class DraftingSettings:
     """What every method that drafts has in common."""
 
-    drafter: str = knob(
+    drafter: str = setting(
         "What proposes tokens: the small model, tables counted from the calibration set, copies from the context, random "
         "tokens, the large model's own first layers, or heads trained on it.",
         default="small",
@@ -64,25 +64,25 @@ class BildSettings(DraftingSettings):
     the one without rollback.
     """
 
-    fallback_threshold: float = knob(
+    fallback_threshold: float = setting(
         "The small model keeps going while its top probability is above this; 0: as long as max_draft lets it.",
         default=0.6,
         ge=0,
         le=1,
     )
-    rollback_threshold: float = knob(
+    rollback_threshold: float = setting(
         "Largest distance -log p(y) at which a small token stays; infinity never rolls back.", default=2.0, unit="nats", ge=0
     )
-    max_draft: int = knob("Small tokens in a row before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
-    large_first: bool = knob("The authors' code: the first token comes from the large model.", default=False)
-    keep_agreed: bool = knob("The authors' code: no rollback where the large model would put the same token.", default=False)
+    max_draft: int = setting("Small tokens in a row before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
+    large_first: bool = setting("The authors' code: the first token comes from the large model.", default=False)
+    keep_agreed: bool = setting("The authors' code: no rollback where the large model would put the same token.", default=False)
 
 
 @settings
 class BildOracleSettings:
     """The oracle study: both models at every step (BiLD, 3.1 and Figure 2)."""
 
-    rollback_threshold: float = knob(
+    rollback_threshold: float = setting(
         "Largest distance -log p(y) at which the small model's token stays.", default=2.0, unit="nats", ge=0
     )
 
@@ -91,14 +91,14 @@ class BildOracleSettings:
 class SpeculativeSettings(DraftingSettings):
     """Speculative decoding (SD, Algorithm 1): exact for greedy and for sampling."""
 
-    draft_length: int = knob("Tokens drafted before each run of the large model.", default=5, unit="tokens", ge=1, le=64)
+    draft_length: int = setting("Tokens drafted before each run of the large model.", default=5, unit="tokens", ge=1, le=64)
 
 
 @settings
 class LenientSettings(SpeculativeSettings):
     """Speculative decoding with lenience (SD, A.5)."""
 
-    lenience: float = knob(
+    lenience: float = setting(
         "Sampling: the large model's probability counts 1/l times; greedy: tokens with p(x) ≥ l max p stay. 1 is exact.",
         default=0.5,
         gt=0,
@@ -110,16 +110,16 @@ class LenientSettings(SpeculativeSettings):
 class LossySettings(SpeculativeSettings):
     """Lossy speculative decoding (SpecCascade, section 2, after Tran-Thien, 2023)."""
 
-    lossiness: float = knob("α: tokens are kept with probability p / ((1 - α) q).", default=0.2, ge=0, lt=1)
-    tuned: bool = knob("β of the residual max(0, p/β - q) by its equation, not 1.", default=False)
+    lossiness: float = setting("α: tokens are kept with probability p / ((1 - α) q).", default=0.2, ge=0, lt=1)
+    tuned: bool = setting("β of the residual max(0, p/β - q) by its equation, not 1.", default=False)
 
 
 @settings
 class ConfidentSettings(DraftingSettings):
     """Speculative decoding whose window ends where the drafter becomes unsure."""
 
-    max_draft: int = knob("Longest window.", default=10, unit="tokens", ge=1, le=64)
-    stop_below: float = knob(
+    max_draft: int = setting("Longest window.", default=10, unit="tokens", ge=1, le=64)
+    stop_below: float = setting(
         "A window ends with the token at which the product of the drafter's top probabilities falls under this.",
         default=0.4,
         gt=0,
@@ -131,8 +131,8 @@ class ConfidentSettings(DraftingSettings):
 class AdaptiveSettings(DraftingSettings):
     """Speculative decoding whose window is the best for the acceptance measured so far (SD, Theorem 3.8)."""
 
-    max_draft: int = knob("Longest window.", default=10, unit="tokens", ge=1, le=64)
-    cost_ratio: float | None = knob(
+    max_draft: int = setting("Longest window.", default=10, unit="tokens", ge=1, le=64)
+    cost_ratio: float | None = setting(
         "c: time of one run of the drafter over one of the large model; none: timed before decoding.", default=None, ge=0
     )
 
@@ -141,15 +141,15 @@ class AdaptiveSettings(DraftingSettings):
 class BeamSettings:
     """Beam search with the large model alone."""
 
-    beams: int = knob("w: beams kept.", default=4, ge=1, le=64)
+    beams: int = setting("w: beams kept.", default=4, ge=1, le=64)
 
 
 @settings
 class SpeculativeBeamSettings(BeamSettings):
     """Speculative beam search: identical to beam search with the large model (SD, A.4)."""
 
-    draft_beams: int = knob("u: beams the small model drafts, at least `beams`.", default=6, ge=1, le=64)
-    draft_length: int = knob("Tokens drafted before each run of the large model.", default=3, unit="tokens", ge=1, le=64)
+    draft_beams: int = setting("u: beams the small model drafts, at least `beams`.", default=6, ge=1, le=64)
+    draft_length: int = setting("Tokens drafted before each run of the large model.", default=3, unit="tokens", ge=1, le=64)
 
     def validate(self) -> None:
         if self.draft_beams < self.beams:
@@ -160,13 +160,13 @@ class SpeculativeBeamSettings(BeamSettings):
 class SequenceCascadeSettings:
     """The small model answers, or the large one does it all again (SpecCascade, equation 1)."""
 
-    confidence: str = knob(
+    confidence: str = setting(
         "Of the small model's token log-probabilities: their sum, mean, or a quantile.",
         default="mean",
         choices=("sum", "mean", "quantile"),
     )
-    quantile: float = knob("Which quantile; 0 is the least sure token.", default=0.0, ge=0, le=1)
-    deferral_cost: float = knob(
+    quantile: float = setting("Which quantile; 0 is the least sure token.", default=0.0, ge=0, le=1)
+    deferral_cost: float = setting(
         "α: the large model answers where the confidence, as a probability, is under 1 - α.", default=0.5, ge=0, le=1
     )
 
@@ -175,25 +175,25 @@ class SequenceCascadeSettings:
 class TokenCascadeSettings:
     """Small tokens while the small model is sure, then one large token, nothing verified (SpecCascade, Algorithm 2)."""
 
-    deferral_cost: float = knob(
+    deferral_cost: float = setting(
         "α: the small model goes on while its top probability is at least 1 - α.", default=0.5, ge=0, le=1
     )
-    max_draft: int = knob("Small tokens in a row at most.", default=10, unit="tokens", ge=1, le=64)
+    max_draft: int = setting("Small tokens in a row at most.", default=10, unit="tokens", ge=1, le=64)
 
 
 @settings
 class DiffOracleSettings:
     """Both models at every step; the large one's token where it is surer by more than α (SpecCascade, Algorithm 3)."""
 
-    deferral_cost: float = knob("α: defer where max q < max p - α.", default=0.1, ge=0, le=1)
+    deferral_cost: float = setting("α: defer where max q < max p - α.", default=0.1, ge=0, le=1)
 
 
 @settings
 class SpeculativeCascadeSettings(SpeculativeSettings):
     """Speculative cascades: speculative execution of a deferral rule (SpecCascade, Algorithm 5)."""
 
-    rule: str = knob("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
-    deferral_cost: float = knob(
+    rule: str = setting("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
+    deferral_cost: float = setting(
         "α of the rule: 0 to 1 where it compares probabilities, at least 0 for bild, any number for entropies (_log).",
         default=0.1,
     )
@@ -211,13 +211,13 @@ class SpeculativeCascadeSettings(SpeculativeSettings):
 class CalmSettings:
     """Early exit a token, at the first layer that is confident enough (CALM; BiLD, 7.2)."""
 
-    confidence: str = knob(
+    confidence: str = setting(
         "Top-1 minus top-2 probability, likeness of successive hidden states, or a trained classifier.",
         default="softmax",
         choices=("softmax", "saturation", "classifier"),
     )
-    threshold: float = knob("λ of the decaying threshold.", default=0.9, ge=0, le=1)
-    decay: float = knob("t of the decaying threshold clip(0.9 λ + 0.1 exp(-t i / N), 0, 1).", default=4.0, ge=0)
+    threshold: float = setting("λ of the decaying threshold.", default=0.9, ge=0, le=1)
+    decay: float = setting("t of the decaying threshold clip(0.9 λ + 0.1 exp(-t i / N), 0, 1).", default=4.0, ge=0)
 
 
 METHOD_SETTINGS: dict[str, type] = {

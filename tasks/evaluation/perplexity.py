@@ -31,7 +31,7 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.strategy import Pair, Strategy
 from tasks.decoding.verdicts import keep_all
 from tasks.evaluation.timing import Latencies, measure
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 _UNTRUNCATED = SamplingSettings(temperature=1.0)
 
@@ -40,14 +40,14 @@ _UNTRUNCATED = SamplingSettings(temperature=1.0)
 class PerplexitySettings:
     """How a text is scored."""
 
-    fallback_threshold: float = knob(
+    fallback_threshold: float = setting(
         "The small model scores a position where its top probability is above this; 0: every one, 1: none.",
         default=0.05,
         ge=0,
         le=1,
     )
-    chunk: int = knob("Tokens of a piece that is scored by itself; its first is only read.", default=512, unit="tokens", ge=2)
-    batch_size: int = knob("Pieces scored side by side.", default=4, unit="chunks", ge=1)
+    chunk: int = setting("Tokens scored together as one piece; the first one is only read.", default=512, unit="tokens", ge=2)
+    batch_size: int = setting("Pieces scored side by side.", default=4, unit="chunks", ge=1)
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,21 @@ class GivenText(TokenSource):
         self._noted: list[dict[int, float]] = [{} for _ in texts]
 
     def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
-        places = [position - self._first.setdefault(example, position) for example, position, _ in keys]
+        positions = [position - self._first.setdefault(example, position) for example, position, _ in keys]
         # Rows whose draft has stopped are asked as well, past the text's end too; who has the turn is asked last.
         tokens = [
-            self.texts[example][place] if place < len(self.texts[example]) else 0
-            for (example, _, _), place in zip(keys, places, strict=True)
+            self.texts[example][index] if index < len(self.texts[example]) else 0
+            for (example, _, _), index in zip(keys, positions, strict=True)
         ]
         given = dist.gather(-1, torch.tensor(tokens, device=dist.device)[:, None]).squeeze(-1).double().log().tolist()
-        for (example, _, _), place, value in zip(keys, places, given, strict=True):
-            self._noted[example][place] = value
+        for (example, _, _), index, value in zip(keys, positions, given, strict=True):
+            self._noted[example][index] = value
         return tokens
 
     def log_likelihood(self) -> float:
         """Of all texts, in nats, each token under the model that was asked for it last."""
         noted = zip(self.texts, self._noted, strict=True)
-        return math.fsum(values[place] for text, values in noted for place in range(len(text)))
+        return math.fsum(values[index] for text, values in noted for index in range(len(text)))
 
 
 Compose = Callable[[Pair, GivenText], Strategy]
@@ -138,7 +138,7 @@ def perplexity(pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettin
     compose, parts = with_fallback(options.fallback_threshold), []
     with tqdm(total=len(texts), desc=label, unit="text", mininterval=2.0, disable=label is None) as bar:
         for batch in _batches(texts, options.batch_size):
-            parts.append(_score(compose, pair, [sources[place] for place in batch], [texts[place] for place in batch]))
+            parts.append(_score(compose, pair, [sources[index] for index in batch], [texts[index] for index in batch]))
             bar.update(len(batch))
     return Perplexity(math.fsum(part.log_likelihood for part in parts), sum((part.counts for part in parts), Counts()))
 
@@ -149,15 +149,15 @@ def latencies(
     """Times the evaluation beside the large model alone, text by text at batch 1, on `examples` random texts."""
 
     def timed(compose: Compose) -> Callable[[int], None]:
-        def run(place: int) -> None:
-            _score(compose, pair, [sources[place]], [texts[place]])
+        def run(index: int) -> None:
+            _score(compose, pair, [sources[index]], [texts[index]])
 
         return run
 
-    chance = random.Random(0)  # noqa: S311 (a sample and an order, not a secret)
-    chosen = chance.sample(range(len(texts)), min(examples, len(texts)))
+    rng = random.Random(0)  # noqa: S311 (a sample and an order, not a secret)
+    chosen = rng.sample(range(len(texts)), min(examples, len(texts)))
     method, vanilla = timed(with_fallback(options.fallback_threshold)), timed(_large_alone)
-    return measure(method, vanilla, chosen, trials=1, warmup=1, chance=chance, clock=clock)
+    return measure(method, vanilla, chosen, trials=1, warmup=1, rng=rng, clock=clock)
 
 
 def _score(compose: Compose, pair: Pair, sources: Rows, texts: Rows) -> Perplexity:
@@ -177,7 +177,7 @@ def _endless(decoder: Decoder) -> Decoder:
 
 def _batches(texts: Rows, size: int) -> Iterator[list[int]]:
     """Numbers of texts of one length, at most `size` of them: the loop decodes side by side up to one limit."""
-    order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
-    for _, group in itertools.groupby(order, key=lambda place: len(texts[place])):
+    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+    for _, group in itertools.groupby(order, key=lambda index: len(texts[index])):
         same = list(group)
         yield from (same[begin : begin + size] for begin in range(0, len(same), size))

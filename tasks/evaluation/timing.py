@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-Run = Callable[[int], object]
+DecodeOne = Callable[[int], object]
 """Decodes the example of that number, alone, from its source ids to its output ids."""
 
 
@@ -52,13 +52,13 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def measure(
-    method: Run,
-    vanilla: Run,
+    method: DecodeOne,
+    vanilla: DecodeOne,
     examples: Sequence[int],
     *,
     trials: int,
     warmup: int,
-    chance: random.Random,
+    rng: random.Random,
     clock: Callable[[], float],
 ) -> Latencies:
     """Times both on each example, in an order drawn anew each time, after `warmup` untimed examples.
@@ -70,10 +70,10 @@ def measure(
         method(example)
     totals = {name: dict.fromkeys(examples, 0.0) for name in ("method", "vanilla")}
     for _ in range(trials):
-        for example in chance.sample(list(examples), len(examples)):
-            sides = [("method", method), ("vanilla", vanilla)]
-            chance.shuffle(sides)
-            for name, run in sides:
+        for example in rng.sample(list(examples), len(examples)):
+            contenders = [("method", method), ("vanilla", vanilla)]
+            rng.shuffle(contenders)
+            for name, run in contenders:
                 begun = clock()
                 run(example)
                 totals[name][example] += 1000 * (clock() - begun) / trials

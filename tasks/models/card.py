@@ -32,7 +32,7 @@ _IDLE = ("checkpoint_every",)
 
 
 @dataclass(frozen=True)
-class Text:
+class TextFile:
     """A JSONL file that a model learned from, or was judged by."""
 
     role: str
@@ -55,7 +55,7 @@ class Card:
     settings: Mapping[str, Any]
     """What was set, by section; see `changed`."""
     text: TextSettings
-    texts: tuple[Text, ...]
+    texts: tuple[TextFile, ...]
     teachers: tuple[Path, ...]
     """Folders of the models that it learned from, or is judged by."""
     measured: Mapping[str, float]
@@ -65,13 +65,13 @@ class Card:
     """The step after which the weights were as they are."""
 
 
-def changed(settings: Any) -> dict[str, Any]:
+def non_default(settings: Any) -> dict[str, Any]:
     """The settings of a dataclass that are not its defaults, but for those that make no other model."""
     values = {field: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {field.name: value for field, value in values.items() if value != field.default and field.name not in _IDLE}
 
 
-def rendered(card: Card, model: Any, tokenizer: Any) -> str:
+def render_card(card: Card, model: Any, tokenizer: Any) -> str:
     """The card as Markdown under YAML front matter.
 
     Args:

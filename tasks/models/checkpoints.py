@@ -24,12 +24,12 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
         InputError: the checkpoint does not exist, or its vocabulary is smaller than the tokenizer's.
     """
     if settings.pretrained is not None:
-        return _told_its_depth(_sized(load_model(settings.pretrained), vocabulary, settings.pretrained))
+        return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
     with torch.random.fork_rng(devices=[]):
         # Not `torch.manual_seed`, which would seed the GPUs as well, for good.
         torch.default_generator.manual_seed(settings.seed)
         tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
-        return _told_its_depth(_RANDOM[settings.architecture](settings, tokens))
+        return _set_decoder_depth(_RANDOM[settings.architecture](settings, tokens))
 
 
 def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> Any:
@@ -90,7 +90,7 @@ def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> Any:
 _RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
 
 
-def _told_its_depth(model: Any) -> Any:
+def _set_decoder_depth(model: Any) -> Any:
     """A T5 whose decoder and encoder differ in depth, with the decoder's under the name by which `generate` looks for it.
 
     It makes caches for as many layers as the encoder has where the configuration lacks that name, and fails in the next one.
@@ -101,7 +101,7 @@ def _told_its_depth(model: Any) -> Any:
     return model
 
 
-def _sized(model: Any, vocabulary: int, name: str) -> Any:
+def _check_vocabulary(model: Any, vocabulary: int, name: str) -> Any:
     if embedded_tokens(model) < vocabulary:
         raise InputError(
             f"the tokenizer has {vocabulary} tokens but the model {name} has {embedded_tokens(model)}; "

@@ -30,7 +30,7 @@ def check_pair(small: Any, large: Any, small_name: str, large_name: str) -> None
             raise InputError(f"{role} differs between {small_name} and {large_name}; {mend}")
 
 
-def check_kinds(small: Any, large: Any) -> None:
+def check_architectures(small: Any, large: Any) -> None:
     """Compares how two models take their source: through an encoder, or as the beginning of the text.
 
     Raises:
@@ -44,7 +44,7 @@ def _kind(model: Any) -> str:
     return f"{'encoder-decoder' if model.config.is_encoder_decoder else 'decoder-only'} ({model.config.model_type})"
 
 
-def vocabulary_of(tokenizer: Any, *models: Any) -> int:
+def vocabulary_size(tokenizer: Any, *models: Any) -> int:
     """The ids that the tokenizer knows: what models predict past them is padding, of which each may have its own amount.
 
     Raises:
@@ -52,20 +52,20 @@ def vocabulary_of(tokenizer: Any, *models: Any) -> int:
     """
     known: int = max(tokenizer.get_vocab().values()) + 1
     for model in models:
-        if predicted_tokens(model) < known:
+        if output_vocabulary(model) < known:
             raise InputError(
-                f"a model of type {model.config.model_type} predicts over {predicted_tokens(model)} tokens but its tokenizer "
+                f"a model of type {model.config.model_type} predicts over {output_vocabulary(model)} tokens but its tokenizer "
                 f"has {known}; name a model and a tokenizer that belong together"
             )
     return known
 
 
-def predicted_tokens(model: Any) -> int:
+def output_vocabulary(model: Any) -> int:
     """How many tokens a model predicts over: the rows of its head, padding included."""
     return int(model.get_output_embeddings().weight.shape[0])
 
 
-def positions_of(model: Any) -> int | None:
+def max_positions(model: Any) -> int | None:
     """How many positions a model has numbers for; none where they are relative or rotary, and have no end."""
     if getattr(model.config, "rope_parameters", None) is not None:
         return None
@@ -79,7 +79,7 @@ def check_lengths(model: Any, name: str, text: TextSettings) -> None:
     Raises:
         InputError: the text can be longer.
     """
-    known = positions_of(model)
+    known = max_positions(model)
     if known is None:
         return
     lengths = (text.max_source_tokens, text.max_target_tokens)

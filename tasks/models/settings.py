@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 
 @settings
 class TokenizerSettings:
     """Where the tokenizer that both models share comes from."""
 
-    pretrained: str | None = knob(
+    pretrained: str | None = setting(
         "Hub name or folder of a tokenizer; none: train SentencePiece on the training text.", default=None
     )
-    vocabulary: int = knob("Pieces of a trained tokenizer.", default=1000, unit="pieces", ge=64, le=256000)
-    sample: int = knob("Training sentences read to train it.", default=200_000, unit="sentences", ge=1)
+    vocabulary: int = setting("Pieces of a trained tokenizer.", default=1000, unit="pieces", ge=64, le=256000)
+    sample: int = setting("Training sentences read to train it.", default=200_000, unit="sentences", ge=1)
 
 
 @settings
 class ModelSettings:
     """An encoder-decoder or a decoder-only model; all else is read only where `pretrained` is none."""
 
-    pretrained: str | None = knob(
+    pretrained: str | None = setting(
         "Hub name or folder of a checkpoint, of any architecture; none: a seeded random start of this shape.", default=None
     )
-    architecture: str = knob(
+    architecture: str = setting(
         "Of the random start: encoder-decoder (t5), or decoder-only, where the source is the text's beginning (llama, gpt2).",
         default="t5",
         choices=("t5", "llama", "gpt2"),
     )
-    d_model: int = knob("Width of the residual stream.", default=128, ge=8)
-    d_ff: int = knob("Width of the feed-forward layer.", default=256, ge=8)
-    d_kv: int = knob("Width of one attention head; gpt2 divides d_model by heads.", default=32, ge=4)
-    heads: int = knob("Attention heads.", default=4, ge=1)
-    encoder_layers: int = knob("Encoder layers; of t5 alone.", default=2, ge=1)
-    decoder_layers: int = knob("Decoder layers.", default=4, ge=1)
-    seed: int = knob("Of the random start, which every model of these settings shares.", default=0, ge=0)
-    dropout: float = knob("Dropout while training.", default=0.1, ge=0, lt=1)
-    feed_forward: str = knob(
+    d_model: int = setting("Width of the residual stream.", default=128, ge=8)
+    d_ff: int = setting("Width of the feed-forward layer.", default=256, ge=8)
+    d_kv: int = setting("Width of one attention head; gpt2 divides d_model by heads.", default=32, ge=4)
+    heads: int = setting("Attention heads.", default=4, ge=1)
+    encoder_layers: int = setting("Encoder layers; of t5 alone.", default=2, ge=1)
+    decoder_layers: int = setting("Decoder layers.", default=4, ge=1)
+    seed: int = setting("Of the random start, which every model of these settings shares.", default=0, ge=0)
+    dropout: float = setting("Dropout while training.", default=0.1, ge=0, lt=1)
+    feed_forward: str = setting(
         "Feed-forward layer of t5: T5 (relu) or T5 v1.1 and mT5 (gated-gelu).", default="relu", choices=("relu", "gated-gelu")
     )
 
@@ -51,7 +51,7 @@ class ModelSettings:
 class TextSettings:
     """Lengths at which text is cut, for training and decoding alike."""
 
-    max_source_tokens: int = knob("Longest source, the end token included.", default=128, unit="tokens", ge=2)
-    max_target_tokens: int = knob(
+    max_source_tokens: int = setting("Longest source, the end token included.", default=128, unit="tokens", ge=2)
+    max_target_tokens: int = setting(
         "Longest target and longest output, the end token included.", default=128, unit="tokens", ge=2
     )

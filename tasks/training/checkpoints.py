@@ -13,9 +13,9 @@ from typing import Any
 from tasks import errors
 from tasks.errors import InputError
 from tasks.fingerprint import checksum, remove
-from tasks.training import ranks
+from tasks.training import distributed
 
-KEPT = 2
+KEPT_CHECKPOINTS = 2
 """Checkpoints on the disk: the newest, and one for where that is damaged."""
 _SEAL = "complete.json"
 
@@ -27,19 +27,19 @@ def save(engine: Any, folder: Path, step: int, state: dict[str, Any]) -> None:
         InputError: no space is left; the partial checkpoint is gone, and older ones are as they were.
     """
     tag = f"step{step:08d}"
-    if ranks.first():
+    if distributed.is_main():
         remove(folder / tag)
-    ranks.wait()
-    with writing(f"the checkpoint of step {step}", folder / tag, folder):
+    distributed.barrier()
+    with writing_to_resume(f"the checkpoint of step {step}", folder / tag, folder):
         engine.save_checkpoint(str(folder), tag=tag, client_state={**state, "step": step}, save_latest=False)
-        ranks.wait()
-        if ranks.first():
+        distributed.barrier()
+        if distributed.is_main():
             _seal(folder / tag)
-    if ranks.first():
+    if distributed.is_main():
         _rotate(folder, tag)
 
 
-def writing(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
+def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
     """`errors.writing`, for a run that goes on from the checkpoints in `folder`."""
     return errors.writing(what, partial, lambda: _goes_on(folder))
 
@@ -57,12 +57,12 @@ def load_latest(engine: Any, folder: Path) -> tuple[int, dict[str, Any]]:
     Raises:
         InputError: the checkpoint has no part for this process.
     """
-    tag = ranks.agreed(latest(folder) if ranks.first() else None)
+    tag = distributed.broadcast(latest(folder) if distributed.is_main() else None)
     if tag is None:
         return 0, {}
     path, state = engine.load_checkpoint(str(folder), tag=tag)
     if path is None:
-        raise InputError(f"the checkpoint {folder / tag} has no part for process {ranks.rank()}; remove it and run again")
+        raise InputError(f"the checkpoint {folder / tag} has no part for process {distributed.rank()}; remove it and run again")
     return int(state["step"]), state
 
 
@@ -86,7 +86,7 @@ def _rotate(folder: Path, newest: str) -> None:
     """Drops whatever is neither the newest checkpoint nor one of those before it: half removed, partial or damaged ones too."""
     before = [checkpoint.name for checkpoint in _sealed(folder) if checkpoint.name < newest]
     for checkpoint in folder.glob("step*"):
-        if checkpoint.name not in (*before[1 - KEPT :], newest):
+        if checkpoint.name not in (*before[1 - KEPT_CHECKPOINTS :], newest):
             remove(checkpoint)
 
 

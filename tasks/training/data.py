@@ -53,15 +53,15 @@ class Batch:
         return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
 
 
-class StoredLogits(Protocol):
+class TopLogitsSource(Protocol):
     """What a calibration set may hold of the large model's predictions."""
 
-    def of(self, example: int) -> tuple[Tensor, Tensor]:
+    def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
         """Tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
         ...
 
 
-class TextSet:
+class TokenDataset:
     """Sources and targets as token ids, made into batches."""
 
     def __init__(
@@ -70,9 +70,9 @@ class TextSet:
         targets: list[list[int]],
         pad: int,
         *,
-        one_row: bool = False,
+        decoder_only: bool = False,
         weights: list[list[float]] | None = None,
-        stored: StoredLogits | None = None,
+        stored: TopLogitsSource | None = None,
     ) -> None:
         """Takes one row of ids an example.
 
@@ -80,11 +80,11 @@ class TextSet:
             sources: The end token last.
             targets: As well.
             pad: The id that fills sources up.
-            one_row: Whether a source is the beginning of its target's row, as decoder-only models read it.
+            decoder_only: Whether a source is the beginning of its target's row, as decoder-only models read it.
             weights: What each target position weighs in the loss; none: all alike.
             stored: The large model's predictions at each target position.
         """
-        self.sources, self.targets, self.pad, self.one_row = sources, targets, pad, one_row
+        self.sources, self.targets, self.pad, self.decoder_only = sources, targets, pad, decoder_only
         self.weights, self.stored = weights, stored
 
     def __len__(self) -> int:
@@ -93,21 +93,21 @@ class TextSet:
     def batch(self, indices: Sequence[int]) -> Batch:
         """These examples, padded to the longest among them."""
         sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
-        lengths = [len(row) if self.one_row else 0 for row in sources]
-        if self.one_row:
+        lengths = [len(row) if self.decoder_only else 0 for row in sources]
+        if self.decoder_only:
             sources = [source + target for source, target in zip(sources, labels, strict=True)]
             labels = [[IGNORED] * length + target for length, target in zip(lengths, labels, strict=True)]
-        mask = padded([[1] * len(row) for row in sources], 0)
+        mask = pad_rows([[1] * len(row) for row in sources], 0)
         weights = None
         if self.weights is not None:
             rows = [[0.0] * length + self.weights[index] for length, index in zip(lengths, indices, strict=True)]
-            weights = padded(rows, 0.0, torch.float32)
-        return Batch(padded(sources, self.pad), mask, padded(labels, IGNORED), weights, self._top(indices, lengths))
+            weights = pad_rows(rows, 0.0, torch.float32)
+        return Batch(pad_rows(sources, self.pad), mask, pad_rows(labels, IGNORED), weights, self._top(indices, lengths))
 
     def _top(self, indices: Sequence[int], lengths: list[int]) -> TopLogits | None:
         if self.stored is None:
             return None
-        rows = [self.stored.of(index) for index in indices]
+        rows = [self.stored.top_logits(index) for index in indices]
         widest = max(length + len(tokens) for length, (tokens, _) in zip(lengths, rows, strict=True))
         shape = (len(rows), widest, rows[0][0].shape[-1])
         top = TopLogits(torch.zeros(shape, dtype=torch.long), torch.zeros(shape))
@@ -117,11 +117,11 @@ class TextSet:
         return top
 
 
-class TokenisedSet(TextSet):
+class JsonlDataset(TokenDataset):
     """Sources and first references of a JSONL file as token ids."""
 
-    def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, one_row: bool = False) -> None:
-        """Takes the file; `one_row` for a decoder-only model, which reads the source as the target's beginning.
+    def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, decoder_only: bool = False) -> None:
+        """Takes the file; `decoder_only` for a decoder-only model, which reads the source as the target's beginning.
 
         Raises:
             InputError: the file is missing or has no example.
@@ -141,13 +141,13 @@ class TokenisedSet(TextSet):
 
         ids = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
         targets: list[list[int]] = ids["target_ids"][:]
-        if one_row:
+        if decoder_only:
             # A text's beginning is marked once, before its source.
             targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in targets]
-        super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, one_row=one_row)
+        super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, decoder_only=decoder_only)
 
 
-def padded(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
     """Rows of numbers as one tensor (rows, longest), filled up on the right."""
     widest = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=dtype)

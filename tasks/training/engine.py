@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.training import ranks
+from tasks.training import distributed
 from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
 
 _LINEAR = torch.nn.functional.linear
 
 
-def open_engine(model: Any, settings: TrainingSettings, device: torch.device) -> Any:
+def create_engine(model: Any, settings: TrainingSettings, device: torch.device) -> Any:
     """A DeepSpeed engine around `model` with the optimiser and schedule of `settings`, in the group of all processes.
 
     Its gradients are means over processes and micro-batches (`scale`).
@@ -34,33 +34,33 @@ def open_engine(model: Any, settings: TrainingSettings, device: torch.device) ->
         # Compiled for a minute, and never called: what it makes faster is inference over several processes.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     backend = "nccl" if device.type == "cuda" else "gloo"
-    ranks.join(backend)
+    distributed.init(backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
     optimizer = make_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=optimizer,
         lr_scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(settings, step)),
-        config=configuration(settings),
+        config=deepspeed_config(settings),
         dist_init_required=False,
     )
     return engine
 
 
-def scale(settings: TrainingSettings) -> int:
+def loss_scale(settings: TrainingSettings) -> int:
     """What a micro-batch's part of the loss is multiplied by: the engine takes means over processes and micro-batches."""
-    return ranks.world() * settings.accumulation
+    return distributed.world_size() * settings.accumulation
 
 
 def backward(engine: Any, loss: Tensor, settings: TrainingSettings) -> None:
     """Adds the gradients of a micro-batch's part of the loss; a process by itself has nobody to copy them together for."""
-    alone = ranks.world() == 1 and settings.zero_stage == 0
+    alone = distributed.world_size() == 1 and settings.zero_stage == 0
     with engine.no_sync() if alone else contextlib.nullcontext():
-        engine.backward(loss * scale(settings))
+        engine.backward(loss * loss_scale(settings))
 
 
 @contextlib.contextmanager
-def gathered(engine: Any) -> Iterator[None]:
+def gathered_weights(engine: Any) -> Iterator[None]:
     """Whole weights in every process, to read from, where ZeRO keeps a part of them in each."""
     if engine.zero_optimization_stage() < 3:
         yield
@@ -81,14 +81,14 @@ def gathered(engine: Any) -> Iterator[None]:
             hooks._register_deepspeed_module(hooks.module)
 
 
-def finite(engine: Any) -> bool:
+def weights_finite(engine: Any) -> bool:
     """Whether all weights of all processes are numbers: a finite loss can still have an infinite gradient."""
     parts = (getattr(weight, "ds_tensor", weight) for weight in engine.module.parameters())
     broken = sum(not bool(part.isfinite().all()) for part in parts)
-    return not ranks.total(torch.tensor(float(broken), device=engine.device))
+    return not distributed.all_reduce(torch.tensor(float(broken), device=engine.device))
 
 
-def skipped(engine: Any) -> bool:
+def step_was_skipped(engine: Any) -> bool:
     """Whether ZeRO has left a step out, as it does without a word where a gradient is no number; float16 counts on that."""
     return engine.skipped_steps > 0 and not engine.fp16_enabled()
 
@@ -96,7 +96,7 @@ def skipped(engine: Any) -> bool:
 def close(engine: Any) -> None:
     """Ends an engine. Its model keeps the weights, whole and in memory of their own in every process."""
     weights = list(engine.module.parameters())
-    with gathered(engine):
+    with gathered_weights(engine):
         whole = [weight.detach().clone() for weight in weights] if engine.zero_optimization_stage() == 3 else []
     engine.destroy()
     # Stage 3 puts a function of its own in this one's place, for good.
@@ -105,7 +105,7 @@ def close(engine: Any) -> None:
         weight.data = values
 
 
-def configuration(settings: TrainingSettings) -> dict[str, Any]:
+def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
     """DeepSpeed's. A micro-batch counts as one example: how many it has, and of which length, is the loss's business."""
     zero: dict[str, Any] = {"stage": settings.zero_stage}
     if settings.offload != "none":
@@ -113,7 +113,7 @@ def configuration(settings: TrainingSettings) -> dict[str, Any]:
     if settings.offload == "parameters":
         zero["offload_param"] = {"device": "cpu"}
     return {
-        "train_batch_size": ranks.world() * settings.accumulation,
+        "train_batch_size": distributed.world_size() * settings.accumulation,
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": settings.accumulation,
         "gradient_clipping": settings.gradient_clipping,

@@ -72,9 +72,9 @@ def in_processes(machine: MachineSettings, work: Callable[[], None]) -> None:
 
 def _work_together(work: Callable[[], None]) -> None:
     work()
-    from tasks.training import ranks
+    from tasks.training import distributed
 
-    ranks.part()
+    distributed.destroy()
 
 
 def _wanted(machine: MachineSettings) -> list[Host]:

@@ -13,21 +13,21 @@ import torch
 from tqdm import tqdm
 
 from tasks.errors import InputError
-from tasks.training import checkpoints, ranks
-from tasks.training.best import Best
-from tasks.training.data import IGNORED, Batch, TextSet
-from tasks.training.engine import backward, close, finite, gathered, open_engine, skipped
+from tasks.training import checkpoints, distributed
+from tasks.training.best_weights import BestWeights
+from tasks.training.data import IGNORED, Batch, TokenDataset
+from tasks.training.engine import backward, close, create_engine, gathered_weights, step_was_skipped, weights_finite
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import TextSource
+from tasks.training.sources import BatchSource
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
 
-Log = Callable[[dict[str, float], int], None]
+LogMetrics = Callable[[dict[str, float], int], None]
 """Takes metrics by name and the step they belong to."""
 
-Measure = Callable[[Any], dict[str, float]]
+Evaluator = Callable[[Any], dict[str, float]]
 """A model in training to numbers by name; it leaves the weights as they are."""
 
 
@@ -41,7 +41,7 @@ class DivergedError(InputError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """How a run ended."""
 
     loss: float
@@ -58,26 +58,26 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Held:
+class EvaluationData:
     """What a model in training is judged by."""
 
-    examples: TextSet
+    examples: TokenDataset
     """Held-out text for the validation loss."""
-    measure: Measure | None = None
+    measure: Evaluator | None = None
     """What else to learn of the model whenever that is measured."""
 
 
 def train(
     objective: Objective,
-    source: TextSource,
-    held: Held,
+    source: BatchSource,
+    held: EvaluationData,
     settings: TrainingSettings,
     device: torch.device,
     *,
     resume: Path,
-    log: Log,
+    log: LogMetrics,
     label: str,
-) -> Outcome:
+) -> TrainingResult:
     """Trains the objective's model, and what `settings` add to it, in place.
 
     Args:
@@ -95,42 +95,44 @@ def train(
         InputError: no space is left for a checkpoint, or weights are chosen by what is not measured.
     """
     begun = time.monotonic()
-    engine = open_engine(objective, settings, device)
+    engine = create_engine(objective, settings, device)
     first, state = checkpoints.load_latest(engine, resume)
-    best = Best(resume, settings)
-    best.restore(state)
+    best = BestWeights(resume, settings)
+    best.load_state_dict(state)
     meter = _Meter(log, resume, device)
     step, measured = first, dict[str, float]()
-    with tqdm(total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not ranks.first()) as bar:
-        while step < settings.steps and not best.exhausted:
+    with tqdm(
+        total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
+    ) as bar:
+        while step < settings.steps and not best.out_of_patience:
             # Seeding each step by its number makes dropout after a resume what it would have been.
-            torch.manual_seed((settings.seed * 1_000_003 + step + 1) * ranks.world() + ranks.rank())
-            parts = [part.to(device) for part in source.parts(step)]
+            torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
+            parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
             meter.add(step, parts, *_train_step(engine, objective, parts, settings))
-            if skipped(engine):
+            if step_was_skipped(engine):
                 raise DivergedError("the gradient is no longer finite", step, resume)
             if step % _LOG_EVERY == 0 or step == settings.steps:
                 bar.set_postfix(meter.flush(step, engine.get_lr()[0]), refresh=False)
             evaluating = step % settings.evaluate_every == 0 or step == settings.steps
             saving = step % settings.checkpoint_every == 0 and step < settings.steps
-            if (evaluating or saving) and not finite(engine):
+            if (evaluating or saving) and not weights_finite(engine):
                 raise DivergedError("weights are no longer finite", step, resume)
             if evaluating:
-                with gathered(engine):
+                with gathered_weights(engine):
                     measured = _evaluated(objective, held, device)
-                    best.look(objective.model, measured, step)
+                    best.update(objective.model, measured, step)
                 log(measured, step)
             if saving:
-                checkpoints.save(engine, resume, step, best.state())
-                best.forget()
+                checkpoints.save(engine, resume, step, best.state_dict())
+                best.prune()
             bar.update()
     close(engine)
-    kept = best.put_back(objective.model)
+    kept = best.restore_weights(objective.model)
     if kept not in (None, step) or not measured:
         measured = _evaluated(objective, held, device)
-    ranks.wait()
-    return Outcome(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
+    distributed.barrier()
+    return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
 
 
 def _train_step(engine: Any, objective: Objective, parts: list[Batch], settings: TrainingSettings) -> tuple[float, float]:
@@ -143,13 +145,13 @@ def _train_step(engine: Any, objective: Objective, parts: list[Batch], settings:
         backward(engine, mine, settings)
         engine.step()
         loss += mine.detach()
-    return float(ranks.total(loss)), float(counts[0])
+    return float(distributed.all_reduce(loss)), float(counts[0])
 
 
 class _Meter:
     """Means since the last log line."""
 
-    def __init__(self, log: Log, resume: Path, device: torch.device) -> None:
+    def __init__(self, log: LogMetrics, resume: Path, device: torch.device) -> None:
         self._log, self._resume, self._device = log, resume, device
         self.loss = math.nan
         """The mean at the last line."""
@@ -168,7 +170,7 @@ class _Meter:
 
     def flush(self, step: int, rate: float) -> dict[str, str]:
         """Logs the means; gives them as a progress bar shows them."""
-        speed = float(ranks.total(self._tokens)) / (time.monotonic() - self._since)
+        speed = float(distributed.all_reduce(self._tokens)) / (time.monotonic() - self._since)
         # Of steps whose positions weigh nothing, as those of a replay in which nothing was rejected, nothing is lost.
         self.loss = self._sum / self._count if self._count else 0.0
         self._log({"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed}, step)
@@ -176,13 +178,13 @@ class _Meter:
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
 
 
-def _evaluated(objective: Objective, held: Held, device: torch.device) -> dict[str, float]:
+def _evaluated(objective: Objective, held: EvaluationData, device: torch.device) -> dict[str, float]:
     measured = {"validation_loss": evaluate(objective, held.examples, device)}
     return measured if held.measure is None else {**measured, **held.measure(objective.model)}
 
 
 @torch.inference_mode()
-def evaluate(objective: Objective, examples: TextSet, device: torch.device) -> float:
+def evaluate(objective: Objective, examples: TokenDataset, device: torch.device) -> float:
     """Mean loss a target token, in nats, without dropout; every process reads all the text."""
     objective.eval()
     batches = [

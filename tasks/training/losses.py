@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.training.data import IGNORED, Batch
-from tasks.training.predictions import run, targets_of
+from tasks.training.predictions import forward, target_positions
 
 
 class Loss(Protocol):
     """What a model is trained on."""
 
-    def shares(self) -> list[float]:
+    def term_weights(self) -> list[float]:
         """What the mean of each term weighs in the loss."""
         ...
 
@@ -31,25 +31,25 @@ class Loss(Protocol):
         ...
 
 
-class PositionLoss:
+class TokenLevelLoss:
     """A `Loss` of one term: something of each labelled position, by what the position weighs."""
 
-    def shares(self) -> list[float]:
+    def term_weights(self) -> list[float]:
         return [1.0]
 
     def counts(self, batch: Batch) -> list[float]:
-        return [weight_of(batch)]
+        return [total_weight(batch)]
 
 
-class TokenLoss(PositionLoss):
+class CrossEntropyLoss(TokenLevelLoss):
     """Cross-entropy of the text, by what each position weighs: fine-tuning, and BiLD's alignment on the large model's text."""
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
-        targets = targets_of(model, batch)
-        logits = targets.of(run(model, batch).logits)
+        targets = target_positions(model, batch)
+        logits = targets.select(forward(model, batch).logits)
         return [(functional.cross_entropy(logits.float(), targets.tokens, reduction="none") * targets.weights).sum()]
 
 
-def weight_of(batch: Batch) -> float:
+def total_weight(batch: Batch) -> float:
     """What the labelled positions of a batch weigh together."""
     return float((batch.labels != IGNORED).sum() if batch.weights is None else batch.weights.sum())

@@ -10,10 +10,10 @@ from torch import Tensor
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.layers import decoder_layers, require_layered
-from tasks.training import ranks
+from tasks.training import distributed
+from tasks.training.auxiliary import AuxiliaryLoss
 from tasks.training.data import Batch
-from tasks.training.layered import LayeredLoss
-from tasks.training.losses import Loss, TokenLoss
+from tasks.training.losses import CrossEntropyLoss, Loss
 from tasks.training.settings import TrainingSettings
 
 
@@ -35,7 +35,7 @@ class Objective(torch.nn.Module):
         _prepare(model, settings)
         self.model = model
         self.frozen = settings.trunk == "frozen"
-        self.loss: Loss = loss or (LayeredLoss(settings) if settings.layered else TokenLoss())
+        self.loss: Loss = loss or (AuxiliaryLoss(settings) if settings.has_auxiliary_losses else CrossEntropyLoss())
         self._half = settings.precision == "bfloat16"
 
     def forward(self, batch: Batch, counts: Tensor) -> Tensor:
@@ -55,14 +55,14 @@ class Objective(torch.nn.Module):
     def counts(self, batches: list[Batch]) -> Tensor:
         """Over how much each term sums in micro-batches of all processes together: float32 (terms,)."""
         mine = [self.loss.counts(batch) for batch in batches]
-        return ranks.total(torch.tensor(mine, device=batches[0].source.device).sum(0))
+        return distributed.all_reduce(torch.tensor(mine, device=batches[0].source.device).sum(0))
 
     def mean(self, sums: Tensor, counts: Tensor) -> float:
         """The loss whose terms have these sums and counts."""
         return float(self._mean(sums, counts))
 
     def _mean(self, sums: Tensor, counts: Tensor) -> Tensor:
-        shares = torch.tensor(self.loss.shares(), device=counts.device)
+        shares = torch.tensor(self.loss.term_weights(), device=counts.device)
         # A term that sums over nothing, as a head's that looks past every text, loses nothing.
         return (shares * sums / torch.where(counts > 0, counts, torch.ones_like(counts))).sum()
 
@@ -74,7 +74,7 @@ class Objective(torch.nn.Module):
 
 
 def _prepare(model: Any, settings: TrainingSettings) -> None:
-    if settings.layered:
+    if settings.has_auxiliary_losses:
         require_layered(model, "training with exit_loss, draft_heads or exit_classifier")
         layers = len(decoder_layers(model))
         if settings.exit_loss == "first_last" and settings.exit_layer >= layers:

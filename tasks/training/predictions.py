@@ -11,7 +11,7 @@ from torch import Tensor
 from tasks.training.data import IGNORED, Batch, TopLogits
 
 
-def run(model: Any, batch: Batch, **options: Any) -> Any:
+def forward(model: Any, batch: Batch, **options: Any) -> Any:
     """The output of `transformers` along the texts of a batch, without a loss of its own and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
@@ -20,7 +20,7 @@ def run(model: Any, batch: Batch, **options: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Targets:
+class TargetPositions:
     """The labelled positions of a batch in one row, first example first."""
 
     tokens: Tensor
@@ -32,13 +32,13 @@ class Targets:
     _places: Tensor
     _shift: int
 
-    def of(self, values: Tensor) -> Tensor:
+    def select(self, values: Tensor) -> Tensor:
         """The entries of something (examples, positions fed, ...) from which each target is predicted: (positions, ...)."""
         # In one row with its source, a token is predicted one position before it stands.
         return values[:, : values.shape[1] - self._shift][self._places]
 
 
-def targets_of(model: Any, batch: Batch) -> Targets:
+def target_positions(model: Any, batch: Batch) -> TargetPositions:
     """The targets of a batch, as this kind of model predicts them."""
     shift = 0 if model.config.is_encoder_decoder else 1
     labels = batch.labels[:, shift:]
@@ -49,9 +49,9 @@ def targets_of(model: Any, batch: Batch) -> Targets:
     if batch.top is not None:
         stored = (batch.top.tokens, batch.top.log_probabilities)
         top = TopLogits(*(numbers[:, shift:][places] for numbers in stored))
-    return Targets(tokens, weights, top, places, shift)
+    return TargetPositions(tokens, weights, top, places, shift)
 
 
-def log_probabilities(model: Any, batch: Batch, vocabulary: int) -> Tensor:
+def target_log_probs(model: Any, batch: Batch, vocabulary: int) -> Tensor:
     """log softmax at each target over the first `vocabulary` ids: float32 (positions, vocabulary), in nats."""
-    return targets_of(model, batch).of(run(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)
+    return target_positions(model, batch).select(forward(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)

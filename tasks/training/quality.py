@@ -14,7 +14,7 @@ from tasks.corpora.example import Example
 from tasks.evaluation.quality import value_of
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
-from tasks.training.data import padded
+from tasks.training.data import pad_rows
 
 _BATCH = 64
 
@@ -50,8 +50,8 @@ class HeldOutQuality:
         """The greedy output for each source."""
         pad = self._tokenizer.pad_token_id
         # On the left, where a decoder-only model, which goes on with the row, needs it; an encoder does not look at it.
-        mask = padded([[1] * len(row) for row in sources], 0).flip(1)
-        ids = padded([row[::-1] for row in sources], pad).flip(1)
+        mask = pad_rows([[1] * len(row) for row in sources], 0).flip(1)
+        ids = pad_rows([row[::-1] for row in sources], pad).flip(1)
         tokens = model.generate(
             input_ids=ids.to(model.device),
             attention_mask=mask.to(model.device),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
-CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
+WEIGHT_CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
 """What the weights that are kept are chosen by."""
 
 
@@ -14,89 +14,89 @@ CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_
 class TrainingSettings:
     """One training run. The papers' recipe: Adafactor, constant rate, batches of 16 (BiLD, 7.1.1)."""
 
-    chosen_by: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
+    allowed_choices: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
     """What choose_by can be where nothing else is measured."""
 
-    optimizer: str = knob("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
-    learning_rate: float = knob("Peak learning rate.", default=5e-4, gt=0, le=1)
-    relative_rate: bool = knob(
+    optimizer: str = setting("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
+    learning_rate: float = setting("Peak learning rate.", default=5e-4, gt=0, le=1)
+    relative_rate: bool = setting(
         "Adafactor only: the rate is relative to the size of each weight, as T5 was pre-trained; about 1e-2 then suits a "
         "random start.",
         default=False,
     )
-    warmup_steps: int = knob("Steps over which the rate rises linearly from zero.", default=0, unit="steps", ge=0)
-    decay: str = knob(
+    warmup_steps: int = setting("Steps over which the rate rises linearly from zero.", default=0, unit="steps", ge=0)
+    decay: str = setting(
         "After the warm-up: constant, or linear to zero at the last step.", default="constant", choices=("constant", "linear")
     )
-    weight_decay: float = knob("Decoupled weight decay.", default=0.0, ge=0, le=1)
-    gradient_clipping: float = knob("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
-    steps: int = knob("Optimiser steps.", default=1000, unit="steps", ge=1)
-    batch_size: int = knob("Examples a step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
-    batch_tokens: int = knob(
+    weight_decay: float = setting("Decoupled weight decay.", default=0.0, ge=0, le=1)
+    gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
+    steps: int = setting("Optimiser steps.", default=1000, unit="steps", ge=1)
+    batch_size: int = setting("Examples a step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
+    batch_tokens: int = setting(
         "In place of batch_size: most tokens a step, padding included, as examples times the longest source and target among "
         "them, and at least one example; 0: batch_size counts.",
         default=0,
         unit="tokens",
         ge=0,
     )
-    accumulation: int = knob("Micro-batches that a process cuts its share of a step into, to save memory.", default=1, ge=1)
-    precision: str = knob(
+    accumulation: int = setting("Micro-batches that a process cuts its share of a step into, to save memory.", default=1, ge=1)
+    precision: str = setting(
         "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; float16 is for GPUs and never for "
         "T5, whose activations overflow.",
         default="float32",
         choices=("float32", "bfloat16", "float16"),
     )
-    zero_stage: int = knob(
+    zero_stage: int = setting(
         "What DeepSpeed's ZeRO splits over processes: nothing (0), optimiser states (1), gradients too (2), weights too (3). "
         "Above 0 with adamw alone: Adafactor's factors do not survive the splitting.",
         default=0,
         ge=0,
         le=3,
     )
-    offload: str = knob(
+    offload: str = setting(
         "What DeepSpeed keeps in main memory in place of the GPU's: optimizer needs zero_stage 1 or more, parameters (and the "
         "optimiser) 3.",
         default="none",
         choices=("none", "optimizer", "parameters"),
     )
-    seed: int = knob("Orders the examples and draws dropout.", default=0, ge=0)
-    exit_loss: str = knob(
+    seed: int = setting("Orders the examples and draws dropout.", default=0, ge=0)
+    exit_loss: str = setting(
         "Layers that the loss reads through the shared head: the last alone; half the exit layer, half the last; or every "
         "layer i with weight i / (1 + 2 + … + L).",
         default="none",
         choices=("none", "first_last", "weighted"),
     )
-    exit_layer: int = knob(
+    exit_layer: int = setting(
         "Decoder layers that draft for the whole model: first_last trains them, the early_layer drafter runs them.",
         default=1,
         unit="layers",
         ge=1,
     )
-    draft_heads: int = knob(
+    draft_heads: int = setting(
         "Heads trained beside the model that predict as many tokens past the next one; 0 trains none.",
         default=0,
         unit="heads",
         ge=0,
         le=16,
     )
-    exit_classifier: bool = knob(
+    exit_classifier: bool = setting(
         "Train a classifier of when a layer's prediction is already the last layer's, for calm.", default=False
     )
-    trunk: str = knob(
+    trunk: str = setting(
         "The model under heads and classifier: trained with them, or frozen, which needs models.*.pretrained.",
         default="trained",
         choices=("trained", "frozen"),
     )
-    evaluate_every: int = knob("Steps between evaluations on held-out text.", default=500, unit="steps", ge=1)
-    checkpoint_every: int = knob("Steps between checkpoints to resume from.", default=500, unit="steps", ge=1)
-    choose_by: str = knob(
+    evaluate_every: int = setting("Steps between evaluations on held-out text.", default=500, unit="steps", ge=1)
+    checkpoint_every: int = setting("Steps between checkpoints to resume from.", default=500, unit="steps", ge=1)
+    choose_by: str = setting(
         "Which weights are kept: the last, or the best at any evaluation by validation loss (lower), by quality of greedy "
         "outputs in the task's metric, or, of align alone, by how often the large model would accept the drafter's tokens when "
         "it samples or when greedy.",
         default="last",
-        choices=CHOICES,
+        choices=WEIGHT_CHOICES,
     )
-    patience: int = knob(
+    patience: int = setting(
         "Evaluations without a better one, by choose_by, after which training ends; 0: never before its last step.",
         default=0,
         unit="evaluations",
@@ -109,9 +109,9 @@ class TrainingSettings:
         if self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
         self._validate_scale()
-        if self.choose_by not in self.chosen_by:
+        if self.choose_by not in self.allowed_choices:
             raise ValueError(
-                f"choose_by is {self.choose_by}, which align alone measures; it must be one of {', '.join(self.chosen_by)}"
+                f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
             )
         if self.patience and self.choose_by == "last":
             raise ValueError(f"patience is {self.patience}, but choose_by is last; name what to wait for, as validation_loss")
@@ -131,6 +131,6 @@ class TrainingSettings:
             raise ValueError(f"offload is {self.offload}, but zero_stage is {self.zero_stage}; it must be at least {needed}")
 
     @property
-    def layered(self) -> bool:
+    def has_auxiliary_losses(self) -> bool:
         """Whether the loss reads more than the model's last logits."""
         return self.exit_loss != "none" or self.draft_heads > 0 or self.exit_classifier

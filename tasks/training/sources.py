@@ -7,41 +7,41 @@ from typing import Protocol
 
 import torch
 
-from tasks.training import ranks
-from tasks.training.data import IGNORED, Batch, TextSet
-from tasks.training.order import Order, share
+from tasks.training import distributed
+from tasks.training.batching import BucketBatchSampler, partition
+from tasks.training.data import IGNORED, Batch, TokenDataset
 from tasks.training.settings import TrainingSettings
 
 
-class TextSource(Protocol):
+class BatchSource(Protocol):
     """Gives each step's text; for a step and the weights before it always the same, so that a resumed run reads it again."""
 
-    def parts(self, step: int) -> list[Batch]:
+    def microbatches(self, step: int) -> list[Batch]:
         """This process's micro-batches of a step, counted from 0: as many in each process, and each with an example."""
         ...
 
 
-class FixedText:
+class DatasetSource:
     """A text set, in the order of its seed."""
 
-    def __init__(self, examples: TextSet, settings: TrainingSettings) -> None:
+    def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
         self._examples, self._accumulation = examples, settings.accumulation
-        self._order = Order(examples, settings)
+        self._order = BucketBatchSampler(examples, settings)
 
-    def parts(self, step: int) -> list[Batch]:
-        return cut(self._examples, self._order.at(step), self._accumulation)
+    def microbatches(self, step: int) -> list[Batch]:
+        return split_microbatches(self._examples, self._order.batch_at(step), self._accumulation)
 
 
-def cut(examples: TextSet, indices: list[int], accumulation: int) -> list[Batch]:
+def split_microbatches(examples: TokenDataset, indices: list[int], accumulation: int) -> list[Batch]:
     """This process's share of a batch as so many micro-batches.
 
     Where a batch has fewer examples than there are shares, those without one get an example without labels: all processes
     must run the model as often.
     """
-    parts = ranks.world() * accumulation
+    parts = distributed.world_size() * accumulation
     found = []
     for micro in range(accumulation):
-        mine = share(indices, micro * ranks.world() + ranks.rank(), parts)
+        mine = partition(indices, micro * distributed.world_size() + distributed.rank(), parts)
         found.append(examples.batch(mine) if mine else _unlabelled(examples.batch(indices[:1])))
     return found
 

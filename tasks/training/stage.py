@@ -11,49 +11,49 @@ from typing import Any
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
 from tasks.fingerprint import discard_others, remove
-from tasks.machine import sole_lock, working_lock
-from tasks.models.card import Card, Text, changed, rendered
+from tasks.machine import folder_lock, working_lock
+from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
-from tasks.training import ranks
-from tasks.training.checkpoints import writing
-from tasks.training.job import Job, Opened, open_job, references_of
-from tasks.training.loop import Held, Log, Outcome, train
+from tasks.training import distributed
+from tasks.training.checkpoints import writing_to_resume
+from tasks.training.context import TrainingContext, TrainingJob, open_context, reference_file
+from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult, train
 from tasks.training.losses import Loss
 from tasks.training.objective import Objective
 from tasks.training.quality import HeldOutQuality
-from tasks.training.sources import TextSource
+from tasks.training.sources import BatchSource
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingSpec:
     """What a model learns, and what it is judged by."""
 
-    source: TextSource
-    held: Held
+    source: BatchSource
+    held: EvaluationData
     loss: Loss | None = None
     """None: the text itself, and what the settings train beside the model."""
 
 
-def train_stage(job: Job, lesson: Callable[[Opened], Lesson]) -> None:
+def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], TrainingSpec]) -> None:
     """Trains the model of a job, resuming what an interrupted run of the same work left, and saves it.
 
     Args:
         job: What to train, and how.
-        lesson: What it learns; asked once the files are read.
+        make_spec: What it learns; asked once the files are read.
 
     Raises:
         InputError: missing data, a checkpoint that does not fit, settings that the model is not built for, or a diverging
             loss.
     """
-    opened = open_job(job)
-    learned = lesson(opened)
-    with sole_lock(opened.resume.parent) if ranks.first() else contextlib.nullcontext():
-        if ranks.first():
+    opened = open_context(job)
+    learned = make_spec(opened)
+    with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
+        if distributed.is_main():
             discard_others(opened.resume)
-        _taught(opened, learned)
+        _train_and_save(opened, learned)
 
 
-def _taught(opened: Opened, learned: Lesson) -> None:
+def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
     """Trains, records and saves."""
     job, held = opened.job, _judged(opened, learned.held)
     objective = Objective(opened.model, job.training, learned.loss)
@@ -64,29 +64,29 @@ def _taught(opened: Opened, learned: Lesson) -> None:
             objective, learned.source, held, job.training, opened.device, resume=opened.resume, log=log, label=label
         )
         log(_ended(outcome), outcome.steps)
-    if ranks.first():
+    if distributed.is_main():
         folder = job.paths.model(job.name)
-        with writing(f"the {job.name} model", folder.with_name(f"{folder.name}.partial"), opened.resume):
+        with writing_to_resume(f"the {job.name} model", folder.with_name(f"{folder.name}.partial"), opened.resume):
             _save(opened, outcome)
         remove(opened.resume)
         print(_told(job, parameters, outcome))
 
 
-def _judged(opened: Opened, held: Held) -> Held:
-    """What weights are chosen by, beside what the lesson measures; it takes time, and is left out where it chooses nothing."""
+def _judged(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
+    """Adds the quality of greedy outputs to what is measured, where weights are chosen by it; otherwise it costs too much."""
     job, measure = opened.job, held.measure
     if job.training.choose_by != "quality":
         return held
-    quality = HeldOutQuality(read_jsonl(references_of(job)), opened.tokenizer, job.text, job.metric)
+    quality = HeldOutQuality(read_jsonl(reference_file(job)), opened.tokenizer, job.text, job.metric)
     if measure is None:
         return dataclasses.replace(held, measure=quality)
     return dataclasses.replace(held, measure=lambda model: {**measure(model), **quality(model)})
 
 
 @contextlib.contextmanager
-def _recording(opened: Opened, parameters: int) -> Iterator[Log]:
+def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]:
     """The record of a run, written by the first process."""
-    if not ranks.first():
+    if not distributed.is_main():
         yield lambda *_: None
         return
     job = opened.job
@@ -103,13 +103,13 @@ def _recording(opened: Opened, parameters: int) -> Iterator[Log]:
         yield record.log_metrics
 
 
-def _ended(outcome: Outcome) -> dict[str, float]:
+def _ended(outcome: TrainingResult) -> dict[str, float]:
     """What is recorded when all is done: curves show every evaluation, this the weights that are kept."""
     kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
     return {"seconds": outcome.seconds, "steps": outcome.steps, "kept_step": outcome.kept, **kept}
 
 
-def _save(opened: Opened, outcome: Outcome) -> None:
+def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
     """Writes the model with its card; its own `generate` then writes as long a text as it was trained on."""
     job, model = opened.job, opened.model.cpu().float()
     model.generation_config.max_new_tokens = job.text.max_target_tokens
@@ -123,24 +123,24 @@ def _save(opened: Opened, outcome: Outcome) -> None:
         settings=_told_settings(job),
         text=job.text,
         texts=(
-            Text("training", job.train_file, len(opened.examples)),
-            Text("held-out", job.held_out_file, len(opened.held_out)),
+            TextFile("training", job.train_file, len(opened.examples)),
+            TextFile("held-out", job.held_out_file, len(opened.held_out)),
         ),
         teachers=job.teachers,
         measured=outcome.measured,
         steps=outcome.steps,
         kept=outcome.kept,
     )
-    save_model(model, opened.tokenizer, job.paths.model(job.name), card=rendered(card, model, opened.tokenizer))
+    save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
-def _told_settings(job: Job) -> dict[str, dict[str, Any]]:
+def _told_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
     """What a model's settings were; of those of its start it has read but one where it was pre-trained."""
-    told = {"training": changed(job.training), "text": changed(job.text)}
-    return told if job.model.pretrained is not None else {"model": changed(job.model), **told}
+    told = {"training": non_default(job.training), "text": non_default(job.text)}
+    return told if job.model.pretrained is not None else {"model": non_default(job.model), **told}
 
 
-def _told(job: Job, parameters: int, outcome: Outcome) -> str:
+def _told(job: TrainingJob, parameters: int, outcome: TrainingResult) -> str:
     """A run in one line."""
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())

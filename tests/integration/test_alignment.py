@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.alignment.lesson import lesson
 from tasks.alignment.settings import LOSSES, AlignSettings
+from tasks.alignment.spec import alignment_spec
 from tasks.corpora.example import Example, write_jsonl
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.data import TokenisedSet
-from tasks.training.job import Job, Opened
-from tasks.training.loop import Outcome, train
+from tasks.training.context import TrainingContext, TrainingJob
+from tasks.training.data import JsonlDataset
+from tasks.training.loop import TrainingResult, train
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.stage import Lesson
+from tasks.training.stage import TrainingSpec
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
 TEXT = TextSettings(max_source_tokens=16, max_target_tokens=12)
@@ -42,10 +42,10 @@ class Setting:
     text: Path
     tokenizer: Any
 
-    def opened(self, resume: Path) -> Opened:
+    def opened(self, resume: Path) -> TrainingContext:
         model = load_model(self.drafter)
-        examples, held_out = (TokenisedSet(self.text, self.tokenizer, TEXT) for _ in range(2))
-        job = Job(
+        examples, held_out = (JsonlDataset(self.text, self.tokenizer, TEXT) for _ in range(2))
+        job = TrainingJob(
             name="aligned",
             stage="align",
             paths=TaskPaths("toy"),
@@ -57,7 +57,7 @@ class Setting:
             held_out_file=self.text,
             metric="bleu",
         )
-        return Opened(job, model, self.tokenizer, examples, held_out, CPU, resume)
+        return TrainingContext(job, model, self.tokenizer, examples, held_out, CPU, resume)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     write_jsonl(pairs, folder / "text.jsonl")
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=VOCABULARY))
     tokenizer.save_pretrained(folder / "tokenizer")
-    examples = TokenisedSet(folder / "text.jsonl", tokenizer, TEXT)
+    examples = JsonlDataset(folder / "text.jsonl", tokenizer, TEXT)
     for name, shape, steps in (("large", LARGE, 150), ("drafter", SMALL, 15)):
         model = initial_model(shape, VOCABULARY, tokenizer.pad_token_id, tokenizer.eos_token_id)
         recipe = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=steps, batch_size=24)
@@ -84,10 +84,12 @@ def recipe(**settings: Any) -> AlignSettings:
     return AlignSettings(**chosen)
 
 
-def aligned(setting: Setting, settings: AlignSettings, folder: Path, stop_at: int | None = None) -> tuple[Any, Outcome, Lesson]:
+def aligned(
+    setting: Setting, settings: AlignSettings, folder: Path, stop_at: int | None = None
+) -> tuple[Any, TrainingResult, TrainingSpec]:
     """The drafter, aligned; cut short at an evaluation."""
     opened = setting.opened(folder)
-    learned = lesson(opened, settings, setting.large)
+    learned = alignment_spec(opened, settings, setting.large)
     objective = Objective(opened.model, settings, learned.loss)
     log = interrupt_at(stop_at)
     outcome = train(objective, learned.source, learned.held, settings, CPU, resume=folder, log=log, label="test")

@@ -18,15 +18,15 @@ from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tasks.evaluation.rows import RowFile
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.finishing import Finisher
-from tasks.evaluation.sweeping.measuring import Bench
-from tasks.evaluation.sweeping.points import Point, Split
-from tasks.evaluation.sweeping.running import Running
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.points import Split, SweepPoint
+from tasks.evaluation.sweeping.row_writer import RowWriter
+from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.pair import check_kinds, check_pair, vocabulary_of
+from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
-from tasks.training.data import TokenisedSet
+from tasks.training.data import JsonlDataset
 from tasks.training.settings import TrainingSettings
 from tests.training import train_on
 
@@ -39,7 +39,7 @@ REQUEST = Request(TEXT.max_target_tokens)
 
 def trained(settings: ModelSettings, file: Path, tokenizer: Any, folder: Path, steps: int) -> Any:
     model = initial_model(settings, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
-    examples = TokenisedSet(file, tokenizer, TEXT, one_row=True)
+    examples = JsonlDataset(file, tokenizer, TEXT, decoder_only=True)
     losses: list[float] = []
     recipe = TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=steps, batch_size=32, evaluate_every=steps)
     outcome = train_on(
@@ -75,14 +75,14 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     large = trained(LARGE, folder / "train.jsonl", tokenizer, folder / "large", steps=80)
     kept = load_tokenizer(folder / "large" / "model")
     assert kept.get_vocab() == tokenizer.get_vocab()
-    vocabulary = vocabulary_of(kept, large)
+    vocabulary = vocabulary_size(kept, large)
     labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
     labelled = labeller.label([example.source for example in examples]).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
     small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)
     check_pair(load_tokenizer(folder / "aligned" / "model"), kept, "aligned", "large")
-    check_kinds(small, large)
+    check_architectures(small, large)
     calibration = encode(kept, [example.references[0] for example in labelled], TEXT.max_target_tokens)
     return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
 
@@ -106,14 +106,16 @@ def test_the_pair_has_learned_what_a_source_is_followed_by(ready: Trained) -> No
 def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100, sample=1)
     split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT.max_source_tokens, sweep)
-    bench = Bench(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
-    running = Running(Finisher(bench, RowFile(tmp_path / "rows.jsonl", "f"), {"drafter": "aligned"}), tmp_path / "notes")
+    evaluator = PointEvaluator(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
+    runner = SweepRunner(
+        RowWriter(evaluator, RowFile(tmp_path / "rows.jsonl", "f"), {"drafter": "aligned"}), tmp_path / "notes"
+    )
     grid = [
-        Point("speculative", SpeculativeSettings(draft_length=3)),
-        Point("bild", BildSettings()),
-        Point("speculative", SpeculativeSettings(drafter="bigram")),
+        SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
+        SweepPoint("bild", BildSettings()),
+        SweepPoint("speculative", SpeculativeSettings(drafter="bigram")),
     ]
-    vanilla, _, *rows = running.validate(grid, split)
+    vanilla, _, *rows = runner.validate(grid, split)
     assert {row["how"] for row in rows} == {"replayed"}
     drafted, loose, table = (next(row for row in rows if row["settings"] == point.fields()["settings"]) for point in grid)
     assert drafted["quality"] == table["quality"] == vanilla["quality"]

@@ -22,11 +22,11 @@ from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.job import Job, Opened
-from tasks.training.loop import Held
+from tasks.training.context import TrainingContext, TrainingJob
+from tasks.training.loop import EvaluationData
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText
-from tasks.training.stage import Lesson, train_stage
+from tasks.training.sources import DatasetSource
+from tasks.training.stage import TrainingSpec, train_stage
 
 ROOT = Path(__file__).parents[2]
 PATHS = TaskPaths("toy")
@@ -55,8 +55,8 @@ for folder in sys.argv[1:]:
 """
 
 
-def taught(opened: Opened) -> Lesson:
-    return Lesson(FixedText(opened.examples, opened.job.training), Held(opened.held_out))
+def make_spec(opened: TrainingContext) -> TrainingSpec:
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training), EvaluationData(opened.held_out))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 write_jsonl(examples, paths.split(split))
             tokenizer.save_pretrained(paths.tokenizer)
             name = run if paths is PATHS else "large"
-            train_stage(_job(name, paths, model, training), taught)
+            train_stage(_job(name, paths, model, training), make_spec)
             found[run] = paths.model(name).resolve()
     moved = tmp_path_factory.mktemp("elsewhere")
     for run, folder in found.items():
@@ -86,8 +86,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {run: moved / run for run in found}
 
 
-def _job(name: str, paths: TaskPaths, model: ModelSettings, training: TrainingSettings) -> Job:
-    return Job(
+def _job(name: str, paths: TaskPaths, model: ModelSettings, training: TrainingSettings) -> TrainingJob:
+    return TrainingJob(
         name=name,
         stage="finetune",
         paths=paths,

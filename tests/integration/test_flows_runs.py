@@ -223,7 +223,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_does_the_rest(served: Served, 
 def test_runs_of_a_dead_server_of_the_flow_are_swept(served: Served) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    from flows.crashed import sweep
+    from flows.stale_runs import mark_all_crashed
 
     served.pause()
     path = f"/deployments/{served.deployment()['id']}/create_flow_run"
@@ -232,8 +232,8 @@ def test_runs_of_a_dead_server_of_the_flow_are_swept(served: Served) -> None:
     served.ask(f"/flow_runs/{left}/set_state", state={"type": "PENDING"})
     assert served.slots() == 1
     with temporary_settings({PREFECT_API_URL: served.url()}):
-        assert sweep("another", "often") == 0
-        assert sweep("pipeline", "often") == 1
+        assert mark_all_crashed("another", "often") == 0
+        assert mark_all_crashed("pipeline", "often") == 1
     assert served.run(left)["state"]["type"] == "CRASHED"
     assert served.run(waiting)["state"]["type"] == "SCHEDULED"
     assert served.slots() == 0

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tasks.corpora.example import Example, write_jsonl
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tasks.training.order import Order, share
+from tasks.training.batching import BucketBatchSampler, partition
 from tests.processes import RECIPES, examples, train_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -89,8 +89,8 @@ def test_micro_batches_train_the_same_model(one: Path) -> None:
 def test_a_mean_of_means_would_be_another_loss() -> None:
     # Or the tests above could not tell them apart: a process has far more tokens than the other, or all of them.
     texts, recipe = examples(), RECIPES["adamw"]
-    order = Order(texts, recipe)
-    shares = [[share(order.at(step), process, 2) for process in range(2)] for step in range(recipe.steps)]
+    order = BucketBatchSampler(texts, recipe)
+    shares = [[partition(order.batch_at(step), process, 2) for process in range(2)] for step in range(recipe.steps)]
     tokens = [[sum(len(texts.targets[index]) for index in part) for part in parts] for parts in shares]
     assert sum(max(counts) >= 1.5 * min(counts) for counts in tokens) > 0.7 * recipe.steps
     assert any(min(counts) == 0 for counts in tokens)

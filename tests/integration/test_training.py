@@ -16,20 +16,20 @@ from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training import checkpoints
-from tasks.training.data import TokenisedSet
-from tasks.training.engine import open_engine
-from tasks.training.loop import DivergedError, Measure
+from tasks.training.data import JsonlDataset
+from tasks.training.engine import create_engine
+from tasks.training.loop import DivergedError, Evaluator
 from tasks.training.objective import Objective
 from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText
+from tasks.training.sources import DatasetSource
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
 SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.1, seed=3)
 
 
 @pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory) -> TokenisedSet:
+def examples(tmp_path_factory: pytest.TempPathFactory) -> JsonlDataset:
     letters = random.Random(0)
     words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
     chosen = [letters.sample(words, 3) for _ in range(240)]
@@ -37,7 +37,7 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> TokenisedSet:
     path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
     write_jsonl(pairs, path)
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
-    return TokenisedSet(path, tokenizer, TextSettings())
+    return JsonlDataset(path, tokenizer, TextSettings())
 
 
 def fresh_model() -> Any:
@@ -50,17 +50,17 @@ def weights_equal(left: Any, right: Any, tolerance: float = 0.0) -> bool:
 
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "adamw"])
-def test_stage_0_equals_plain_torch_for_four_steps(examples: TokenisedSet, optimizer: str) -> None:
+def test_stage_0_equals_plain_torch_for_four_steps(examples: JsonlDataset, optimizer: str) -> None:
     settings = TrainingSettings(
         optimizer=optimizer, learning_rate=1e-2, warmup_steps=2, gradient_clipping=0.0, steps=4, batch_size=8
     )
     ours, plain = fresh_model().eval(), fresh_model().eval()
     objective = Objective(ours, settings)
-    engine = open_engine(objective.eval(), settings, CPU)
+    engine = create_engine(objective.eval(), settings, CPU)
     other = make_optimizer(plain, settings)
-    source = FixedText(examples, settings)
+    source = DatasetSource(examples, settings)
     for step in range(settings.steps):
-        (batch,) = source.parts(step)
+        (batch,) = source.microbatches(step)
         loss = engine(batch, objective.counts([batch]))
         expected = plain(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
         assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
@@ -75,7 +75,7 @@ def test_stage_0_equals_plain_torch_for_four_steps(examples: TokenisedSet, optim
     assert not weights_equal(ours, fresh_model(), tolerance=1e-3)
 
 
-def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None, measure: Measure | None = None) -> Any:
+def run(examples: JsonlDataset, folder: Path, stop_at: int | None = None, measure: Evaluator | None = None) -> Any:
     settings = TrainingSettings(
         optimizer="adamw", learning_rate=1e-2, steps=12, batch_size=8, evaluate_every=3, checkpoint_every=4, seed=5
     )
@@ -84,7 +84,7 @@ def run(examples: TokenisedSet, folder: Path, stop_at: int | None = None, measur
     return model, outcome
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_with_the_same_weights(examples: JsonlDataset, tmp_path: Path) -> None:
     whole, outcome = run(examples, tmp_path / "whole")
     assert outcome.resumed_from == 0
     with pytest.raises(InterruptedRun):
@@ -94,7 +94,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(examples: TokenisedSet, t
     assert weights_equal(resumed, whole)
 
 
-def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: JsonlDataset, tmp_path: Path) -> None:
     plain, _ = run(examples, tmp_path / "plain")
     measure = HeldOutAcceptance(plain.eval(), examples, 64, CPU)
     with pytest.raises(InterruptedRun):
@@ -106,7 +106,7 @@ def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(
     assert outcome.measured["acceptance_greedy"] == 1.0
 
 
-def test_acceptance_is_a_curve_beside_the_validation_loss(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_acceptance_is_a_curve_beside_the_validation_loss(examples: JsonlDataset, tmp_path: Path) -> None:
     lines: list[tuple[int, dict[str, float]]] = []
     settings = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=60, batch_size=16, evaluate_every=30)
     large, _ = run(examples, tmp_path / "large")
@@ -124,7 +124,7 @@ def test_acceptance_is_a_curve_beside_the_validation_loss(examples: TokenisedSet
     assert all(0 < metrics["acceptance_rate"] < 1 and 0 <= metrics["acceptance_greedy"] <= 1 for _, metrics in curve)
 
 
-def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over(examples: JsonlDataset, tmp_path: Path) -> None:
     with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9)
     newest = max((tmp_path / "cut").glob("step*"))
@@ -136,8 +136,8 @@ def test_a_damaged_checkpoint_is_passed_over(examples: TokenisedSet, tmp_path: P
     assert weights_equal(resumed, run(examples, tmp_path / "whole")[0])
 
 
-def test_two_checkpoints_are_kept(examples: TokenisedSet, tmp_path: Path) -> None:
-    engine = open_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
+def test_two_checkpoints_are_kept(examples: JsonlDataset, tmp_path: Path) -> None:
+    engine = create_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
     for step in (1, 2, 3):
         checkpoints.save(engine, tmp_path, step, {"beside": step})
     assert sorted(path.name for path in tmp_path.glob("step*")) == ["step00000002", "step00000003"]
@@ -146,7 +146,7 @@ def test_two_checkpoints_are_kept(examples: TokenisedSet, tmp_path: Path) -> Non
     assert checkpoints.load_latest(engine, tmp_path / "nowhere") == (0, {})
 
 
-def test_a_loss_that_is_no_number_names_its_step(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_names_its_step(examples: JsonlDataset, tmp_path: Path) -> None:
     model = fresh_model()
     with torch.no_grad():
         model.shared.weight.fill_(float("nan"))
@@ -154,7 +154,7 @@ def test_a_loss_that_is_no_number_names_its_step(examples: TokenisedSet, tmp_pat
         train_on(model, examples, TrainingSettings(batch_size=8), tmp_path)
 
 
-def test_training_learns(examples: TokenisedSet, tmp_path: Path) -> None:
+def test_training_learns(examples: JsonlDataset, tmp_path: Path) -> None:
     losses: list[float] = []
     settings = TrainingSettings(optimizer="adafactor", learning_rate=1e-2, steps=60, batch_size=16)
     train_on(

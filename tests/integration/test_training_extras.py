@@ -17,8 +17,8 @@ from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import own_weights
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tasks.training.data import TokenisedSet
-from tasks.training.loop import Outcome
+from tasks.training.data import JsonlDataset
+from tasks.training.loop import TrainingResult
 from tasks.training.settings import TrainingSettings
 from tests.training import InterruptedRun, interrupt_at, train_on
 
@@ -35,19 +35,19 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[TokenisedSet, Any]:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[JsonlDataset, Any]:
     letters = random.Random(0)
     words = ["".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
     pairs = [Example(" ".join(three), (" ".join(three[::-1]),)) for three in (letters.sample(words, 3) for _ in range(120))]
     path = tmp_path_factory.mktemp("corpus") / "train.jsonl"
     write_jsonl(pairs, path)
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=64))
-    return TokenisedSet(path, tokenizer, TextSettings()), tokenizer
+    return JsonlDataset(path, tokenizer, TextSettings()), tokenizer
 
 
 def run(
-    examples: TokenisedSet, folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any
-) -> tuple[Any, Outcome]:
+    examples: JsonlDataset, folder: Path, model: Any = None, stop_at: int | None = None, **settings: Any
+) -> tuple[Any, TrainingResult]:
     model = initial_model(SHAPE, 64, pad=0, end=1) if model is None else model
     return model, train_on(model, examples, TrainingSettings(**RECIPE, **settings), folder, interrupt_at(stop_at))
 
@@ -63,7 +63,7 @@ def same(one: Any, other: Any) -> bool:
     ids=["all together", "frozen trunk"],
 )
 def test_an_interrupted_run_resumes_its_heads(
-    corpus: tuple[TokenisedSet, Any], settings: dict[str, Any], tmp_path: Path
+    corpus: tuple[JsonlDataset, Any], settings: dict[str, Any], tmp_path: Path
 ) -> None:
     examples, _ = corpus
     whole, outcome = run(examples, tmp_path / "whole", **settings)
@@ -76,7 +76,7 @@ def test_an_interrupted_run_resumes_its_heads(
     assert same(resumed, whole)
 
 
-def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(corpus: tuple[TokenisedSet, Any], tmp_path: Path) -> None:
+def test_a_frozen_model_is_saved_with_its_heads_and_decodes_as_before(corpus: tuple[JsonlDataset, Any], tmp_path: Path) -> None:
     examples, tokenizer = corpus
     trunk, _ = run(examples, tmp_path / "trunk", exit_loss="first_last", exit_layer=2)
     save_model(trunk, tokenizer, tmp_path / "model")

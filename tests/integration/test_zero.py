@@ -13,16 +13,16 @@ from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.settings import ModelSettings
 from tasks.training import engine, loop
-from tasks.training.data import Batch, TextSet
+from tasks.training.data import Batch, TokenDataset
 from tasks.training.loop import DivergedError
-from tasks.training.losses import TokenLoss
+from tasks.training.losses import CrossEntropyLoss
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText
+from tasks.training.sources import DatasetSource
 from tests.toys import VOCABULARY, toy_sources
 from tests.training import CPU, InterruptedRun, interrupt_at, train_on
 
 LINEAR = torch.nn.functional.linear
-TEXTS = TextSet(toy_sources(40), toy_sources(40, seed=1), 0)
+TEXTS = TokenDataset(toy_sources(40), toy_sources(40, seed=1), 0)
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
     "learning_rate": 1e-2,
@@ -47,15 +47,15 @@ SPLIT: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line a step in the log; and stage 3 gives up every weight, where it would keep ones as small as these."""
-    ours = engine.configuration
+    ours = engine.deepspeed_config
 
-    def configuration(settings: TrainingSettings) -> dict[str, Any]:
+    def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
         found = ours(settings)
         if settings.zero_stage == 3:
             found["zero_optimization"]["stage3_param_persistence_threshold"] = 0
         return found
 
-    monkeypatch.setattr(engine, "configuration", configuration)
+    monkeypatch.setattr(engine, "deepspeed_config", deepspeed_config)
     monkeypatch.setattr(loop, "_LOG_EVERY", 1)
 
 
@@ -81,10 +81,10 @@ def trained(folder: Path, **changes: Any) -> tuple[Any, list[float]]:
 def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
     """The same recipe, each step's batch in one piece."""
     settings = TrainingSettings(**{**RECIPE, **changes})
-    model, source, losses = fresh_model().train(), FixedText(TEXTS, settings), []
+    model, source, losses = fresh_model().train(), DatasetSource(TEXTS, settings), []
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay)
     for step in range(settings.steps):
-        (batch,) = source.parts(step)
+        (batch,) = source.microbatches(step)
         optimizer.param_groups[0]["lr"] = settings.learning_rate * [0.5, 1, 1, 0.75, 0.5, 0.25][step]
         loss = model(input_ids=batch.source, attention_mask=batch.mask, labels=batch.labels).loss
         optimizer.zero_grad()
@@ -205,7 +205,7 @@ class _Steep(torch.autograd.Function):
         return gradient * torch.inf
 
 
-class _Breaking(TokenLoss):
+class _Breaking(CrossEntropyLoss):
     """Breaks at the third step: in its gradient alone, or in its value."""
 
     def __init__(self, value: float | None = None) -> None:

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from tasks import align
-from tasks.training.job import Job
+from tasks.training.context import TrainingJob
 
 
-def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> Job:
+def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> TrainingJob:
     """What the stage would train with these settings of align."""
-    jobs: list[Job] = []
+    jobs: list[TrainingJob] = []
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["align", "--task", "words"])
     monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, _: jobs.append(job))

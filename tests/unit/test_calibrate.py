@@ -20,7 +20,7 @@ from tasks.errors import InputError
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.prepare import write_corpus
-from tasks.training.data import TokenisedSet
+from tasks.training.data import JsonlDataset
 from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved
 
 PATHS = TaskPaths("words")
@@ -67,10 +67,13 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
     assert f"{told['sets']['calibration']['over_long']} over-long" in warning
-    tokenizer, one_row = load_tokenizer(PATHS.model("large")), told["model"]["type"] == "llama"
+    tokenizer, decoder_only = load_tokenizer(PATHS.model("large")), told["model"]["type"] == "llama"
     for which, file in (("calibration", PATHS.calibration_set), ("validation", PATHS.held_out_calibration)):
-        stored, read = StoredTopLogits.open(PATHS.calibration, which), TokenisedSet(file, tokenizer, TEXT, one_row=one_row)
-        assert [stored.of(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
+        stored, read = (
+            StoredTopLogits.open(PATHS.calibration, which),
+            JsonlDataset(file, tokenizer, TEXT, decoder_only=decoder_only),
+        )
+        assert [stored.top_logits(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def test_the_file_of_the_repository_is_valid() -> None:
     params = load(ROOT / "params.yaml")
     assert set(params.tasks) == {"translation", "summarization", "multi30k"}
     assert list(params.active) == ["translation"]
-    assert str(params.text_of("multi30k")) == "../multi30k"
+    assert str(params.corpus_source("multi30k")) == "../multi30k"
     for task in params.tasks.values():
         assert task.align.seed == task.finetune.small.seed, "aligned and unaligned would differ in more than their text"
         assert {grid.method for grid in task.sweep.grid} >= {"bild", "speculative"}

@@ -61,10 +61,10 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
     done: list[str] = []
 
     def second() -> None:
-        with machine.sole_lock(tmp_path / "work"):
+        with machine.folder_lock(tmp_path / "work"):
             done.append("second")
 
-    with machine.sole_lock(tmp_path / "work"), machine.sole_lock(tmp_path / "other"):
+    with machine.folder_lock(tmp_path / "work"), machine.folder_lock(tmp_path / "other"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)

@@ -24,7 +24,7 @@ def embedded(name: str, unlabelled: int) -> CorpusSettings:
 
 @pytest.mark.parametrize("name", ["translation", "summarization"])
 def test_more_inputs_of_a_generator_leave_the_splits_as_they_are(name: str) -> None:
-    plain, more = (prepare.read_corpus(embedded(name, count), NOWHERE) for count in (0, 12))
+    plain, more = (prepare.load_corpus(embedded(name, count), NOWHERE) for count in (0, 12))
     assert plain[UNLABELLED] == []
     assert {split: more[split] for split in SPLITS} == {split: plain[split] for split in SPLITS}
     assert len(more[UNLABELLED]) == 12
@@ -46,7 +46,7 @@ FILES: dict[str, Any] = {**{split: [f"{split}.de", f"{split}.en"] for split in S
 
 
 def test_unlabelled_inputs_that_stand_in_a_split_are_left_out(folder: Path) -> None:
-    corpus = prepare.read_corpus(CorpusSettings(source="files", files=FileSettings(files=FILES)), folder)
+    corpus = prepare.load_corpus(CorpusSettings(source="files", files=FileSettings(files=FILES)), folder)
     assert [example.source for example in corpus[UNLABELLED]] == ["new", "other"]
 
 

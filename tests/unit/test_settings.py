@@ -6,16 +6,16 @@ import dataclasses
 
 import pytest
 
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 
 @settings
 class Sample:
     """A sample."""
 
-    share: float = knob("A share.", default=0.5, ge=0, lt=1)
-    name: str = knob("A name.", default="a", choices=("a", "b"))
-    sizes: list[int] = knob("Sizes.", default_factory=list, gt=0)
+    share: float = setting("A share.", default=0.5, ge=0, lt=1)
+    name: str = setting("A name.", default="a", choices=("a", "b"))
+    sizes: list[int] = setting("Sizes.", default_factory=list, gt=0)
 
     def validate(self) -> None:
         if self.name == "b" and self.share == 0:

@@ -32,16 +32,16 @@ from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
 from tasks.evaluation.rows import Row, read_rows
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweeping.measuring import Bench
-from tasks.evaluation.sweeping.points import VANILLA, Point
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.points import VANILLA, SweepPoint
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
-from tasks.sweep import Opened, calibration_targets, require_composable, sweep
+from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep
 from tests.architectures import models, pair_of
-from tests.benches import LIMIT, Words, examples_of, sweep_settings
+from tests.ticking import LIMIT, Words, examples_of, sweep_settings
 from tests.toys import prefix_pair, says, whole_runs
 
-NO_TABLES = [VANILLA, Point("token_cascade", TokenCascadeSettings()), Point("bild", BildSettings(drafter="copy"))]
+NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), SweepPoint("bild", BildSettings(drafter="copy"))]
 
 
 class Letters:
@@ -57,13 +57,13 @@ class Letters:
 def test_the_calibration_set_is_read_where_a_point_drafts_from_tables(tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "calibration.jsonl"
     write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)
-    grid = [*NO_TABLES, Point("speculative", SpeculativeSettings(drafter=drafter))]
+    grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
     assert calibration_targets(grid, file, Letters(), 5) == [[97, 98, 1], [99, 100, 101, 102, 1]]
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
 
 
 def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_path: Path) -> None:
-    file, grid = tmp_path / "calibration.jsonl", [Point("bild", BildSettings(drafter="bigram"))]
+    file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
     with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
         calibration_targets(grid, file, Letters(), 5)
@@ -75,21 +75,21 @@ def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_pa
 @pytest.mark.parametrize(
     ("point", "sampling", "message"),
     [
-        (Point("calm", CalmSettings()), SamplingSettings(), "sweep.grid asks for calm: .* needs the layers"),
+        (SweepPoint("calm", CalmSettings()), SamplingSettings(), "sweep.grid asks for calm: .* needs the layers"),
         (
-            Point("speculative", SpeculativeSettings(drafter="heads")),
+            SweepPoint("speculative", SpeculativeSettings(drafter="heads")),
             SamplingSettings(),
             "speculative: .* train it with draft_heads",
         ),
         (
-            Point("beam_large", BeamSettings()),
+            SweepPoint("beam_large", BeamSettings()),
             SamplingSettings(temperature=1.0),
             "sweep.grid asks for beam_large: .*temperature",
         ),
     ],
 )
 def test_what_the_pair_cannot_run_is_refused_before_anything_is_measured(
-    point: Point, sampling: SamplingSettings, message: str
+    point: SweepPoint, sampling: SamplingSettings, message: str
 ) -> None:
     pair, request = prefix_pair(says([2]), says([3])), Request(5, sampling)
     require_composable(NO_TABLES, pair, request)
@@ -142,13 +142,13 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
         return found[-1]
 
     monkeypatch.setattr(stage, "SweepRecord", record)
-    monkeypatch.setattr(stage, "open_task", lambda *_: opened(pair))
+    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
     yield found
 
 
-def opened(pair: Pair) -> Opened:
+def opened(pair: Pair) -> LoadedPair:
     small, large = models("t5")
-    return Opened(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
+    return LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
 
 
 def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
@@ -200,7 +200,7 @@ def test_what_was_measured_stands_when_other_points_are_asked_for(
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(Bench, "timed", lambda *_: pytest.fail("timed again"))
+        forbidden.setattr(PointEvaluator, "timed", lambda *_: pytest.fail("timed again"))
         assert swept(SPECULATIVE, plan=False) == whole
         assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
     larger = swept(SPECULATIVE, BILD, sample=0)
@@ -231,7 +231,7 @@ def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
 ) -> None:
     small, large = map(whole_runs, models("t5"))
     broken = prefix_pair(small, lambda source, prefix: torch.full_like(large(source, prefix), math.nan))
-    monkeypatch.setattr(stage, "open_task", lambda *_: opened(broken))
+    monkeypatch.setattr(stage, "load_pair", lambda *_: opened(broken))
     rows = swept(SPECULATIVE)
     assert len(rows) == 6 + 2
     assert all("large model gave NaN" in row["error"] for row in rows)

@@ -10,7 +10,7 @@ _LONGEST_GROUP = 4
 """Tokens: longer groups hardly loop before the output is over-long."""
 
 
-def fault_of(tokens: Sequence[int], text: str, ends: Collection[int], max_repeats: int) -> str | None:
+def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repeats: int) -> str | None:
     """The first fault of an output, one of `FAULTS`; none where it is fit.
 
     Args:
@@ -23,10 +23,10 @@ def fault_of(tokens: Sequence[int], text: str, ends: Collection[int], max_repeat
         return "over_long" if tokens else "empty"
     if not text.strip():
         return "empty"
-    return "degenerate" if 0 < max_repeats < repeats(tokens[:-1]) else None
+    return "degenerate" if 0 < max_repeats < count_repeats(tokens[:-1]) else None
 
 
-def repeats(tokens: Sequence[int]) -> int:
+def count_repeats(tokens: Sequence[int]) -> int:
     """How often, at most, one group of one to four tokens stands in a row; 0 where there are no tokens."""
     return max((_in_a_row(tokens, length) for length in range(1, _LONGEST_GROUP + 1) if length <= len(tokens)), default=0)
 

@@ -23,7 +23,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class InputSet:
     """The inputs of one set, without their texts, which are read when they are needed."""
 
     name: str
@@ -59,9 +59,9 @@ class Inputs:
                     following = next(wanted, None)
 
 
-def inputs(
+def input_set(
     name: str, whole: list[Path], part: tuple[Path, float, int] | None = None, *, samples: int = 1, first: int = 0
-) -> Inputs:
+) -> InputSet:
     """The inputs of a set.
 
     Args:
@@ -81,7 +81,7 @@ def inputs(
         chance = random.Random(f"calibrate {seed}")  # noqa: S311 (a choice, not a secret)
         places[file] = sorted(chance.sample(range(known), max(1, round(known * share)) if known else 0))
     places.update({file: list(range(_examples(file))) for file in whole})
-    found = Inputs(name, places, samples, first)
+    found = InputSet(name, places, samples, first)
     if not len(found):
         raise InputError(f"{' and '.join(map(str, places))}: no examples there; run the stage prepare again (dvc repro)")
     return found

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tasks.alignment.calibrating.checks import fault_of
-from tasks.alignment.calibrating.predicting import Predictor
+from tasks.alignment.calibrating.checks import find_fault
+from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Decoder, Rows
@@ -22,7 +22,7 @@ from tasks.models.tokenizers import encode
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledOutputs:
     """Some inputs with the large model's outputs."""
 
     examples: list[Example]
@@ -31,7 +31,7 @@ class Labelled:
     """inputs; outputs; kept, and tokens of these, the end token included; each of `checks.FAULTS`; repeated: outputs of an
     input that it had before."""
     predictions: list[tuple[Tensor, Tensor]] | None
-    """Of each example the likeliest token ids and their log-probabilities (see `stored.packed`), where they are wanted."""
+    """The likeliest token ids and their log-probabilities for each example (see `stored.pack_top_logits`), where wanted."""
 
 
 class Labeller:
@@ -43,7 +43,7 @@ class Labeller:
         tokenizer: Any,
         text: TextSettings,
         settings: CalibrateSettings,
-        predictor: Predictor | None = None,
+        predictor: TopLogitsPredictor | None = None,
     ) -> None:
         """Takes the large model as a runtime, its tokenizer, the settings, and what stores its predictions, if anything."""
         self._pair = Pair(small=decoder, large=decoder)
@@ -52,7 +52,7 @@ class Labeller:
 
     def label(
         self, sources: list[str], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
-    ) -> Labelled:
+    ) -> LabelledOutputs:
         """The outputs for some inputs, in their order.
 
         Args:
@@ -73,10 +73,10 @@ class Labeller:
             if became == "kept":
                 counts["tokens"] += len(one.tokens)
                 examples.append(Example(sources[place // samples], (text,)))
-        return Labelled(examples, counts, None if self._predictor is None else self._predictor.along(examples))
+        return LabelledOutputs(examples, counts, None if self._predictor is None else self._predictor.along(examples))
 
     def _judged(self, one: Generation, text: str, seen: bool) -> str:
-        fault = fault_of(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
+        fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
         return fault or ("repeated" if seen else "kept")
 
     def _decode(self, rows: Rows, first: int, advance: Callable[[int], object]) -> list[Generation]:

@@ -12,14 +12,14 @@ from tasks.corpora.example import Example
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
-from tasks.training.data import TextSet
-from tasks.training.predictions import log_probabilities
+from tasks.training.data import TokenDataset
+from tasks.training.predictions import target_log_probs
 
 _MOST_LOGITS = 2**26
 """Of one run of the model: 256 MB in float32."""
 
 
-class Predictor:
+class TopLogitsPredictor:
     """Runs a model of `transformers` along texts and keeps its k likeliest tokens at each target position."""
 
     def __init__(self, model: Any, tokenizer: Any, text: TextSettings, vocabulary: int, kept: int, batch_size: int) -> None:
@@ -42,22 +42,22 @@ class Predictor:
         found: dict[int, tuple[Tensor, Tensor]] = {}
         for indices in self._batches(texts):
             batch = texts.batch(indices).to(self._model.device)
-            best, tokens = log_probabilities(self._model, batch, self._vocabulary).topk(self._kept)
+            best, tokens = target_log_probs(self._model, batch, self._vocabulary).topk(self._kept)
             lengths = [len(texts.targets[index]) for index in indices]
             rows = (torch.split(numbers.cpu(), lengths) for numbers in (tokens, best))
             found.update(zip(indices, zip(*rows, strict=True), strict=True))
         return [found[index] for index in range(len(examples))]
 
-    def tokenised(self, examples: list[Example]) -> TextSet:
-        """The examples as `tasks.training.data.TokenisedSet` reads them from a file: the very ids of training."""
-        one_row = not self._model.config.is_encoder_decoder
+    def tokenised(self, examples: list[Example]) -> TokenDataset:
+        """The examples as `tasks.training.data.JsonlDataset` reads them from a file: the very ids of training."""
+        decoder_only = not self._model.config.is_encoder_decoder
         sources = encode(self._tokenizer, [example.source for example in examples], self._text.max_source_tokens)
         targets = encode(self._tokenizer, [example.references[0] for example in examples], self._text.max_target_tokens)
-        if one_row:
+        if decoder_only:
             targets = [row[1:] if row[0] == self._tokenizer.bos_token_id else row for row in targets]
-        return TextSet(sources, targets, self._tokenizer.pad_token_id, one_row=one_row)
+        return TokenDataset(sources, targets, self._tokenizer.pad_token_id, decoder_only=decoder_only)
 
-    def _batches(self, texts: TextSet) -> Iterator[list[int]]:
+    def _batches(self, texts: TokenDataset) -> Iterator[list[int]]:
         """Texts of like length, longest first, as many at a time as memory is meant to hold."""
         lengths = [len(source) + len(target) for source, target in zip(texts.sources, texts.targets, strict=True)]
         order = sorted(range(len(texts)), key=lambda index: -lengths[index])

@@ -62,7 +62,7 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
             if predictions is not None:
                 (partial / FOLDER).mkdir(exist_ok=True)
                 shutil.copyfile(predictions, partial / FOLDER / f"{part}.safetensors")
-    counts = {name: counted(shards, parts) for name, parts in sets.items()}
+    counts = {name: total_counts(shards, parts) for name, parts in sets.items()}
     whole = {**provenance, "sets": counts}
     (partial / PROVENANCE).write_text(json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
     (partial / CARD).write_text(card(provenance["task"], provenance["settings"], counts), encoding="utf-8")
@@ -70,7 +70,7 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
     partial.rename(folder)
 
 
-def counted(shards: Shards, names: list[str]) -> dict[str, int]:
+def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
     """What the shards of a set count together, the faults that none has as 0."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
     return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}

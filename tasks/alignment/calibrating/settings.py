@@ -6,29 +6,29 @@ Apart from the settings of alignment, so that an edit of those does not write th
 from __future__ import annotations
 
 from tasks.decoding.settings import SamplingSettings
-from tasks.settings import knob, settings
+from tasks.settings import setting, settings
 
 
 @settings
 class CalibrateSettings:
     """How the large model labels the training inputs; the defaults are BiLD's: its greedy output for each of them (3.5.1)."""
 
-    batch_size: int = knob("Inputs decoded side by side.", default=128, unit="examples", ge=1)
-    shard: int = knob("Inputs between two saves: what a killed run has to do again at most.", default=2000, unit="inputs", ge=1)
-    fraction: float = knob("Share of the training inputs that are labelled, drawn by seed.", default=1.0, gt=0, le=1)
-    sampling: SamplingSettings = knob("How the outputs are taken; greedy, or drawn.", default_factory=SamplingSettings)
-    samples: int = knob(
+    batch_size: int = setting("Inputs decoded side by side.", default=128, unit="examples", ge=1)
+    shard: int = setting("Inputs between two saves; a killed run repeats at most these.", default=2000, unit="inputs", ge=1)
+    fraction: float = setting("Share of the training inputs that are labelled, drawn by seed.", default=1.0, gt=0, le=1)
+    sampling: SamplingSettings = setting("How the outputs are taken; greedy, or drawn.", default_factory=SamplingSettings)
+    samples: int = setting(
         "Outputs drawn for each training input, of which the distinct ones are kept.", default=1, unit="outputs", ge=1
     )
-    seed: int = knob("Draws the fraction and the outputs.", default=0, ge=0)
-    max_repeats: int = knob(
+    seed: int = setting("Draws the fraction and the outputs.", default=0, ge=0)
+    max_repeats: int = setting(
         "An output in which one token, or a group of up to four, stands more often than this in a row is degenerate and "
         "dropped; 0 drops none for that.",
         default=6,
         unit="times",
         ge=0,
     )
-    top_logits: int = knob(
+    top_logits: int = setting(
         "Tokens at each target position whose probabilities are stored, the likeliest ones, for align.reference stored; 0 "
         "stores none.",
         default=0,

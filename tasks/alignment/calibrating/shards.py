@@ -7,8 +7,8 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from tasks.alignment.calibrating.labelling import Labelled
-from tasks.alignment.stored import packed
+from tasks.alignment.calibrating.labelling import LabelledOutputs
+from tasks.alignment.stored import pack_top_logits
 from tasks.corpora.example import write_jsonl
 from tasks.errors import writing
 from tasks.fingerprint import checksum, discard_others, remove
@@ -31,7 +31,7 @@ class Shards:
         shard = self._folder / name
         return (shard / _SUMS).is_file() and (shard / _SUMS).read_bytes() == _sums(shard)
 
-    def write(self, name: str, labelled: Labelled) -> None:
+    def write(self, name: str, labelled: LabelledOutputs) -> None:
         """Saves a shard; raises `InputError` where no space is left."""
         partial = self._folder / f"{name}.partial"
         remove(partial)
@@ -42,7 +42,7 @@ class Shards:
             if labelled.predictions:
                 from safetensors.torch import save_file
 
-                save_file(packed(labelled.predictions), partial / PREDICTIONS)
+                save_file(pack_top_logits(labelled.predictions), partial / PREDICTIONS)
             (partial / _SUMS).write_bytes(_sums(partial))
         remove(self._folder / name)
         partial.rename(self._folder / name)

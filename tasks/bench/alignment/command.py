@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison, trained
-from tasks.bench.alignment.measuring import Measuring, work_of
+from tasks.bench.alignment.measuring import DrafterEvaluation, work_of
 from tasks.bench.alignment.recipes import NAMES, RECIPES, UNALIGNED, chosen
 from tasks.bench.alignment.table import markdown, summary
 from tasks.config import Params, load
@@ -82,7 +82,7 @@ def _measured(comparison: Comparison, rows: RowFile, row: Row) -> Row:
     known = rows.find(recipe=recipe, seed=seed, measured=work)
     if known is not None:
         return known
-    measuring = Measuring(comparison, comparison.folder(recipe, seed))
+    measuring = DrafterEvaluation(comparison, comparison.folder(recipe, seed))
     with tempfile.TemporaryDirectory() as folder:
         return rows.append({**row, "measured": work, **measuring.row(Path(folder))})
 

@@ -12,18 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tasks.alignment.lesson import lesson, start_of
 from tasks.alignment.settings import AlignSettings
+from tasks.alignment.spec import alignment_spec, start_model
 from tasks.bench.alignment.recipes import RECIPES, UNALIGNED, settings_of
-from tasks.bench.alignment.timing import Clocked, clock_of
+from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.config import Params, Task
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
 from tasks.machine import working_lock
 from tasks.models.checkpoints import save_model
 from tasks.paths import TaskPaths
-from tasks.training.job import Job, Opened, open_job
-from tasks.training.loop import Outcome, train
+from tasks.training.context import TrainingContext, TrainingJob, open_context
+from tasks.training.loop import TrainingResult, train
 from tasks.training.objective import Objective
 
 CODE = ("alignment", "training", "decoding", "models")
@@ -72,14 +72,14 @@ class Comparison:
         """How one drafter is trained."""
         return settings_of(recipe, self.task.align, self.task.finetune.small, seed, steps)
 
-    def job(self, recipe: str, seed: int, settings: AlignSettings) -> Job:
+    def job(self, recipe: str, seed: int, settings: AlignSettings) -> TrainingJob:
         """The training of one drafter; the seed is that of a random start as well."""
         task, paths = self.task, self.paths
-        return Job(
+        return TrainingJob(
             name=f"{recipe}-{seed}",
             stage="compare",
             paths=paths,
-            model=start_of(settings, dataclasses.replace(task.models.small, seed=seed), paths.model("small")),
+            model=start_model(settings, dataclasses.replace(task.models.small, seed=seed), paths.model("small")),
             training=settings,
             text=task.text,
             machine=self.params.machine,
@@ -121,7 +121,7 @@ def trained(comparison: Comparison, recipe: str, seed: int) -> Cost:
     known = _read(folder / _COST)
     if known.get("work") == work:
         return known
-    opened = open_job(comparison.job(recipe, seed, comparison.settings(recipe, seed, _PROBED)))
+    opened = open_context(comparison.job(recipe, seed, comparison.settings(recipe, seed, _PROBED)))
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     with working_lock(opened.device.type):
         steps = max(1, round(comparison.seconds / _seconds_of_a_step(comparison, recipe, seed, opened)))
@@ -142,7 +142,7 @@ def trained(comparison: Comparison, recipe: str, seed: int) -> Cost:
     return _write(folder / _COST, cost)
 
 
-def _seconds_of_a_step(comparison: Comparison, recipe: str, seed: int, opened: Opened) -> float:
+def _seconds_of_a_step(comparison: Comparison, recipe: str, seed: int, opened: TrainingContext) -> float:
     """Measured once for a recipe, so that its seeds take as many steps: on a short run of the same kind, of another model."""
     place = comparison.out / "probes" / f"{recipe}.json"
     work = comparison.work(recipe, 0)
@@ -164,12 +164,12 @@ def _probed(recipe: str) -> int:
     return _WARM_UP + (2 * AlignSettings().write_every if written else _PROBED)
 
 
-def _run(opened: Opened, settings: AlignSettings, large: Path, folder: Path) -> tuple[Outcome, Clocked]:
+def _run(opened: TrainingContext, settings: AlignSettings, large: Path, folder: Path) -> tuple[TrainingResult, TimedSource]:
     """Trains the model of `opened`, by these settings in place of its job's."""
     shutil.rmtree(folder, ignore_errors=True)
     opened = dataclasses.replace(opened, job=dataclasses.replace(opened.job, training=settings), resume=folder)
-    learned = lesson(opened, settings, large)
-    clocked = Clocked(learned.source, clock_of(opened.device))
+    learned = alignment_spec(opened, settings, large)
+    clocked = TimedSource(learned.source, training_clock(opened.device))
     outcome = train(
         Objective(opened.model, settings, learned.loss),
         clocked,

@@ -21,17 +21,17 @@ from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
 from tasks.evaluation.sweeping.grid import expand
-from tasks.evaluation.sweeping.measuring import Bench
-from tasks.evaluation.sweeping.points import VANILLA, Point, Split
-from tasks.evaluation.sweeping.replaying import replay, twins
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint
+from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
 from tasks.machine import timing_lock
 from tasks.paths import TaskPaths
-from tasks.sweep import Opened, open_task
+from tasks.sweep import LoadedPair, load_pair
 
-FIXED = Point("bild", BildSettings(fallback_threshold=0.6, rollback_threshold=2.0, max_draft=10))
+FIXED = SweepPoint("bild", BildSettings(fallback_threshold=0.6, rollback_threshold=2.0, max_draft=10))
 """BiLD at the thresholds at which shares of fallbacks and rollbacks are compared."""
-SPECULATIVE = Point("speculative", SpeculativeSettings(draft_length=5))
+SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=5))
 _GRID = GridSettings(
     method="bild",
     values={
@@ -64,16 +64,18 @@ def sweep_settings(task_sweep: SweepSettings) -> SweepSettings:
     return dataclasses.replace(task_sweep, grid=[], sampling=SamplingSettings(), latency_examples=examples)
 
 
-class Measuring:
+class DrafterEvaluation:
     """One drafter and the large model on validation and test."""
 
     def __init__(self, comparison: Comparison, drafter: Path) -> None:
         task = comparison.task
         paths = _DrafterPaths(comparison.name, drafter)
         self.sweep = sweep_settings(task.sweep)
-        self.opened: Opened = open_task(comparison.params, task, paths, "aligned", [])
+        self.opened: LoadedPair = load_pair(comparison.params, task, paths, "aligned", [])
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
-        self.bench = Bench(self.opened.pair, self.opened.tokenizer, task.metric, self.request, self.sweep, self.opened.device)
+        self.bench = PointEvaluator(
+            self.opened.pair, self.opened.tokenizer, task.metric, self.request, self.sweep, self.opened.device
+        )
         self.validation, self.test = (
             Split(name, read_jsonl(paths.split(name)), self.opened.tokenizer, task.text.max_source_tokens, self.sweep)
             for name in (CHOSEN_ON, REPORTED_ON)
@@ -122,16 +124,16 @@ class Measuring:
         difference = found["quality"] - self._vanilla_quality(self.test)
         return {**point.fields(), "quality_difference": difference, **{name: found[name] for name in names}}
 
-    def _choice(self, folder: Path) -> Point | None:
+    def _choice(self, folder: Path) -> SweepPoint | None:
         """The fastest point of the grid that loses nothing on validation, of the few that are predicted to be it."""
-        points = [Point(method, settings) for method, settings in expand([_GRID])]
+        points = [SweepPoint(method, settings) for method, settings in expand([_GRID])]
         bench, split = self.bench, self.validation
         with on_threads(self.sweep.latency_threads):
             known = [bench.vanilla(split).tokens]
-            found = replay(points, bench.pair, bench.request, split, folder, "replay", known)
-        alike = twins(found.outputs, points)
+            found = replay_grid(points, bench.pair, bench.request, split, folder, "replay", known)
+        alike = duplicates(found.outputs, points)
         quality = {
-            place: bench.judged(outputs, split)["quality"][bench.metric]
+            place: bench.assessed(outputs, split)["quality"][bench.metric]
             for place, outputs in found.outputs.items()
             if place not in alike
         }
@@ -154,14 +156,14 @@ class Measuring:
         with on_threads(self.sweep.latency_threads):
             return measure_costs(self.bench.pair, sources, self.request, self.bench.clock)
 
-    def _read(self, point: Point, *, timed: bool) -> dict[str, Any]:
+    def _read(self, point: SweepPoint, *, timed: bool) -> dict[str, Any]:
         """A point on test, as a report reads its row."""
         outputs = self.bench.decoded(point, self.test)
-        row = {**self.bench.fields(point, self.test), **self.bench.judged(outputs, self.test)}
+        row = {**self.bench.fields(point, self.test), **self.bench.assessed(outputs, self.test)}
         return measurements(row | (self.bench.timed(point, outputs, self.test, None) if timed else {}))
 
     def _vanilla_quality(self, split: Split) -> float:
-        return float(self.bench.judged(self.bench.vanilla(split), split)["quality"][self.bench.metric])
+        return float(self.bench.assessed(self.bench.vanilla(split), split)["quality"][self.bench.metric])
 
 
 def work_of(comparison: Comparison, drafter: str) -> dict[str, Any]:

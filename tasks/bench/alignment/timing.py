@@ -10,29 +10,29 @@ from collections.abc import Callable
 import torch
 
 from tasks.training.data import IGNORED, Batch
-from tasks.training.sources import TextSource
+from tasks.training.sources import BatchSource
 
 
-def clock_of(device: torch.device) -> Callable[[], float]:
+def training_clock(device: torch.device) -> Callable[[], float]:
     """Seconds by the wall clock; of one thread on a CPU those of the processor, which nothing that runs beside it lengthens."""
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.process_time if alone else time.perf_counter
 
 
-class Clocked:
+class TimedSource:
     """A source of text that notes when each step asks for its own, and how many target tokens it gets.
 
     What is written while training is written when a step asks, so that its time is the step's.
     """
 
-    def __init__(self, source: TextSource, clock: Callable[[], float]) -> None:
+    def __init__(self, source: BatchSource, clock: Callable[[], float]) -> None:
         self._source, self._clock = source, clock
         self._begun: list[float] = []
         self.tokens = 0
 
-    def parts(self, step: int) -> list[Batch]:
+    def microbatches(self, step: int) -> list[Batch]:
         self._begun.append(self._clock())
-        parts = self._source.parts(step)
+        parts = self._source.microbatches(step)
         self.tokens += sum(int((part.labels != IGNORED).sum()) for part in parts)
         return parts
 

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.bench.targets import hardware
 from tasks.bench.training.labelling import UnequalError, labelled
 from tasks.bench.training.recipes import Recipe
-from tasks.bench.training.starting import started
-from tasks.bench.training.worker import asked
-from tasks.bench.verdict import hardware
+from tasks.bench.training.startup import startup_seconds
+from tasks.bench.training.worker import run_in_process
 from tasks.config import Task, load
 from tasks.errors import InputError
 from tasks.machine import timing_lock
@@ -53,7 +53,9 @@ def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
         f"{labels['generate']:.0f} tokens/s, {labels['setting']}); {labels['differ']} of {labels['compared']} texts differ"
     )
     model = arguments.models[0]
-    starts = {side: started(side, arguments.task, str(arguments.params), model, _TRIALS) for side in ("ours", "trainer")}
+    starts = {
+        side: startup_seconds(side, arguments.task, str(arguments.params), model, _TRIALS) for side in ("ours", "trainer")
+    }
     for side, parts in starts.items():
         _say(f"to the first step of {model}, {side}: " + ", ".join(f"{name} {taken:.1f} s" for name, taken in parts.items()))
     return {
@@ -76,10 +78,10 @@ def _ordered(own: str) -> list[str]:
 
 
 def _trained(recipe: Recipe, steps: int, rounds: int) -> dict[str, Any]:
-    trial: dict[str, float] = asked("tried", recipe, steps=steps, rounds=_TRIALS)
+    trial: dict[str, float] = run_in_process("tried", recipe, steps=steps, rounds=_TRIALS)
     length = max(trial, key=lambda name: trial[name])
-    found = asked("compared", recipe, steps=steps, rounds=rounds, length=length)
-    peaks = {name: asked("peak", recipe, steps=steps, side=side)["mib"] for name, side in _sides(length).items()}
+    found = run_in_process("compared", recipe, steps=steps, rounds=rounds, length=length)
+    peaks = {name: run_in_process("peak", recipe, steps=steps, side=side)["mib"] for name, side in _sides(length).items()}
     first, last = zip(found["losses"]["ours"], found["losses"]["trainer"], strict=True)
     _say(
         f"{recipe.name}: {found['ratio']:.2f} times as fast as Trainer ({found['least']:.2f} to {found['most']:.2f}; "

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.bench.equal import SAME, differences, worst
-from tasks.bench.rivals import generate, written
-from tasks.bench.timing import Timed, clocked, fastest, interleaved, median_ratio
+from tasks.bench.baselines import generate, new_tokens
+from tasks.bench.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
+from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleaved, timed_by
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Decoder, Rows
@@ -24,7 +24,7 @@ from tasks.errors import InputError
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
-from tasks.models.pair import vocabulary_of
+from tasks.models.pair import vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
@@ -62,7 +62,7 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
 
     Returns:
         `ratio`, the median over the rounds of their seconds over ours, `generate` at its fastest batch; tokens a second of
-        both, and how many texts differ (see `bench.equal`).
+        both, and how many texts differ (see `bench.mismatches`).
 
     Raises:
         UnequalError: tokens differ by more than float32 may.
@@ -77,16 +77,16 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
     folder = paths.model("large")
     tokenizer, model = load_tokenizer(folder), load_model(folder, device)
     runtime = Runtime.of(loaded.machine.runtime, "float32")
-    decoder = open_decoder(load_model(folder, device), "large", vocabulary_of(tokenizer, model), runtime)
+    decoder = open_decoder(load_model(folder, device), "large", vocabulary_size(tokenizer, model), runtime)
     labeller = Labeller(decoder, tokenizer, text, settings)
     sources = [one.source for one in read_jsonl(paths.split("train"))[:inputs]]
     rival = Generating(model, tokenizer, text)
     counts = labeller.label(sources).counts
-    timed: dict[str, Timed] = {_OURS: clocked(lambda _: labeller.label(sources), synchronised_clock(device.type))}
+    timed: dict[str, TimedWork] = {_OURS: timed_by(lambda _: labeller.label(sources), synchronised_clock(device.type))}
     for size in sorted({*BATCHES, settings.batch_size}):
         run = partial(_generated, rival, sources, size)
-        timed[f"batches of {size}"] = clocked(run, synchronised_clock(device.type))
-    seconds = interleaved(timed, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
+        timed[f"batches of {size}"] = timed_by(run, synchronised_clock(device.type))
+    seconds = time_interleaved(timed, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
     best = fastest({name: taken for name, taken in seconds.items() if name != _OURS})
     return {
         "ratio": round(median_ratio(seconds[_OURS], seconds[best]), 3),
@@ -107,8 +107,8 @@ def _generated(rival: Generating, sources: list[str], size: int, _turn: int) -> 
 def _compared(decoder: Decoder, model: Any, rows: Rows, text: TextSettings) -> dict[str, int]:
     request = Request(text.max_target_tokens)
     ours = [one.tokens for one in decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), rows, request)]
-    theirs = written(model, generate(model, rows, text.max_target_tokens), rows)
-    different = differences(model, rows, ours, theirs)
-    if worst(different) >= SAME:
-        raise UnequalError(f"labels here and by generate differ at a top-2 logit margin of {worst(different):.2g}")
+    theirs = new_tokens(model, generate(model, rows, text.max_target_tokens), rows)
+    different = find_mismatches(model, rows, ours, theirs)
+    if widest_margin(different) >= MARGIN_TOLERANCE:
+        raise UnequalError(f"labels here and by generate differ at a top-2 logit margin of {widest_margin(different):.2g}")
     return {"compared": len(rows), "differ": len(different)}

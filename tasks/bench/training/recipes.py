@@ -16,7 +16,7 @@ from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.data import TextSet, TokenisedSet
+from tasks.training.data import JsonlDataset, TokenDataset
 from tasks.training.settings import TrainingSettings
 
 _FOREVER = 10**9
@@ -43,18 +43,18 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRecipe:
     """A recipe with its files read."""
 
     model: Any
     """Of `transformers`, fresh."""
     tokenizer: Any
-    examples: TextSet
+    examples: TokenDataset
     settings: TrainingSettings
     device: torch.device
 
 
-def open_recipe(recipe: Recipe) -> Opened:
+def load_recipe(recipe: Recipe) -> LoadedRecipe:
     """Reads the text and starts the model, the same for the same recipe.
 
     Raises:
@@ -67,8 +67,8 @@ def open_recipe(recipe: Recipe) -> Opened:
     model = initial_model(start, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
     if not model.config.is_encoder_decoder:
         raise InputError(f"the {recipe.model} model of {recipe.task} is decoder-only; Seq2SeqTrainer trains no such model")
-    examples = TokenisedSet(paths.split("train"), tokenizer, task.text)
-    return Opened(
+    examples = JsonlDataset(paths.split("train"), tokenizer, task.text)
+    return LoadedRecipe(
         model.to(device), tokenizer, examples, endless(getattr(task.finetune, recipe.model), recipe.optimizer), device
     )
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from tasks.bench import memory
-from tasks.bench.training.recipes import Recipe, open_recipe
-from tasks.bench.training.sides import LENGTHS, Ours, Side, Theirs, dataset_of
-from tasks.bench.training.turns import Turns
+from tasks.bench.training.contenders import LENGTHS, Contender, DraftlineContender, TrainerContender, dataset_of
+from tasks.bench.training.pausable import PausableLoop
+from tasks.bench.training.recipes import Recipe, load_recipe
 from tasks.evaluation.timing import synchronised_clock
 
 _WARM = 3
@@ -27,7 +27,7 @@ _WARM = 3
 _MIB = 1 << 20
 
 
-def asked(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
+def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
     """What one of the functions below, by name, finds in a process of its own."""
     request = json.dumps({"what": what, "recipe": asdict(recipe), **more})
     done = subprocess.run(
@@ -42,8 +42,8 @@ def asked(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
 class Timed:
     """A side in its turns."""
 
-    def __init__(self, side: Side, clock: Callable[[], float]) -> None:
-        self.side, self.turns = side, Turns(side.loop, clock)
+    def __init__(self, side: Contender, clock: Callable[[], float]) -> None:
+        self.side, self.turns = side, PausableLoop(side.loop, clock)
         self.turns.advance(_WARM)
 
     def speed(self, steps: int) -> float:
@@ -59,8 +59,12 @@ def _open(recipe: Recipe, names: list[str]) -> Iterator[dict[str, Timed]]:
     with ExitStack() as stack:
         found = {}
         for name in sorted(names, key="ours".__eq__):
-            folder, opened = Path(stack.enter_context(tempfile.TemporaryDirectory())), open_recipe(recipe)
-            side = Ours(opened, folder) if name == "ours" else Theirs(opened, folder, dataset_of(opened.examples, name))
+            folder, opened = Path(stack.enter_context(tempfile.TemporaryDirectory())), load_recipe(recipe)
+            side = (
+                DraftlineContender(opened, folder)
+                if name == "ours"
+                else TrainerContender(opened, folder, dataset_of(opened.examples, name))
+            )
             found[name] = Timed(side, synchronised_clock(opened.device.type))
             stack.callback(found[name].turns.stop)
         yield found

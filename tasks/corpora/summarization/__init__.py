@@ -19,7 +19,7 @@ from tasks.corpora.summarization.football import FOOTBALL
 from tasks.corpora.summarization.harbour import HARBOUR
 from tasks.corpora.summarization.laboratory import LABORATORY
 from tasks.corpora.summarization.school import SCHOOL
-from tasks.corpora.summarization.stories import draw_event, summarise, tell
+from tasks.corpora.summarization.stories import draw_event, summarise, write_report
 from tasks.corpora.summarization.traffic import TRAFFIC
 from tasks.corpora.summarization.weather import WEATHER
 from tasks.errors import InputError
@@ -48,7 +48,7 @@ def _draw(split: str, size: int, rng: random.Random, reports: set[str], elsewher
     refused = 0
     while len(examples) < size:
         event = draw_event(rng.choice(KINDS), rng)
-        report, references = tell(event, rng), summarise(event, rng, REFERENCES[split])
+        report, references = write_report(event, rng), summarise(event, rng, REFERENCES[split])
         short = len(references) < REFERENCES[split]
         if short or report in reports or not elsewhere.isdisjoint(references):
             refused += 1

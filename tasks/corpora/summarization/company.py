@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Slots, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots, Table
 
 _TABLES = {
     "firm": Table(("name",), (("Mills",), ("Works",), ("Brothers",), ("Trading",), ("Industries",), ("Partners",))),
@@ -69,33 +69,33 @@ def _changes(rng: random.Random, slots: Slots) -> Outcome:
     return Outcome((*facts, _BETTER if rises else _WORSE), _UP if rises else _DOWN)
 
 
-COMPANY = Kind(
+COMPANY = ReportKind(
     openings=(
         "[{firm} opened its books on {day1}|{firm} published its figures on {day1}]",
         "[the press was invited to the offices of {firm} on {day1}|{firm}, based in {town1}, spoke to the press on {day1}]",
     ),
     outcomes=(),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[the plant in {town2} stays open after all, although its closing was announced in {month1}|in {month1} the "
             "plant in {town2} was to be shut, but that plan has been dropped]",
             "the {town2} plant [will not close|is saved]",
         ),
-        Second(
+        SideFact(
             "[chief executive {name2} hands over to {name3} in {month2}|in {month2} {name3} takes the chair of chief "
             "executive {name2}]",
             "{name3} [follows|replaces] {name2} as chief executive",
         ),
-        Second(
+        SideFact(
             "[a search for {num1} more workers has begun|{num1} more workers are wanted at once]",
             "[there will be|the company plans] {num1} new jobs",
         ),
-        Second(
+        SideFact(
             "[a shop in {town3} is to open before {month2}|before {month2} the doors of a shop in {town3} will open]",
             "a {town3} shop will open by {month2}",
         ),
     ),
-    asides=(
+    distractors=(
         "[the yearly meeting takes place in {town4}|shareholders meet in {town4} in spring]",
         "[the firm was founded by a blacksmith|the founder was a blacksmith] [long ago|a century ago]",
         "[spokesman {name7} answered questions for an hour|spokeswoman {name7} did not want to look ahead]",

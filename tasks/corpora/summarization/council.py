@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "project": Table(
@@ -62,7 +62,7 @@ _REJECTED = Outcome(
     ),
 )
 
-COUNCIL = Kind(
+COUNCIL = ReportKind(
     openings=(
         (
             "[the council of {town1} met|councillors in {town1} came together] on {day1} [for a long session|to talk about "
@@ -71,26 +71,26 @@ COUNCIL = Kind(
         "[{day1}'s meeting|the meeting on {day1}] in the town hall of {town1} [lasted|went on for] {count2} hours",
     ),
     outcomes=(_APPROVED, _REJECTED),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[mayor {name4} told the meeting that she would not stand again|it was the last session for mayor {name4}, "
             "who is not standing again]",
             "mayor {name4} [is leaving|will step down]",
         ),
-        Second(
+        SideFact(
             "[drivers will have to pay more for parking from {month2}|the price of parking goes up in {month2}]",
             "parking [costs|will cost] more from {month2}",
         ),
-        Second(
+        SideFact(
             "[some {num2} people had gathered outside in protest|about {num2} people held up banners at the door]",
             "a crowd of {num2} [protested|demonstrated]",
         ),
-        Second(
+        SideFact(
             "[councillor {name5} walked out and has left her party|councillor {name5} gave back his party card]",
             "{name5} [quit|left] the party",
         ),
     ),
-    asides=(
+    distractors=(
         "the minutes of the last meeting were [read and accepted|accepted without debate]",
         "{name7} [asked for|wished for] more benches in the park",
         "[a school class from {town2} listened from the gallery|pupils from {town2} watched from the gallery]",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "goal": Table(
@@ -83,7 +83,7 @@ _REACHED = Outcome(
     ),
 )
 
-EXPEDITION = Kind(
+EXPEDITION = ReportKind(
     openings=(
         (
             "[in {month1} {name1} and {count1} others set out|{count1} people under {name1} had set out in {month1}] for "
@@ -92,25 +92,25 @@ EXPEDITION = Kind(
         "[the journey of {name1} to {goal1_long} is over|{name1} is back from the journey to {goal1_long}]",
     ),
     outcomes=(_FAILED, _REACHED),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[guide {name4} has to stay in hospital with frozen toes|doctors are treating the frozen toes of guide {name4}]",
             "guide {name4} [has frostbite|suffered frostbite]",
         ),
-        Second(
+        SideFact(
             "[the next journey is planned for {month2}|{month2} was named as the date of the next journey]",
             "a new [attempt|expedition] [will follow in|is planned for] {month2}",
         ),
-        Second(
+        SideFact(
             "[{name5} will show the photographs in {town1}|photographs taken by {name5} will hang in {town1}]",
             "{town1} will [show|exhibit] {name5}'s pictures",
         ),
-        Second(
+        SideFact(
             "[{name6} and {name5} lost their way for {count2} days|for {count2} days {name6} and {name5} could not be found]",
             "two members were [lost|missing] for {count2} days",
         ),
     ),
-    asides=(
+    distractors=(
         "[the cook, {name7}, baked bread in the ashes|{name7} cooked soup on a tiny stove]",
         "[each carried {num1} pounds|every rucksack weighed {num1} pounds]",
         "[a museum in {town2} had lent the instruments|the instruments came from a school in {town2}]",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "festival": Table(
@@ -33,7 +33,7 @@ _TABLES = {
     ),
 }
 
-FESTIVAL = Kind(
+FESTIVAL = ReportKind(
     openings=(
         "[the curtain fell on|visitors said goodbye to] the {festival1_name} in {town1} on {day1}",
         "for {count1} days the {festival1_name} [had filled the streets of {town1}|had kept {town1} awake]",
@@ -63,28 +63,28 @@ FESTIVAL = Kind(
             ),
         ),
     ),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[{name4} lay in bed with fever, so {name5} stepped in on opening night|{name5} had to stand in for {name4}, "
             "who was ill, on opening night]",
             "{name5} [replaced|stood in for] the sick {name4}",
         ),
-        Second(
+        SideFact(
             "[never before were so many tickets sold, {num1} thousand in all|all {num1} thousand tickets were sold, more "
             "than ever before]",
             "a record {num1} thousand tickets were sold",
         ),
-        Second(
+        SideFact(
             "[rain drove everyone from the park into the town hall|because of the rain all had to move from the park "
             "into the town hall]",
             "rain [forced|moved] the event indoors",
         ),
-        Second(
+        SideFact(
             "[founder {name6} is handing over to {name4} next year|next year {name4} takes the place of founder {name6}]",
             "{name4} [becomes director|is the next director]",
         ),
     ),
-    asides=(
+    distractors=(
         "[last year the first prize had gone to {name7}|{name7}, who won last year, sat on the jury]",
         "[trains from {town2} were full|special buses ran from {town2}]",
         "[the poster was drawn by {name8}|{name8} had drawn the poster]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Slots
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots
 
 # Who scores, goal by goal: W the winner (in a draw the side that levels last), L the other side.
 _COURSES = ("W", "WW", "WLW", "LWW", "WLWW", "LWLW", "LW", "WLLW")
@@ -71,33 +71,33 @@ def _match(rng: random.Random, slots: Slots) -> Outcome:
     return Outcome((*facts, _WON), _DRAW_CORES if won == lost else _WIN_CORES)
 
 
-FOOTBALL = Kind(
+FOOTBALL = ReportKind(
     openings=(
         "[{town1} and {town2} met on {day1}|{town1} played at home to {town2} on {day1}] [under floodlights|in drizzle|]",
         "[many had come to see {town1} play {town2} on {day1}|on {day1} {town1} travelled to {town2}]",
     ),
     outcomes=(),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[the referee showed {name6} of {loser} the red card|{name6} of {loser} had to leave the pitch for a foul]",
             "{loser} [had {name6} sent off|finished without {name6}, who was sent off]",
         ),
-        Second(
+        SideFact(
             "[captain {name7} of {winner} was carried off holding his knee|holding his knee, {winner} captain {name7} was "
             "carried off]",
             "{winner} [lost captain {name7} to injury|captain {name7} was injured]",
         ),
-        Second(
+        SideFact(
             "[goalkeeper {name8} of {winner} dived to the left and held a penalty|a penalty was held by {winner} "
             "goalkeeper {name8}]",
             "{name8} [saved|stopped] a penalty",
         ),
-        Second(
+        SideFact(
             "[{loser} coach {name9} said that this had been his last match|for {loser} coach {name9} it was the last match]",
             "{loser} coach {name9} [is leaving|is stepping down]",
         ),
     ),
-    asides=(
+    distractors=(
         "[{name10} had a goal ruled out for offside|a goal by {name10} did not count because of offside]",
         "[{name11} hit the post twice|a shot by {name11} struck the post]",
         "[the last meeting of the two had ended {past}|a year ago it had been {past}]",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "ship": Table(
@@ -46,7 +46,7 @@ _TABLES = {
     ),
 }
 
-HARBOUR = Kind(
+HARBOUR = ReportKind(
     openings=(
         "[the harbour of {town1} was busy on {day1}|there was much to see in the harbour of {town1} on {day1}]",
         "[people on the quay in {town1} waited in vain on {day1}|the berths in {town1} stayed empty for hours on {day1}]",
@@ -80,25 +80,25 @@ HARBOUR = Kind(
             ),
         ),
     ),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[{count1} sailors with burns and cuts were taken ashore|a boat brought {count1} hurt sailors ashore]",
             "{count1} of the crew were [hurt|injured]",
         ),
-        Second(
+        SideFact(
             "[captain {name4} retires after this voyage|it was the last voyage of captain {name4}]",
             "captain {name4} is retiring",
         ),
-        Second(
+        SideFact(
             "[unloading will not start before {day2}|{day2} is the earliest day for unloading]",
             "unloading [begins|starts] on {day2}",
         ),
-        Second(
+        SideFact(
             "[part of the load went overboard|some of the load was lost at sea] and [came ashore|is drifting] near {town4}",
             "part of the cargo was [lost|swept away] off {town4}",
         ),
     ),
-    asides=(
+    distractors=(
         "[the {ship2_name} left on time|the {ship2_name} came in on time] with {cargo2_long}",
         "[a ferry to {town5} took on|the ferry from {town5} brought] {num2} passengers",
         "[children fed the gulls|a brass band played] [on the pier|beside the lighthouse]",

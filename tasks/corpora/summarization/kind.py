@@ -33,7 +33,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Second:
+class SideFact:
     """What comes next in weight: `fact` as the report tells it, `brief` as a summary does."""
 
     fact: str
@@ -41,16 +41,16 @@ class Second:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReportKind:
     """Templates (see `grammar`) and tables of one kind of report.
 
-    A report has an opening, every fact of one outcome, two of `seconds`, and asides. A summary states a core of the
-    outcome and one of the two seconds, whichever: they weigh the same. `measure` draws what tables cannot hold.
+    A report has an opening, every fact of one outcome, two of `side_facts`, and distractors. A summary states a core of the
+    outcome and one of the two side_facts, whichever: they weigh the same. `measure` draws what tables cannot hold.
     """
 
     openings: tuple[str, ...]
     outcomes: tuple[Outcome, ...]
-    seconds: tuple[Second, ...]
-    asides: tuple[str, ...]
+    side_facts: tuple[SideFact, ...]
+    distractors: tuple[str, ...]
     tables: Mapping[str, Table] = field(default_factory=dict)
     measure: Callable[[random.Random, Slots], Outcome] | None = None

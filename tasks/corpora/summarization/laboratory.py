@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "cause": Table(
@@ -44,7 +44,7 @@ _TABLES = {
     ),
 }
 
-LABORATORY = Kind(
+LABORATORY = ReportKind(
     openings=(
         "for weeks [people have been asking|residents have wondered] what lies behind {problem1_long}",
         "[the institute|the laboratory] in {town2} has [completed|finished] its study of {problem1_long}",
@@ -74,25 +74,25 @@ LABORATORY = Kind(
             ),
         ),
     ),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[doctors now advise people|the health office asks families] to {advice1_long}",
             "[people|residents] should {advice1_brief}",
         ),
-        Second(
+        SideFact(
             "[the source was a yard owned by {name4}|all traces led to a yard that belongs to {name4}]",
             "{name4}'s yard was the source",
         ),
-        Second(
+        SideFact(
             "[{count2} people had to see a doctor, all of whom are well again|{count2} people were treated and are well again]",
             "{count2} people [fell ill|became ill]",
         ),
-        Second(
+        SideFact(
             "[a filter ordered by the mayor will be fitted in {month2}|in {month2} the town will install a filter]",
             "a filter [comes|will follow] in {month2}",
         ),
     ),
-    asides=(
+    distractors=(
         "{name7}, who leads the team, [has worked there since {month1}|joined in {month1}]",
         "[the samples were kept in a cold room|all samples travelled by train in a cool box]",
         "[each test takes about {num1} hours|the machine ran for {num1} hours]",

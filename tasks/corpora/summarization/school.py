@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _TABLES = {
     "machine": Table(
@@ -42,7 +42,7 @@ _TABLES = {
     ),
 }
 
-SCHOOL = Kind(
+SCHOOL = ReportKind(
     openings=(
         "[pupils from {town1} spent months on|a class in {town1} has worked since {month1} on] {machine1_long}",
         "[the school contest in {town2} ended on {day1}|on {day1} the halls of {town2} were full of young inventors]",
@@ -76,27 +76,27 @@ SCHOOL = Kind(
             ),
         ),
     ),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[a company in {town3} wants to produce the invention|the plans have been bought by a company in {town3}]",
             "a {town3} firm will [make|build] the invention",
         ),
-        Second(
+        SideFact(
             "[head teacher {name4} gave everybody {day2} off|nobody has to come to school on {day2}, said head teacher "
             "{name4}]",
             "{day2} is a school holiday",
         ),
-        Second(
+        SideFact(
             "[the prize money goes to the animal home|the class is giving the money to the animal home]",
             "the prize money [will help|goes to] animals",
         ),
-        Second(
+        SideFact(
             "[{name5}, who drew the plans, has been invited to the university|the university has invited {name5}, who "
             "drew the plans]",
             "{name5} will [visit|go to] the university",
         ),
     ),
-    asides=(
+    distractors=(
         "[{town4} had sent {machine2_long}, which fell apart|{machine2_long} from {town4} caught fire]",
         "[a school from {town5} showed {machine3_long}|{machine3_long} came from {town5}]",
         "[parents served coffee and cake|the band played far too loud]",

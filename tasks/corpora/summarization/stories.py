@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 from tasks.corpora.summarization.grammar import write
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Slots
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots
 from tasks.corpora.summarization.names import COUNTS, DAYS, MONTHS, SURNAMES, TOWNS
 
 _MIN_WORDS, _MAX_WORDS = 50, 90
@@ -25,9 +25,9 @@ _ORDERS = ("{core}[, and|.] {second}", "{second}. {core}")
 class Event:
     """What happened: an outcome, the two things next in weight, and the value of every slot."""
 
-    kind: Kind
+    kind: ReportKind
     outcome: Outcome
-    seconds: tuple[Second, ...]
+    side_facts: tuple[SideFact, ...]
     slots: Slots
 
 
@@ -35,7 +35,7 @@ def _numbered(prefix: str, values: list[str]) -> Slots:
     return {f"{prefix}{number}": value for number, value in enumerate(values, start=1)}
 
 
-def draw_event(kind: Kind, rng: random.Random) -> Event:
+def draw_event(kind: ReportKind, rng: random.Random) -> Event:
     """Draws names, figures, rows of the kind's tables and an outcome."""
     slots = _numbered("town", rng.sample(TOWNS, 7)) | _numbered("name", rng.sample(SURNAMES, 12))
     slots |= _numbered("day", rng.sample(DAYS, 4)) | _numbered("month", rng.sample(MONTHS, 2))
@@ -47,17 +47,17 @@ def draw_event(kind: Kind, rng: random.Random) -> Event:
         for number, row in enumerate(rows, start=1):
             slots |= {f"{name}{number}_{column}": value for column, value in zip(table.columns, row, strict=True)}
     outcome = kind.measure(rng, slots) if kind.measure is not None else rng.choice(kind.outcomes)
-    return Event(kind, outcome, tuple(rng.sample(kind.seconds, 2)), slots)
+    return Event(kind, outcome, tuple(rng.sample(kind.side_facts, 2)), slots)
 
 
-def tell(event: Event, rng: random.Random) -> str:
-    """A report: 5 to 8 sentences, about 50 to 90 words; all facts, and asides while they fit, in shuffled order."""
+def write_report(event: Event, rng: random.Random) -> str:
+    """A report: 5 to 8 sentences, about 50 to 90 words; all facts, and distractors while they fit, in shuffled order."""
     told = [write(template, event.slots, rng) for template in event.outcome.facts]
-    told += [write(second.fact, event.slots, rng) for second in event.seconds]
+    told += [write(second.fact, event.slots, rng) for second in event.side_facts]
     opening = write(rng.choice(event.kind.openings), event.slots, rng)
     words = sum(len(sentence.split()) for sentence in (opening, *told))
     wanted = rng.randint(_MIN_WORDS, _MAX_WORDS - 10)
-    for template in rng.sample(event.kind.asides, len(event.kind.asides)):
+    for template in rng.sample(event.kind.distractors, len(event.kind.distractors)):
         aside = write(template, event.slots, rng)
         length = len(aside.split())
         if words >= wanted or words + length > _MAX_WORDS or len(told) + 1 >= _MAX_SENTENCES:
@@ -70,8 +70,8 @@ def tell(event: Event, rng: random.Random) -> str:
 
 
 def summarise(event: Event, rng: random.Random, count: int) -> tuple[str, ...]:
-    """Up to `count` distinct summaries of 10 to 25 words, spread evenly over cores, seconds and orders."""
-    plans = list(itertools.product(event.outcome.cores, event.seconds, _ORDERS))
+    """Up to `count` distinct summaries of 10 to 25 words, spread evenly over cores, side_facts and orders."""
+    plans = list(itertools.product(event.outcome.cores, event.side_facts, _ORDERS))
     rng.shuffle(plans)
     found: dict[str, None] = {}
     for core, second, order in itertools.islice(itertools.cycle(plans), count * _TRIES_PER_REFERENCE):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
 
 _CORES = (
     ("{cause1_brief} [caused|led to] {day1}'s [crash|accident] [on|involving a {vehicle1_name} on] {road1_name} near {town1}"),
@@ -37,7 +37,7 @@ _TABLES = {
     ),
 }
 
-TRAFFIC = Kind(
+TRAFFIC = ReportKind(
     openings=(
         (
             "[traffic came to a standstill|long queues formed|drivers had to be patient] on {road1_name} "
@@ -71,27 +71,27 @@ TRAFFIC = Kind(
             cores=_CORES,
         ),
     ),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[the hospital treated {count1} people, not {count2} as first reported|first reports of {count2} injured "
             "were wrong, as doctors counted {count1}|{count1} people were hurt, although {count2} had been feared]",
             "{count1} people were [hurt|injured]",
         ),
-        Second(
+        SideFact(
             "[all lanes stayed shut until {day2}|it took until {day2} to clear the lanes]",
             "the road [was blocked|remained closed] until {day2}",
         ),
-        Second(
+        SideFact(
             "[driver {name4} had no licence, it turned out|it turned out that driver {name4} had never held a licence]",
             "{name4} was driving without a licence",
         ),
-        Second(
+        SideFact(
             "[off-duty nurse {name5} freed a child from the back seat|{name5}, a nurse on her way home, got a child out "
             "of the back seat]",
             "{name5} [rescued|saved] a child",
         ),
     ),
-    asides=(
+    distractors=(
         "[buses|school buses] to {town2} [ran late|were sent through the villages] all day",
         ("the last accident at this spot [happened in {month1}|was in {month1}] and was [blamed on|caused by] {cause4_guess}"),
         "[a baker from {town3} handed out bread to the waiting drivers|residents brought tea to the waiting drivers]",

@@ -6,7 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from tasks.corpora.summarization.kind import Kind, Outcome, Second, Slots, Table
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots, Table
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _readings(rng: random.Random, slots: Slots) -> Outcome:
     return Outcome(tuple(facts), measure.cores)
 
 
-WEATHER = Kind(
+WEATHER = ReportKind(
     openings=(
         "the weather [office|service] published its readings for {day1}",
         (
@@ -113,31 +113,31 @@ WEATHER = Kind(
         ),
     ),
     outcomes=(),
-    seconds=(
-        Second(
+    side_facts=(
+        SideFact(
             "[the {alarm1_name} warning from {day2} was lifted at midnight|at midnight the {alarm1_name} warning of "
             "{day2} came to an end]",
             "the {alarm1_name} warning [is over|was cancelled]",
         ),
-        Second(
+        SideFact(
             "[the {alarm2_name} warning, first meant to end on {day2}, now runs until {day3}|only on {day3}, not on {day2} "
             "as first planned, will the {alarm2_name} warning end]",
             "the {alarm2_name} warning [lasts|stays in force] until {day3}",
         ),
-        Second(
+        SideFact(
             "[forecaster {name4} expects {outlook1_long} at the weekend|for the weekend {name4} promises {outlook1_long}]",
             "{outlook1_brief} [is forecast|is expected] for the weekend",
         ),
-        Second(
+        SideFact(
             "[ferries to {town5} stayed in port all day|no ferry left for {town5} all day]",
             "ferries to {town5} [were cancelled|did not run]",
         ),
-        Second(
+        SideFact(
             "[for {count1} hours {town6} was without light and heating|{town6} sat in the dark for {count1} hours]",
             "{town6} lost power for {count1} hours",
         ),
     ),
-    asides=(
+    distractors=(
         "[the record for the region, {record} {unit}, is old|the record remains {record} {unit}, measured long ago]",
         "[{name7}, who looks after the station, gets up at five|the station is looked after by {name7}]",
         "[farmers were pleased|gardeners were not pleased]",

@@ -32,17 +32,17 @@ _BE = Verb("", "sein", ("be",), frozenset(), (), "", frozenset({"state"}))
 
 
 @dataclass(frozen=True)
-class Setting:
+class ClauseContext:
     """What a clause must agree with: its frame (past, now, habit, future, since) and how rich it may be.
 
-    `tense` fixes the tense, where a link asks for one; `told` marks a sentence with a definite past, which has no present
-    perfect in English; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
+    `tense` fixes the tense, where a link asks for one; `definite_past` marks a sentence about a definite time in the past,
+    where English has no present perfect; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
     negation.
     """
 
     frame: str
     tense: Tense | None = None
-    told: bool = False
+    definite_past: bool = False
     rich: int = 3
     main: bool = True
     timed: bool = True
@@ -52,27 +52,27 @@ class Setting:
 class Clauses(Phrases):
     """Draws clauses."""
 
-    def tense(self, setting: Setting, verb: Verb) -> Tense:
+    def tense(self, context: ClauseContext, verb: Verb) -> Tense:
         """The tense of the frame."""
-        if setting.tense is not None:
-            return setting.tense
-        if setting.frame == "past":
-            if self.chance(0.35):
+        if context.tense is not None:
+            return context.tense
+        if context.frame == "past":
+            if self.happens(0.35):
                 return Tense("preterite", "past")
-            return Tense("perfect", "past" if setting.told else "either")
-        if setting.frame == "future":
+            return Tense("perfect", "past" if context.definite_past else "either")
+        if context.frame == "future":
             return (
                 Tense("present", "present")
-                if "state" in verb.flags and not setting.timed
-                else Tense("present" if self.chance(0.6) else "future", "will")
+                if "state" in verb.flags and not context.timed
+                else Tense("present" if self.happens(0.6) else "future", "will")
             )
-        return Tense("present", {"now": "progressive", "habit": "present", "since": "since"}[setting.frame])
+        return Tense("present", {"now": "progressive", "habit": "present", "since": "since"}[context.frame])
 
-    def verb_for(self, setting: Setting, verbs: Sequence[Verb] = PLAIN) -> Verb:
+    def verb_for(self, context: ClauseContext, verbs: Sequence[Verb] = PLAIN) -> Verb:
         """One of `verbs` that can be used in the frame."""
-        if setting.frame == "since":
+        if context.frame == "since":
             return self.rng.choice([verb for verb in verbs if "dur" in verb.flags])
-        unfit = {"now": {"state", "luck", "like"}, "habit": {"luck"}, "future": {"luck"}}.get(setting.frame, set())
+        unfit = {"now": {"state", "luck", "like"}, "habit": {"luck"}, "future": {"luck"}}.get(context.frame, set())
         return self.rng.choice([verb for verb in verbs if not verb.flags & unfit])
 
     def arguments(self, verb: Verb, owner: Agreement, filled: dict[Slot, Nominal]) -> tuple[tuple[Slot, Nominal], ...]:
@@ -83,9 +83,9 @@ class Clauses(Phrases):
                 continue
             if slot in filled:
                 pairs.append((slot, filled[slot]))
-            elif slot.kind == "dat" and slot.tags == PERSON and self.chance(0.15):
+            elif slot.kind == "dat" and slot.tags == PERSON and self.happens(0.15):
                 pairs.append((slot, self.name()))
-            elif slot.kind == "prep" and slot is not verb.slots[0] and "full" not in verb.flags and self.chance(0.4):
+            elif slot.kind == "prep" and slot is not verb.slots[0] and "full" not in verb.flags and self.happens(0.4):
                 continue
             else:
                 phrase = self.phrase(self.noun(slot.tags), owner)
@@ -96,34 +96,34 @@ class Clauses(Phrases):
 
     def clause(
         self,
-        setting: Setting,
+        context: ClauseContext,
         verb: Verb | None = None,
         subject: Nominal | None = None,
         filled: dict[Slot, Nominal] | None = None,
     ) -> Clause:
-        """A clause in its setting; subject and some of the fillers may be given."""
-        verb = self.verb_for(setting) if verb is None else verb
+        """A clause in its context; subject and some of the fillers may be given."""
+        verb = self.verb_for(context) if verb is None else verb
         if subject is None:
             subject = self.subject(verb.subject)
         owner = subject.agreement if not isinstance(subject, Gap) else agreement_of(subject)
         arguments = self.arguments(verb, owner, {} if filled is None else filled)
-        made = Clause(verb, subject, self.tense(setting, verb), arguments)
+        made = Clause(verb, subject, self.tense(context, verb), arguments)
         made = self._placed(made)
         if "like" not in verb.flags:
-            made = self._with_modal(made, setting)
-            made = self._negated(made) if setting.negatable and setting.frame != "habit" else made
-            if setting.main and not filled:
+            made = self._with_modal(made, context)
+            made = self._negated(made) if context.negatable and context.frame != "habit" else made
+            if context.main and not filled:
                 made = self._passive(made)
-        return self._circumstances(made, setting)
+        return self._circumstances(made, context)
 
-    def predicate(self, setting: Setting, subject: Nominal) -> Clause | None:
+    def predicate(self, context: ClauseContext, subject: Nominal) -> Clause | None:
         """A copula clause about `subject` (war müde), or None where no adjective fits."""
         tags = subject.noun.tags if isinstance(subject, NounPhrase) else PERSON
         fitting = [adjective for adjective in lexicon.ADJECTIVES if adjective.tags & tags]
         if not fitting:
             return None
-        tense = Tense("preterite", "past") if setting.frame == "past" else Tense("present", "present")
-        return Clause(_BE, subject, tense, predicate=self.rng.choice(fitting), negated=self.chance(0.2))
+        tense = Tense("preterite", "past") if context.frame == "past" else Tense("present", "present")
+        return Clause(_BE, subject, tense, predicate=self.rng.choice(fitting), negated=self.happens(0.2))
 
     def _placed(self, made: Clause) -> Clause:
         kinds = {slot.kind for slot in made.verb.slots}
@@ -135,19 +135,19 @@ class Clauses(Phrases):
         loc = next((slot for slot in made.verb.slots if slot.kind == "loc"), None)
         return made if loc is None else replace(made, place=self.place(loc.tags))
 
-    def _with_modal(self, made: Clause, setting: Setting) -> Clause:
+    def _with_modal(self, made: Clause, context: ClauseContext) -> Clause:
         person = agreement_of(made.subject).human
         if not person or made.tense.german not in ("present", "preterite", "perfect") or made.verb.flags & {"state", "luck"}:
             return made
         if any(slot.kind in _CLAUSAL for slot in made.verb.slots):
             return made
-        if setting.frame in ("since", "now") or setting.tense is not None or not self.chance(0.2):
+        if context.frame in ("since", "now") or context.tense is not None or not self.happens(0.2):
             return made
-        tense = Tense("preterite", "past") if setting.frame == "past" else Tense("present", "present")
+        tense = Tense("preterite", "past") if context.frame == "past" else Tense("present", "present")
         return replace(made, modal=self.rng.choice(_MODALS), tense=tense)
 
     def _negated(self, made: Clause) -> Clause:
-        if not self.chance(0.17):
+        if not self.happens(0.17):
             return made
         pairs = list(made.arguments)
         for index, (slot, filler) in enumerate(pairs):
@@ -162,7 +162,7 @@ class Clauses(Phrases):
         return made if counted else replace(made, negated=True)
 
     def _passive(self, made: Clause) -> Clause:
-        if "act" not in made.verb.flags or len(made.arguments) != 1 or not self.chance(0.4):
+        if "act" not in made.verb.flags or len(made.arguments) != 1 or not self.happens(0.4):
             return made
         slot, theme = made.arguments[0]
         simple = isinstance(theme, NounPhrase) and theme.determiner in ("der", "dieser", "number")
@@ -173,38 +173,38 @@ class Clauses(Phrases):
             or made.tense.english in ("progressive", "since", "will")
         ):
             return made
-        agent = made.subject if self.chance(0.7) else None
+        agent = made.subject if self.happens(0.7) else None
         return replace(made, subject=theme, arguments=(), passive=True, agent=agent)
 
-    def _circumstances(self, made: Clause, setting: Setting) -> Clause:
-        rich = setting.rich
+    def _circumstances(self, made: Clause, context: ClauseContext) -> Clause:
+        rich = context.rich
         human = agreement_of(made.subject).human and not made.passive
         active = human and not made.verb.flags & {"state", "like", "luck"}
         heavy = any(isinstance(filler, NounPhrase) and filler.relative is not None for _, filler in made.arguments)
         alone = not any(filler.agreement.human for _, filler in made.arguments)
-        if setting.timed and (setting.frame in ("now", "since") or self.chance(0.8)):
-            made = replace(made, time=self.time(setting.frame, "dur" in made.verb.flags))
-            if setting.frame == "past" and made.tense.english == "either":
+        if context.timed and (context.frame in ("now", "since") or self.happens(0.8)):
+            made = replace(made, time=self.time(context.frame, "dur" in made.verb.flags))
+            if context.frame == "past" and made.tense.english == "either":
                 made = replace(made, tense=Tense(made.tense.german, "past"))
         if made.time is None and made.tense == Tense("present", "will") and not made.modal:
             made = replace(made, tense=Tense("future", "will"))
-        if rich > 0 and setting.frame != "since" and not _negative(made) and self.chance(0.2):
+        if rich > 0 and context.frame != "since" and not _negative(made) and self.happens(0.2):
             fitting = [
-                words for words in lexicon.ADVERBS if setting.frame in words.kinds and (setting.main or "mid" in words.kinds)
+                words for words in lexicon.ADVERBS if context.frame in words.kinds and (context.main or "mid" in words.kinds)
             ]
-            if made.time is not None and (setting.frame == "past" or made.time.german.startswith("jede")):
+            if made.time is not None and (context.frame == "past" or made.time.german.startswith("jede")):
                 fitting = [words for words in fitting if "habit" not in words.kinds or "front" in words.kinds]
             if fitting:
                 made = replace(made, adverb=self.rng.choice(fitting))
-        if rich > 1 and active and not _negative(made) and "dur" not in made.verb.flags and self.chance(0.25):
+        if rich > 1 and active and not _negative(made) and "dur" not in made.verb.flags and self.happens(0.25):
             made = replace(made, manner=self.manner(made.verb, agreement_of(made.subject)))
-        if rich > 1 and active and alone and made.manner is None and self.chance(0.15):
+        if rich > 1 and active and alone and made.manner is None and self.happens(0.15):
             made = replace(made, companion=self.companion(agreement_of(made.subject)))
-        if rich > 1 and active and made.goal is None and made.place is None and self.chance(0.4):
+        if rich > 1 and active and made.goal is None and made.place is None and self.happens(0.4):
             made = replace(made, place=self.place())
-        if "shop" in made.verb.flags and not heavy and self.chance(0.5):
+        if "shop" in made.verb.flags and not heavy and self.happens(0.5):
             made = replace(made, price=self.price())
-        late = not made.negated and self.chance(0.4)
+        late = not made.negated and self.happens(0.4)
         return replace(made, object_late=late, front=self._front(made))
 
     def _front(self, made: Clause) -> str:

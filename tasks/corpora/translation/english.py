@@ -90,7 +90,7 @@ def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
 def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list[str]:
     """The objects in English order, with the movable particle and with prepositions left behind by a relative pronoun."""
 
-    def said(filler: Nominal, preposition: str) -> list[str]:
+    def sentence(filler: Nominal, preposition: str) -> list[str]:
         words = [] if isinstance(filler, Gap) and filler.owned is None else _with_relative(filler, choose, negative, False)
         return ([preposition] if preposition else []) + words
 
@@ -100,12 +100,12 @@ def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list
         heavy = isinstance(what, NounPhrase) and what.relative is not None
         free = person.moves and not isinstance(what, Gap | Pronoun) and not isinstance(whom, Gap)
         if free and (heavy or choose("dative", ("double", "to")) == "double"):
-            return [*said(whom, ""), *said(what, "")]
+            return [*sentence(whom, ""), *sentence(what, "")]
         moved = [particle] if particle else []
-        return [*said(what, ""), *moved, *said(whom, person.english)]
+        return [*sentence(what, ""), *moved, *sentence(whom, person.english)]
     words: list[str] = []
     for position, (slot, filler) in enumerate(objects):
-        words += said(filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
+        words += sentence(filler, slot.english if slot.kind == "prep" or (slot.kind == "dat" and not slot.moves) else "")
         if particle and position == 0:
             long = len(words) > 4 or not words or slot.kind == "prep"
             first = not isinstance(filler, Pronoun) and (long or choose("particle", (True, False)))
@@ -226,17 +226,17 @@ def _opened(words: list[str]) -> list[str]:
     return forms.with_articles([first, *words[1:]])
 
 
-def sentence(said: Sentence, choose: Choose) -> list[str]:
+def render(sentence: Sentence, choose: Choose) -> list[str]:
     """The words of an English sentence, commas among them, without the full stop."""
-    if said.joined is None:
-        return _opened(clause_words(said.main, choose, opens=True))
-    joined = said.joined
+    if sentence.joined is None:
+        return _opened(clause_words(sentence.main, choose, opens=True))
+    joined = sentence.joined
     link = choose(f"link {joined.link.german}", joined.link.english).split()
     orders = (joined.first, not joined.first) if joined.swaps else (joined.first,)
     if joined.link.order == "final" and choose("order", orders):
         words = [*link, *clause_words(joined.clause, choose, opens=False), ","]
-        words += clause_words(said.main, choose, opens=False)
+        words += clause_words(sentence.main, choose, opens=False)
     else:
-        words = [*clause_words(said.main, choose, opens=True), *([] if joined.link.order == "final" else [","])]
+        words = [*clause_words(sentence.main, choose, opens=True), *([] if joined.link.order == "final" else [","])]
         words += [*link, *clause_words(joined.clause, choose, opens=False)]
     return _opened(words)

@@ -36,52 +36,52 @@ def written(words: list[str]) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def _stutters(text: str) -> bool:
+def _repeats_word(text: str) -> bool:
     """Whether a word stands twice in a row (tried it on on Monday)."""
     words = text.replace(",", "").rstrip(".").lower().split()
     return any(word == following for word, following in itertools.pairwise(words))
 
 
-def translation(said: Sentence, choose: Choose) -> tuple[str, ...]:
+def translation(sentence: Sentence, choose: Choose) -> tuple[str, ...]:
     """One English sentence, or none where every try puts a word twice in a row."""
     for _ in range(_TRIES):
-        text = written(english.sentence(said, choose))
-        if not _stutters(text):
+        text = written(english.render(sentence, choose))
+        if not _repeats_word(text):
             return (text,)
     return ()
 
 
-def translations(said: Sentence, rng: random.Random) -> tuple[str, ...]:
+def translations(sentence: Sentence, rng: random.Random) -> tuple[str, ...]:
     """Up to `REFERENCES` distinct English sentences that between them show the alternatives of every choice."""
     choose = Covering(rng, _ROUNDS)
     found: dict[str, None] = {}
     for number in range(_ROUNDS):
         choose.start(number)
-        text = written(english.sentence(said, choose))
-        if not _stutters(text):
+        text = written(english.render(sentence, choose))
+        if not _repeats_word(text):
             found[text] = None
         if len(found) == REFERENCES:
             break
     return tuple(found)
 
 
-def _repeats(said: Sentence, source: str) -> bool:
+def _repeats(sentence: Sentence, source: str) -> bool:
     """Whether a verb or another content word is used twice, or any word stands twice in a row."""
-    verbs = [clause.verb.base for clause in clauses_of(said)]
+    verbs = [clause.verb.base for clause in clauses_of(sentence)]
     if len(set(verbs)) < len(verbs):
         return True
     words = source.replace(",", "").rstrip(".").split()
     content = [word for word in words if len(word) > _SHORT or word[0].isupper()]
-    return len(set(content)) < len(content) or _stutters(source)
+    return len(set(content)) < len(content) or _repeats_word(source)
 
 
 def _drawn(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
     grammar = Grammar(rng)
     while True:
-        said = grammar.sentence()
-        source = written(german.sentence(said))
-        if len(source.split()) in _LENGTHS and not _repeats(said, source):
-            yield said, source
+        sentence = grammar.sentence()
+        source = written(german.render(sentence))
+        if len(source.split()) in _LENGTHS and not _repeats(sentence, source):
+            yield sentence, source
 
 
 def generate(sizes: dict[str, int], seed: int) -> Corpus:
@@ -109,8 +109,8 @@ def generate(sizes: dict[str, int], seed: int) -> Corpus:
                 raise InputError(
                     f"translation corpus: sizes ask for {sum(sizes.values())} sentences; the grammar gives about {made}"
                 )
-            said, source = next(sentences)
-            references = translation(said, sample) if split == "train" else translations(said, rng)
+            sentence, source = next(sentences)
+            references = translation(sentence, sample) if split == "train" else translations(sentence, rng)
             fruitless += 1
             if not references or source in sources or any(owner.get(text, split) != split for text in references):
                 continue

@@ -210,11 +210,11 @@ def _joined(joined: Joined) -> list[str]:
     return [joined.link.german, *_verb_second(joined.clause, taken=joined.link.order == "second")]
 
 
-def sentence(said: Sentence) -> list[str]:
+def render(sentence: Sentence) -> list[str]:
     """The words of a German sentence, commas among them, without the full stop."""
-    if said.joined is None:
-        return _verb_second(said.main, taken=False)
-    if said.joined.first:
-        return [*_joined(said.joined), ",", *_verb_second(said.main, taken=True)]
-    comma = [] if said.joined.link.german == "und" else [","]
-    return [*_verb_second(said.main, taken=False), *comma, *_joined(said.joined)]
+    if sentence.joined is None:
+        return _verb_second(sentence.main, taken=False)
+    if sentence.joined.first:
+        return [*_joined(sentence.joined), ",", *_verb_second(sentence.main, taken=True)]
+    comma = [] if sentence.joined.link.german == "und" else [","]
+    return [*_verb_second(sentence.main, taken=False), *comma, *_joined(sentence.joined)]

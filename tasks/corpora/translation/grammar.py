@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tasks.corpora.translation import lexicon
-from tasks.corpora.translation.clauses import ASKING, CONTROL, OF_PEOPLE, Setting
+from tasks.corpora.translation.clauses import ASKING, CONTROL, OF_PEOPLE, ClauseContext
 from tasks.corpora.translation.lexicon import Slot
 from tasks.corpora.translation.phrases import PERSON
 from tasks.corpora.translation.relatives import Relatives
@@ -76,50 +76,52 @@ class Grammar(Relatives):
         return self.pick(self._patterns)()
 
     def _simple(self) -> Sentence:
-        return Sentence(self.clause(Setting(self.pick(_FRAMES))))
+        return Sentence(self.clause(ClauseContext(self.pick(_FRAMES))))
 
-    def _follow_up(self, setting: Setting, subject: Nominal) -> Clause:
+    def _follow_up(self, context: ClauseContext, subject: Nominal) -> Clause:
         """A second clause: about the same subject, or about someone else."""
         again = _again(subject)
-        if self.chance(0.3):
-            said = self.predicate(setting, subject)
-            if said is not None:
-                return replace(said, subject=again)
-        if again.agreement.human and self.chance(0.5):
-            return self.clause(setting, verb=self.verb_for(setting, OF_PEOPLE), subject=again)
-        return self.clause(setting)
+        if self.happens(0.3):
+            predicate = self.predicate(context, subject)
+            if predicate is not None:
+                return replace(predicate, subject=again)
+        if again.agreement.human and self.happens(0.5):
+            return self.clause(context, verb=self.verb_for(context, OF_PEOPLE), subject=again)
+        return self.clause(context)
 
     def _reasoned(self) -> Sentence:
         """Two clauses, one the reason or the obstacle of the other, or one beside the other."""
         frame = self.pick((("past", 0.6), ("future", 0.2), ("habit", 0.2)))
-        main = self._of_person(Setting(frame, rich=1))
+        main = self._of_person(ClauseContext(frame, rich=1))
         link = self.rng.choice(self.pick(((_BECAUSE, 0.5), (_DESPITE, 0.35), (_AND, 0.15))))
-        told = main.time is not None
-        second = self._follow_up(Setting(frame, told=told, rich=1, main=False, timed=False), main.subject)
+        definite_past = main.time is not None
+        second = self._follow_up(
+            ClauseContext(frame, definite_past=definite_past, rich=1, main=False, timed=False), main.subject
+        )
         return self._joined(main, link, second)
 
     def _in_time(self) -> Sentence:
         """Two clauses, one before, after or during the other."""
         frame = self.pick((("past", 0.7), ("future", 0.18), ("habit", 0.12)))
-        main = self._of_person(Setting(frame, told=True, rich=1, timed=self.chance(0.6)))
+        main = self._of_person(ClauseContext(frame, definite_past=True, rich=1, timed=self.happens(0.6)))
         if frame == "past":
             link = self.rng.choice(self.pick(((_BEFORE, 0.55), (_AFTER, 0.45))))
             tense = Tense("pluperfect", "reported") if link in _AFTER else _PAST
         else:
             link = self.rng.choice(_WHEN if frame == "future" else _BEFORE[:2] + _WHEN)
             tense = Tense("present", "present")
-        setting = Setting(frame, tense, told=True, rich=0, main=False, timed=False, negatable=False)
-        if main.subject.agreement.human and self.chance(0.55):
-            return self._joined(main, link, self.clause(setting, self.verb_for(setting, OF_PEOPLE), _again(main.subject)))
-        return self._joined(main, link, self.clause(setting))
+        context = ClauseContext(frame, tense, definite_past=True, rich=0, main=False, timed=False, negatable=False)
+        if main.subject.agreement.human and self.happens(0.55):
+            return self._joined(main, link, self.clause(context, self.verb_for(context, OF_PEOPLE), _again(main.subject)))
+        return self._joined(main, link, self.clause(context))
 
-    def _of_person(self, setting: Setting) -> Clause:
-        return self.clause(setting, self.verb_for(setting, OF_PEOPLE), self.subject(PERSON))
+    def _of_person(self, context: ClauseContext) -> Clause:
+        return self.clause(context, self.verb_for(context, OF_PEOPLE), self.subject(PERSON))
 
     def _joined(self, main: Clause, link: Link, second: Clause) -> Sentence:
         """The two clauses in either order; where they share a subject, the first one names it."""
         shared = isinstance(second.subject, Pronoun) and not isinstance(main.subject, Pronoun)
-        if link.order != "final" or not self.chance(0.4):
+        if link.order != "final" or not self.happens(0.4):
             return Sentence(main, Joined(link, second, swaps=not (shared and main.passive)))
         if shared:
             main, second = replace(main, subject=second.subject), replace(second, subject=main.subject)
@@ -128,8 +130,8 @@ class Grammar(Relatives):
     def _about_object(self) -> Sentence:
         """Two clauses about one object, a pronoun in the second (er sucht den Schlüssel, weil er ihn verloren hat)."""
         frame = self.pick((("past", 0.75), ("future", 0.25)))
-        setting = Setting(frame, told=True, rich=1)
-        main = self.clause(setting, self.verb_for(setting, _SINGLE_OBJECT), self.subject(PERSON))
+        context = ClauseContext(frame, definite_past=True, rich=1)
+        main = self.clause(context, self.verb_for(context, _SINGLE_OBJECT), self.subject(PERSON))
         thing = main.arguments[0][1] if main.arguments else main.subject
         if not isinstance(thing, NounPhrase) or thing.determiner in ("kein", "jeder", "") or main.passive:
             return Sentence(main)
@@ -139,32 +141,32 @@ class Grammar(Relatives):
         verb = self.rng.choice(verbs)
         link = self.rng.choice(self.pick(((_BECAUSE, 0.5), (_DESPITE, 0.3), (_AND, 0.2))))
         filled: dict[Slot, Nominal] = {verb.slots[0]: Pronoun(thing.agreement)}
-        second = self.clause(replace(setting, main=False, timed=False), verb, _again(main.subject), filled)
+        second = self.clause(replace(context, main=False, timed=False), verb, _again(main.subject), filled)
         return Sentence(main, Joined(link, second, swaps=False))
 
     def _with_relative_subject(self) -> Sentence:
         frame = self.pick((("past", 0.6), ("future", 0.2), ("habit", 0.2)))
-        setting = Setting(frame, told=True, rich=1)
-        verb = self.verb_for(setting)
+        context = ClauseContext(frame, definite_past=True, rich=1)
+        verb = self.verb_for(context)
         subject = self.related(PERSON if verb.subject >= PERSON else verb.subject, frame)
-        return Sentence(self.clause(setting, verb, subject))
+        return Sentence(self.clause(context, verb, subject))
 
     def _with_relative_object(self) -> Sentence:
         frame = self.pick((("past", 0.65), ("future", 0.2), ("habit", 0.15)))
-        setting = Setting(frame, told=True, rich=0)
-        verb = self.verb_for(setting, _SINGLE_OBJECT)
+        context = ClauseContext(frame, definite_past=True, rich=0)
+        verb = self.verb_for(context, _SINGLE_OBJECT)
         thing = self.related(verb.slots[0].tags, frame)
-        return Sentence(self.clause(setting, verb=verb, subject=self.subject(PERSON), filled={verb.slots[0]: thing}))
+        return Sentence(self.clause(context, verb=verb, subject=self.subject(PERSON), filled={verb.slots[0]: thing}))
 
     def _reported(self) -> Sentence:
         verb = self.rng.choice(ASKING)
-        past = self.chance(0.6)
+        past = self.happens(0.6)
         frame = "past" if past else "habit"
         kind = next(slot.kind for slot in verb.slots if slot.kind in ("dass", "ob"))
         subject = self.subject(PERSON)
-        timed = past and "state" not in verb.flags and self.chance(0.5)
+        timed = past and "state" not in verb.flags and self.happens(0.5)
         main = self.clause(
-            Setting(frame, _PAST if past else Tense("present", "present"), rich=0, timed=timed),
+            ClauseContext(frame, _PAST if past else Tense("present", "present"), rich=0, timed=timed),
             verb=verb,
             subject=subject,
         )
@@ -173,19 +175,21 @@ class Grammar(Relatives):
         return Sentence(replace(main, complement=Complement(kind, inner)))
 
     def _told(self, past: bool, kind: str, subject: Nominal) -> Clause:
-        who = _again(subject) if self.chance(0.4) else None
+        who = _again(subject) if self.happens(0.4) else None
         if past:
             tense = Tense(self.pick((("perfect", 0.6), ("pluperfect", 0.4))), "reported")
-            setting = Setting("past", tense, rich=2, main=False, timed=False)
+            context = ClauseContext("past", tense, rich=2, main=False, timed=False)
         else:
             frame = self.pick((("future", 0.5), ("past", 0.35), ("habit", 0.15))) if kind == "dass" else "future"
-            setting = Setting(frame, rich=2, main=False)
-        return self.clause(setting, self.verb_for(setting, OF_PEOPLE) if who is not None else None, who)
+            context = ClauseContext(frame, rich=2, main=False)
+        return self.clause(context, self.verb_for(context, OF_PEOPLE) if who is not None else None, who)
 
     def _controlled(self) -> Sentence:
         verb = self.rng.choice(CONTROL)
         frame = "past" if "state" in verb.flags else self.pick((("past", 0.7), ("future", 0.3)))
-        main = self.clause(Setting(frame, told=True, rich=0, timed=self.chance(0.7)), verb=verb, subject=self.subject(PERSON))
+        main = self.clause(
+            ClauseContext(frame, definite_past=True, rich=0, timed=self.happens(0.7)), verb=verb, subject=self.subject(PERSON)
+        )
         main = replace(main, adverb=None)
         kind = next(slot.kind for slot in verb.slots if slot.kind in ("zu", "ing", "both"))
         owner = main.arguments[0][1].agreement if main.arguments else main.subject.agreement
@@ -195,7 +199,7 @@ class Grammar(Relatives):
         frame = self.pick((("past", 0.7), ("future", 0.3)))
         verb = self.rng.choice(_WITH_PURPOSE)
         subject = self.subject(PERSON)
-        main = self.clause(Setting(frame, told=True, rich=0), verb=verb, subject=subject)
+        main = self.clause(ClauseContext(frame, definite_past=True, rich=0), verb=verb, subject=subject)
         main = replace(main, negated=False, adverb=None)
         if main.passive:
             return Sentence(main)

@@ -195,7 +195,7 @@ def nouns_for(tags: Tags) -> tuple[Noun, ...]:
 
 
 @cache
-def doubtful_for(tags: Tags) -> tuple[Noun, ...]:
+def ambiguous_for(tags: Tags) -> tuple[Noun, ...]:
     """The nouns that fit, but of which `tags` alone leave another sense."""
     return tuple(noun for noun in NOUNS if fits(noun, tags) and not resolved(noun, tags))
 

@@ -14,12 +14,12 @@ _DATE = re.compile(rf"am \w+ten (?:{'|'.join(MONTHS.split())})")
 _CLOCK = re.compile(r"um (?:\w+ )+?(?:Uhr|eins|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf)\b")
 
 
-def phenomena(said: Sentence, source: str) -> frozenset[str]:
+def phenomena(sentence: Sentence, source: str) -> frozenset[str]:
     """The names of the constructions in a sentence; `source` is its German text."""
-    found = {name for clause in clauses_of(said) for name in _of_clause(clause)}
-    if said.joined is not None:
-        found.add("verb-final clause" if said.joined.link.order == "final" else "two main clauses")
-    if (said.joined is not None and said.joined.first) or said.main.front != "subject":
+    found = {name for clause in clauses_of(sentence) for name in _of_clause(clause)}
+    if sentence.joined is not None:
+        found.add("verb-final clause" if sentence.joined.link.order == "final" else "two main clauses")
+    if (sentence.joined is not None and sentence.joined.first) or sentence.main.front != "subject":
         found.add("inversion")
     if _DATE.search(source):
         found.add("date")

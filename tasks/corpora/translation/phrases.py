@@ -36,7 +36,7 @@ class Phrases:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
-    def chance(self, probability: float) -> bool:
+    def happens(self, probability: float) -> bool:
         """True with the given probability."""
         return self.rng.random() < probability
 
@@ -49,19 +49,19 @@ class Phrases:
     def noun(self, tags: Tags) -> Noun:
         """A noun that fits `tags`; compounds and ambiguous nouns come more often than their share."""
         nouns, compounds, settled = lexicon.nouns_for(tags), lexicon.compounds_for(tags), lexicon.settled_for(tags)
-        if not tags & PERSON and self.chance(min(0.3, 3 * len(settled) / len(nouns))):
+        if not tags & PERSON and self.happens(min(0.3, 3 * len(settled) / len(nouns))):
             return self.rng.choice(settled)
-        return self.rng.choice(compounds if self.chance(min(0.25, len(compounds) / len(nouns))) else nouns)
+        return self.rng.choice(compounds if self.happens(min(0.25, len(compounds) / len(nouns))) else nouns)
 
     def number_of(self, noun: Noun) -> bool:
         """Whether the noun is used in the plural."""
         if "plural" in noun.tags:
             return True
-        return bool(noun.plural) and not noun.tags & {"mass", "one"} and self.chance(0.22)
+        return bool(noun.plural) and not noun.tags & {"mass", "one"} and self.happens(0.22)
 
     def subject(self, tags: Tags, owner: Agreement | None = None) -> Nominal:
         """A subject: often a person, by pronoun, by name or by what the person is."""
-        if tags & PERSON and self.chance(0.8 if len(tags) > 1 else 1.0):
+        if tags & PERSON and self.happens(0.8 if len(tags) > 1 else 1.0):
             tags = PERSON
             kind = self.pick((("noun", 0.7), ("name", 0.18), ("pronoun", 0.12)))
             if kind == "pronoun":
@@ -89,19 +89,19 @@ class Phrases:
 
     def _determiner(self, noun: Noun, many: bool, owner: Agreement | None, as_subject: bool, plain: bool) -> tuple[str, int]:
         if "family" in noun.tags:
-            return ("poss" if self.chance(0.7) else "possessor"), 0
+            return ("poss" if self.happens(0.7) else "possessor"), 0
         ownable = bool(noun.tags & _OWNED) and not plain
-        if ownable and self.chance(0.12 if as_subject else 0.08):
+        if ownable and self.happens(0.12 if as_subject else 0.08):
             return "possessor", 0
-        if ownable and (owner is not None or as_subject) and self.chance(0.3):
+        if ownable and (owner is not None or as_subject) and self.happens(0.3):
             return "poss", 0
         if plain or "one" in noun.tags:
             return "der", 0
         if "mass" in noun.tags:
-            return ("der" if as_subject or self.chance(0.4) else ""), 0
+            return ("der" if as_subject or self.happens(0.4) else ""), 0
         if many:
             kind = self.pick((("der", 0.45), ("number", 0.4), ("", 0.03 if as_subject else 0.25), ("dieser", 0.06)))
-            few = as_subject or bool(noun.tags & _FEW) or self.chance(0.1)
+            few = as_subject or bool(noun.tags & _FEW) or self.happens(0.1)
             return kind, self.rng.randint(2, 12) if few else self.rng.randint(13, 99)
         if as_subject:
             return self.pick((("der", 0.67), ("ein", 0.22), ("dieser", 0.11))), 0
@@ -110,11 +110,11 @@ class Phrases:
     def adjective(self, noun: Noun, probability: float) -> lexicon.Adjective | None:
         """An adjective to stand before the noun, or none."""
         fitting = [adjective for adjective in lexicon.adjectives_for(noun) if not adjective.predicate_only]
-        return self.rng.choice(fitting) if fitting and self.chance(probability) else None
+        return self.rng.choice(fitting) if fitting and self.happens(probability) else None
 
     def possessor(self) -> NounPhrase | Name:
         """Whose something is: a name, the teacher, my sister."""
-        if self.chance(0.35):
+        if self.happens(0.35):
             return self.name()
         noun = self.noun(PERSON)
         if "family" in noun.tags:
@@ -123,9 +123,9 @@ class Phrases:
 
     def place(self, tags: Tags = frozenset()) -> Place:
         """Where something happens: in a room, next to a building, in a city; `tags` limit the kind of place."""
-        if self.chance(0.12):
+        if self.happens(0.12):
             return Place("in", "dat", ("in",), self.rng.choice(lexicon.CITIES))
-        if not tags and self.chance(0.22):
+        if not tags and self.happens(0.22):
             german, english = self.rng.choice(_NEAR)
             return Place(german, "dat", english, self.phrase(self.noun(frozenset({"building"})), None, plain=True))
         noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
@@ -134,7 +134,7 @@ class Phrases:
 
     def goal(self, tags: Tags, english: str) -> Place:
         """Where something or someone goes; `english` is the preposition that the verb asks for, if any."""
-        if "town" in tags and self.chance(0.3):
+        if "town" in tags and self.happens(0.3):
             return self.city()
         noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
         _, german, case, _, towards = PLACE_KINDS[noun.place]
@@ -150,7 +150,7 @@ class Phrases:
 
     def time(self, frame: str, lasting: bool = False) -> Words:
         """A time that goes with the frame: past, now, habit, future or since; `lasting` allows a span for the past."""
-        if frame == "past" and lasting and self.chance(0.5):
+        if frame == "past" and lasting and self.happens(0.5):
             return numerals.span(self.rng, "for")
         if frame == "since":
             return numerals.span(self.rng, "since")
@@ -159,7 +159,7 @@ class Phrases:
             return fixed
         if frame == "habit":
             day = self.pick(((fixed, 0.5), (numerals.weekday(self.rng, frame), 0.5)))
-            return self._at(day) if day is not fixed and self.chance(0.5) else day
+            return self._at(day) if day is not fixed and self.happens(0.5) else day
         made = self.pick(
             (
                 (fixed, 0.42),
@@ -176,7 +176,7 @@ class Phrases:
             "morgen",
             "übermorgen",
         ) or made.german.startswith(("letzten ", "am "))
-        return self._at(made) if fits_clock and "Monat" not in made.german and self.chance(0.3) else made
+        return self._at(made) if fits_clock and "Monat" not in made.german and self.happens(0.3) else made
 
     def _at(self, day: Words) -> Words:
         hour = numerals.random_clock(self.rng)

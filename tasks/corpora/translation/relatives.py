@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 from tasks.corpora.translation import lexicon
-from tasks.corpora.translation.clauses import OF_PEOPLE, PLAIN, Clauses, Setting
+from tasks.corpora.translation.clauses import OF_PEOPLE, PLAIN, ClauseContext, Clauses
 from tasks.corpora.translation.lexicon import Noun, Slot, Tags, Verb
 from tasks.corpora.translation.phrases import PERSON
 from tasks.corpora.translation.structure import Agreement, Clause, Gap, NounPhrase
@@ -40,10 +40,12 @@ class Relatives(Clauses):
 
     def related(self, tags: Tags, frame: str) -> NounPhrase:
         """A nominal that fits `tags`, with a relative clause; often a noun that only the clause makes clear."""
-        doubtful = [noun for noun in lexicon.doubtful_for(tags) if _as_object(noun, tags) or _as_subject(noun, tags)]
-        noun = self.rng.choice(doubtful) if doubtful and self.chance(0.25 if tags & PERSON else 0.5) else self._relatable(tags)
+        ambiguous = [noun for noun in lexicon.ambiguous_for(tags) if _as_object(noun, tags) or _as_subject(noun, tags)]
+        noun = (
+            self.rng.choice(ambiguous) if ambiguous and self.happens(0.25 if tags & PERSON else 0.5) else self._relatable(tags)
+        )
         many = self.number_of(noun)
-        determiner = "der" if many or "one" in noun.tags or "mass" in noun.tags or self.chance(0.7) else "ein"
+        determiner = "der" if many or "one" in noun.tags or "mass" in noun.tags or self.happens(0.7) else "ein"
         phrase = NounPhrase(noun, determiner, many, self.adjective(noun, 0.25))
         return replace(phrase, relative=self._relative(phrase.agreement, noun, tags, frame))
 
@@ -54,17 +56,17 @@ class Relatives(Clauses):
                 return noun
 
     def _relative(self, agreement: Agreement, noun: Noun, tags: Tags, frame: str) -> Clause:
-        setting = Setting(
-            "habit" if frame in ("habit", "now") and self.chance(0.5) else "past",
+        context = ClauseContext(
+            "habit" if frame in ("habit", "now") and self.happens(0.5) else "past",
             rich=1,
             main=False,
-            timed=frame != "past" and self.chance(0.5),
+            timed=frame != "past" and self.happens(0.5),
         )
         subjects, objects = _as_subject(noun, tags), _as_object(noun, tags)
-        if noun.tags & PERSON and self.chance(0.25):
+        if noun.tags & PERSON and self.happens(0.25):
             kin = self.rng.choice(lexicon.nouns_for(frozenset({"family"})))
-            return self.clause(setting, subject=Gap(agreement, NounPhrase(kin, "")), verb=self.verb_for(setting, OF_PEOPLE))
-        if subjects and (not objects or self.chance(0.7 if noun.tags & _LIVING else 0.3)):
-            return self.clause(setting, verb=self.rng.choice(subjects), subject=Gap(agreement))
+            return self.clause(context, subject=Gap(agreement, NounPhrase(kin, "")), verb=self.verb_for(context, OF_PEOPLE))
+        if subjects and (not objects or self.happens(0.7 if noun.tags & _LIVING else 0.3)):
+            return self.clause(context, verb=self.rng.choice(subjects), subject=Gap(agreement))
         verb, slot = self.rng.choice(objects)
-        return self.clause(setting, verb=verb, filled={slot: Gap(agreement)})
+        return self.clause(context, verb=verb, filled={slot: Gap(agreement)})

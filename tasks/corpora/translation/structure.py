@@ -165,9 +165,9 @@ class Sentence:
     joined: Joined | None = None
 
 
-def clauses_of(said: Sentence) -> Iterator[Clause]:
+def clauses_of(sentence: Sentence) -> Iterator[Clause]:
     """Every clause of a sentence, those inside others too."""
-    waiting = [said.main, *([said.joined.clause] if said.joined is not None else [])]
+    waiting = [sentence.main, *([sentence.joined.clause] if sentence.joined is not None else [])]
     while waiting:
         clause = waiting.pop(0)
         yield clause

@@ -20,7 +20,7 @@ from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
 from tasks.decoding.runtimes.slots import Slots, floats
 from tasks.errors import InputError
-from tasks.models.pair import predicted_tokens
+from tasks.models.pair import output_vocabulary
 
 
 class NativeDecoder(OpenedModel):
@@ -39,8 +39,8 @@ class NativeDecoder(OpenedModel):
             ValueError: `vocabulary` is more than the model predicts over.
         """
         super().__init__(model, name, vocabulary)
-        if not 0 < self.vocabulary <= predicted_tokens(model):
-            raise ValueError(f"the {name} model predicts over {predicted_tokens(model)} tokens, not {self.vocabulary}")
+        if not 0 < self.vocabulary <= output_vocabulary(model):
+            raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tasks.errors import InputError
-from tasks.models.pair import predicted_tokens
+from tasks.models.pair import output_vocabulary
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class OpenedModel:
         self.model = model
         self.name = name
         self.device: torch.device = next(model.parameters()).device
-        self.vocabulary: int = predicted_tokens(model) if vocabulary is None else vocabulary
+        self.vocabulary: int = output_vocabulary(model) if vocabulary is None else vocabulary
         self.end_token, self.end_tokens = _ends(model, name)
         pad = model.config.pad_token_id
         self.pad_token: int = self.end_token if pad is None else pad

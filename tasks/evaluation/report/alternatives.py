@@ -7,13 +7,13 @@ from typing import Any
 
 from tasks.decoding.adaptive import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import EDGE, TOLERANCES
-from tasks.evaluation.report.words import (
+from tasks.evaluation.report.formatting import (
     Entry,
     best_choice,
-    difference_words,
+    difference_text,
     fastest_lossless,
-    point_words,
-    speed_words,
+    point_text,
+    speed_text,
 )
 from tasks.paths import DRAFTERS
 
@@ -68,7 +68,7 @@ def _runner_up(summary: Mapping[str, Any], place: int, choice: str) -> list[str]
     behind = 1.0 - other["speedup"] / point["speedup"]
     # What is faster than the recommended point is not faster than vanilla beyond noise: its interval is wide.
     gap = f"{behind:.0%} behind" if behind >= 0 else f"{-behind:.0%} ahead, but not faster than vanilla beyond noise"
-    sentence = f"The runner-up {_TOLERATED[choice]} is {point_words(other)} at {speed_words(other)}, {gap}"
+    sentence = f"The runner-up {_TOLERATED[choice]} is {point_text(other)} at {speed_text(other)}, {gap}"
     own, others = point["speedup_interval"], other["speedup_interval"]
     if own and others and own[0] <= others[1]:
         sentence += "; the intervals overlap, so another run may put it first"
@@ -83,10 +83,10 @@ def _wider(summary: Mapping[str, Any], place: int, choice: str) -> list[str]:
     if wider == place or other["speedup"] <= point["speedup"]:
         return ["Allowing one point of loss gains nothing: no timed setting within it is faster."]
     sentence = (
-        f"Allowing one point of loss, {point_words(other)} has {speed_words(other)} at {difference_words(other)} on validation"
+        f"Allowing one point of loss, {point_text(other)} has {speed_text(other)} at {difference_text(other)} on validation"
     )
     if other["test"]:
-        sentence += f", and {speed_words(other['test'])} at {difference_words(other['test'])} on test"
+        sentence += f", and {speed_text(other['test'])} at {difference_text(other['test'])} on test"
     return [sentence + "."]
 
 
@@ -94,7 +94,7 @@ def _lossless(summary: Mapping[str, Any], place: int) -> list[str]:
     best = fastest_lossless(summary["points"])
     if summary["points"][place]["lossless"] or best is None:
         return []
-    words, speed = point_words(best), speed_words(best)
+    words, speed = point_text(best), speed_text(best)
     return [f"If the output must be the large model's own on any text, take {words}: {speed}, with nothing to lose."]
 
 
@@ -107,7 +107,7 @@ def _unaligned(summary: Mapping[str, Any], point: Entry, choice: str) -> list[st
     other = summary["points"][place]
     share = other["speedup"] / point["speedup"]
     return [
-        f"Without aligning the drafter the best {_TOLERATED[choice]} is {point_words(other)} at {speed_words(other)}, "
+        f"Without aligning the drafter the best {_TOLERATED[choice]} is {point_text(other)} at {speed_text(other)}, "
         f"{share:.0%} of the speed-up recommended."
     ]
 
@@ -128,7 +128,7 @@ def _not_timed(summary: Mapping[str, Any], place: int, choice: str) -> list[str]
         return []
     first = max(found, key=lambda point: float(point["predicted"]["speedup"]))
     return [
-        f"Not timed, but predicted faster {_TOLERATED[choice]}: {point_words(first)}, predicted "
+        f"Not timed, but predicted faster {_TOLERATED[choice]}: {point_text(first)}, predicted "
         f"{first['predicted']['speedup']:.2f}×. Time it before believing it."
     ]
 

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from tasks.evaluation.report.figures.looks import FAINT, INK
-from tasks.evaluation.report.figures.marks import Bars, Chart, Heat, Interval, Panel, Rule, Spots
+from tasks.evaluation.report.figures.series import Bars, Chart, Heat, Interval, Panel, Rule, Spots
+from tasks.evaluation.report.figures.theme import FAINT, INK
 
 _SYMBOLS = {
     "o": "circle",

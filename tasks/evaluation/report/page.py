@@ -12,15 +12,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.evaluation.report import content
+from tasks.evaluation.report import sections
 from tasks.evaluation.report.charts import panel_specs, plotly_script
 from tasks.evaluation.report.definitions import DEFINITIONS
 from tasks.evaluation.report.figures import described_charts
 from tasks.evaluation.report.figures.explored import pareto_chart
-from tasks.evaluation.report.figures.marks import Chart
-from tasks.evaluation.report.figures.reading import Sweeps
+from tasks.evaluation.report.figures.lookup import Sweeps
+from tasks.evaluation.report.figures.series import Chart
 from tasks.evaluation.report.published import SOURCE
-from tasks.evaluation.report.sections import sections
+from tasks.evaluation.report.rendered_tables import rendered_tables
 from tasks.evaluation.report.table import METRIC_NAMES, notes
 
 
@@ -36,23 +36,23 @@ def page(summary: Mapping[str, Any], sweeps: Sweeps) -> str:
     """
     charts = {"pareto": pareto_chart(summary), **described_charts(summary, sweeps)}
     place = summary["verdict"]["point"]
-    own, published, rows = content.first_table(summary)
+    own, published, rows = sections.first_table(summary)
     return _environment().get_template("page.html.j2").render(
         task=summary["task"],
         metric=METRIC_NAMES[summary["metric"]],
         split=summary["split"],
         verdict=summary["verdict"],
-        cards=content.cards(summary),
-        settings=[] if place is None else content.settings_lines(summary["points"][place]),
+        cards=sections.cards(summary),
+        settings=[] if place is None else sections.settings_lines(summary["points"][place]),
         table={"own": own, "published": published, "rows": rows, "notes": notes(summary), "source": SOURCE},
-        protocol=content.protocol(summary),
-        grounds=content.grounds(summary),
+        protocol=sections.protocol(summary),
+        grounds=sections.grounds(summary),
         charts=[_drawn(name, chart) for name, chart in charts.items()],
-        examples=content.examples(summary, sweeps),
-        headings=content.POINT_HEADINGS,
-        points=content.point_rows(summary),
+        examples=sections.examples(summary, sweeps),
+        headings=sections.POINT_HEADINGS,
+        points=sections.point_rows(summary),
         failed=summary["failed"],
-        sections=sections(summary),
+        tables=rendered_tables(summary),
         definitions=DEFINITIONS,
         plotly=Markup(plotly_script()),  # noqa: S704 (the package's own script)
     )  # fmt: skip

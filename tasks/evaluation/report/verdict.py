@@ -13,17 +13,17 @@ from typing import Any
 
 from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report.alternatives import alternatives, missed_gain
-from tasks.evaluation.report.words import (
+from tasks.evaluation.report.formatting import (
     Entry,
     best_choice,
-    difference_words,
+    difference_text,
     fastest,
     fastest_lossless,
-    interval_words,
+    interval_text,
     is_faster,
-    point_words,
-    quality_words,
-    speed_words,
+    point_text,
+    quality_text,
+    speed_text,
 )
 from tasks.paths import DRAFTERS
 
@@ -83,7 +83,7 @@ def _stay(summary: Mapping[str, Any]) -> list[str]:
             sentences.append(f"No timed setting is {words}.")
         else:
             point = summary["points"][place]
-            sentences.append(f"The fastest timed setting {words} is {point_words(point)} at {speed_words(point)}.")
+            sentences.append(f"The fastest timed setting {words} is {point_text(point)} at {speed_text(point)}.")
     return [*sentences, *_grounds(summary)]
 
 
@@ -93,9 +93,9 @@ def _choice(summary: Mapping[str, Any], point: Entry, choice: str) -> list[str]:
         sentences.append("No timed setting at no loss is faster than the vanilla large model.")
     return [
         *sentences,
-        f"Deploy {point_words(point)}.",
-        f"On validation, on which it was chosen, it is the fastest timed setting {_CHOICES[choice]}: {speed_words(point)} as "
-        f"fast as the large model alone, at {quality_words(point, summary['metric'])}.",
+        f"Deploy {point_text(point)}.",
+        f"On validation, on which it was chosen, it is the fastest timed setting {_CHOICES[choice]}: {speed_text(point)} as "
+        f"fast as the large model alone, at {quality_text(point, summary['metric'])}.",
         *(["By construction its output is the large model's own."] if point["lossless"] else []),
     ]
 
@@ -105,7 +105,7 @@ def _on_test(summary: Mapping[str, Any], point: Entry, choice: str) -> list[str]
     test = point["test"]
     if test is None:
         return ["It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."]
-    sentences = [f"On test, where nothing was chosen, it has {speed_words(test)} at {quality_words(test, summary['metric'])}."]
+    sentences = [f"On test, where nothing was chosen, it has {speed_text(test)} at {quality_text(test, summary['metric'])}."]
     interval, limit = test["quality_difference_interval"], _CONTRADICTED[choice]
     if interval is None:
         sentences.append("How far that difference is noise was not measured.")
@@ -116,7 +116,7 @@ def _on_test(summary: Mapping[str, Any], point: Entry, choice: str) -> list[str]
         )
         sure = fastest_lossless(summary["points"])
         if sure is not None and not point["lossless"]:
-            sentences.append(f"Where that matters, deploy {point_words(sure)}, which is lossless: {speed_words(sure)}.")
+            sentences.append(f"Where that matters, deploy {point_text(sure)}, which is lossless: {speed_text(sure)}.")
     elif interval[0] < limit:
         doubt = (
             ": the difference is chance" if point["lossless"] else f", but {-interval[0]:.2f} points of loss are not ruled out"
@@ -140,13 +140,13 @@ def _drafters(summary: Mapping[str, Any], point: Entry, choice: str) -> list[str
         shown = best["test"] if best["test"] and point["test"] else best
         split = "test" if shown is best["test"] else summary["split"]
         sentences = [
-            f"The best with the {other} drafter, chosen alike, is {point_words(best)}: {speed_words(shown)} at "
-            f"{difference_words(shown)} on {split}."
+            f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {speed_text(shown)} at "
+            f"{difference_text(shown)} on {split}."
         ]
     gap = summary["frontier"]["gap"]
     if gap is not None:
-        quality = f"{gap['mean_quality_difference']:+.2f} points" + interval_words(gap["quality_interval"], "+")
-        speed = f"{gap['mean_speedup_ratio']:.2f}{interval_words(gap['speedup_interval'])} times"
+        quality = f"{gap['mean_quality_difference']:+.2f} points" + interval_text(gap["quality_interval"], "+")
+        speed = f"{gap['mean_speedup_ratio']:.2f}{interval_text(gap['speedup_interval'])} times"
         sentences.append(
             f"Over what both frontiers of BiLD reach on validation, aligned has {quality} at equal latency and is {speed} as "
             "fast at equal quality as unaligned."

@@ -41,7 +41,7 @@ class Costs:
     small_step_ms: float
     verify_ms: dict[int, float]
     """A run of the large model by the number of positions that it predicts at; 1 is a step of it alone."""
-    beside_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+    overhead_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
     """What a text, and what each call of the large model in it, costs besides, by method: deciding, and what lies between runs.
     Below 0 where runs are cheaper than they were by themselves."""
     _asked: dict[int, tuple[Sequence[Counts], float, float]] = field(
@@ -75,7 +75,7 @@ class Costs:
 
     def latency(self, method: str, by_example: Sequence[Counts]) -> float:
         """Predicted mean milliseconds of examples with these counts."""
-        text, call = self.beside_ms.get(method, (0.0, 0.0))
+        text, call = self.overhead_ms.get(method, (0.0, 0.0))
         runs, calls = self._runs(by_example)
         return max(runs + text + call * calls, _LEAST * runs)
 
@@ -92,7 +92,7 @@ class Costs:
         seen = np.array(rows)
         held = seen.T @ seen + _RIDGE * np.eye(2)
         text, call = np.linalg.solve(held, seen.T @ np.array(rest))
-        self.beside_ms[method] = float(text), float(call)
+        self.overhead_ms[method] = float(text), float(call)
 
     def _runs(self, by_example: Sequence[Counts]) -> tuple[float, float]:
         """Mean milliseconds of the runs of an example, and its mean number of calls of the large model."""
@@ -114,12 +114,12 @@ class Costs:
             "encode_large_ms": self.encode_large_ms,
             "small_step_ms": self.small_step_ms,
             "verify_ms": {str(positions): ms for positions, ms in self.verify_ms.items()},
-            "beside_ms": {method: {"text": text, "call": call} for method, (text, call) in self.beside_ms.items()},
+            "beside_ms": {method: {"text": text, "call": call} for method, (text, call) in self.overhead_ms.items()},
             "cost_ratio": self.cost_ratio,
         }
 
 
-def kept_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
+def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
     """The parts as they were measured when they were first asked for, so that a sweep that goes on plans as it had begun."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))

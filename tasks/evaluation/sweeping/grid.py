@@ -11,22 +11,22 @@ from pydantic import TypeAdapter, ValidationError
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweeping.presets import values_of
+from tasks.evaluation.sweeping.presets import preset_values
 
 
-def points(entry: GridSettings) -> Iterator[Any]:
+def expand_entry(entry: GridSettings) -> Iterator[Any]:
     """The settings of every point of one entry, in the order of its values: the preset's first, then those given beside it.
 
     Raises:
         InputError: an unknown method, preset or setting, or a value out of bounds.
     """
-    values = values_of(entry)
+    values = preset_values(entry)
     adapter: TypeAdapter[Any] = TypeAdapter(METHOD_SETTINGS[entry.method])
     for combination in itertools.product(*values.values()):
         try:
             yield adapter.validate_python(dict(zip(values, combination, strict=True)))
         except ValidationError as error:
-            raise InputError(first_mistake(error)) from None
+            raise InputError(first_error(error)) from None
 
 
 def expand(grid: Sequence[GridSettings]) -> list[tuple[str, Any]]:
@@ -37,15 +37,15 @@ def expand(grid: Sequence[GridSettings]) -> list[tuple[str, Any]]:
     Raises:
         InputError: as `points`.
     """
-    return list(dict.fromkeys((entry.method, settings) for entry in grid for settings in points(entry)))
+    return list(dict.fromkeys((entry.method, settings) for entry in grid for settings in expand_entry(entry)))
 
 
-def first_mistake(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
     """The first mistake as `place: what is wrong; what would be right`."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    index = ".".join(str(part) for part in first["loc"])
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"unknown setting {place}; remove it or correct its name"
+        return f"unknown setting {index}; remove it or correct its name"
     message = first["msg"].removeprefix("Value error, ")
     found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
-    return f"{place}: {message}{found}" if place else f"{message}{found}"
+    return f"{index}: {message}{found}" if index else f"{message}{found}"

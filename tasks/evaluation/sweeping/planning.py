@@ -81,9 +81,11 @@ class Plan:
         """Takes a measured speed-up, and learns from it what its method costs besides its runs."""
         method = self.candidates[number].method
         self.timed[number] = speedup
-        alike = [other for other in self.timed if self.candidates[other].method == method]
+        duplicates_of = [other for other in self.timed if self.candidates[other].method == method]
         # By the ratio to vanilla, which stands when the machine slows down, and not by milliseconds.
-        self._costs.learn(method, [(self.candidates[one].by_example, self.vanilla_ms / self.timed[one]) for one in alike])
+        self._costs.learn(
+            method, [(self.candidates[one].by_example, self.vanilla_ms / self.timed[one]) for one in duplicates_of]
+        )
 
     def next(self) -> list[int]:
         """The points to be timed now, with the reason noted in `why`; none when the plan is done."""
@@ -122,16 +124,16 @@ class Plan:
         points, waiting = self._points(), set(self._open())
         wanted: dict[int, str] = {}
         for own, tolerance in self._choices(points):
-            place = choose([points[number] for number in own], self._vanilla.quality, tolerance)
+            index = choose([points[number] for number in own], self._vanilla.quality, tolerance)
             # What is slower than vanilla may be the fastest that a method has, and is no choice.
-            if place is not None and own[place] in waiting and points[own[place]].speedup * (1 + self._near) > 1:
-                wanted[own[place]] = "choice"
-        told = [points[number] for number in (*self.timed, *wanted)]
+            if index is not None and own[index] in waiting and points[own[index]].speedup * (1 + self._near) > 1:
+                wanted[own[index]] = "choice"
+        represented = [points[number] for number in (*self.timed, *wanted)]
         # From the frontier inwards: what is on it speaks for what is near.
         for number in sorted(waiting - wanted.keys(), key=lambda number: points[number].speedup, reverse=True):
-            if self._near_frontier(points[number], points) and not self._told(points[number], told):
+            if self._near_frontier(points[number], points) and not self._represented(points[number], represented):
                 wanted[number] = "frontier"
-                told.append(points[number])
+                represented.append(points[number])
         return wanted
 
     def _choices(self, points: Mapping[int, Point]) -> Iterator[tuple[list[int], float]]:
@@ -151,11 +153,11 @@ class Plan:
         reach = point.speedup * (1 + self._near)
         return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
 
-    def _told(self, point: Point, told: Sequence[Point]) -> bool:
+    def _represented(self, point: Point, represented: Sequence[Point]) -> bool:
         """Whether one that is timed, or will be, is as good and as fast to within what a choice can tell apart."""
         quality = point.quality - resolution(point.quality, self._vanilla.quality)
         speedup = point.speedup / (1 + self._near)
-        return any(other.quality >= quality and other.speedup >= speedup for other in told)
+        return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
     def _rest(self) -> dict[int, str]:
         """Some of what is left, once."""

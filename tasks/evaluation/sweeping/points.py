@@ -19,7 +19,7 @@ from tasks.models.tokenizers import encode
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """What is measured: a method at one setting."""
 
     method: str
@@ -30,8 +30,8 @@ class Point:
         return {"method": self.method, "settings": as_json(dataclasses.asdict(self.settings))}
 
 
-VANILLA = Point(LARGE_ALONE, VanillaSettings())
-BASELINES = (VANILLA, Point("vanilla_small", VanillaSettings()))
+VANILLA = SweepPoint(LARGE_ALONE, VanillaSettings())
+BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
 
 
 class Split:
@@ -41,8 +41,8 @@ class Split:
         self.name = name
         self.examples = examples
         self.sources: Rows = encode(tokenizer, [example.source for example in examples], limit)
-        chance = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
-        self.timed = chance.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
+        rng = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
+        self.timed = rng.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
 
 
 @dataclass
@@ -75,9 +75,9 @@ class Outputs:
         self.counts.add(counts)
 
 
-def outputs_of(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
+def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
     """Generations of all examples of a split, in order."""
     outputs, timed = Outputs(how), set(split.timed)
-    for place, generation in enumerate(generations):
-        outputs.add(generation, timed=place in timed)
+    for index, generation in enumerate(generations):
+        outputs.add(generation, timed=index in timed)
     return outputs

@@ -157,7 +157,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 """`{method: {name: preset}}`; a method without a range in the papers has none."""
 
 
-def values_of(entry: GridSettings) -> dict[str, Sequence[Any]]:
+def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
     """The values of an entry's preset, each replaced by what `values` gives for the same setting, and those beside it.
 
     Raises:

@@ -17,11 +17,11 @@ from tasks.decoding.replay.play import UnplayableError
 from tasks.decoding.strategies import Pair, Request, compose
 from tasks.decoding.strategy import Strategy
 from tasks.errors import InputError
-from tasks.evaluation.sweeping.points import Outputs, Point, Split
+from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
 
 
 @dataclass
-class Replayed:
+class ReplayedGrid:
     """What came of playing a grid."""
 
     outputs: dict[int, Outputs] = field(default_factory=dict)
@@ -30,15 +30,15 @@ class Replayed:
     """What the models did wrong, such as broken logits, where a point came to it."""
 
 
-def replay(
-    points: Sequence[Point],
+def replay_grid(
+    points: Sequence[SweepPoint],
     pair: Pair,
     request: Request,
     split: Split,
     folder: Path,
     label: str,
     known: Sequence[Sequence[Sequence[int]]] = (),
-) -> Replayed:
+) -> ReplayedGrid:
     """Plays all points that can be, example by example: a reading is taken once, whatever number of points asks for it.
 
     Args:
@@ -51,25 +51,25 @@ def replay(
         known: Texts by example, once or several times: both models are read along each in one run, before anything is played.
     """
     book = Notebook(pair, folder)
-    found = Replayed()
+    found = ReplayedGrid()
     playing: dict[int, Strategy] = _composed(points, noted_pair(pair, book), request)
-    found.outputs = {place: Outputs("replayed") for place in playing}
+    found.outputs = {index: Outputs("replayed") for index in playing}
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
         name, before = f"{split.name}-{example}", book.runs
         book.open(source, name)
         if playing:
             _read_along(book, [texts[example] for texts in known])
-        for place, strategy in list(playing.items()):
+        for index, strategy in list(playing.items()):
             try:
                 [generation] = strategy.run([source], [example], request.max_new_tokens)
             except UnplayableError:
-                del playing[place], found.outputs[place]
+                del playing[index], found.outputs[index]
             except RuntimeError as error:
-                found.errors[place] = f"{type(error).__name__}: {error}"
-                del playing[place], found.outputs[place]
+                found.errors[index] = f"{type(error).__name__}: {error}"
+                del playing[index], found.outputs[index]
             else:
-                found.outputs[place].add(generation, timed=example in timed)
+                found.outputs[index].add(generation, timed=example in timed)
         if book.runs > before:
             book.close(name)
     return found
@@ -78,30 +78,30 @@ def replay(
 def _read_along(book: Notebook, texts: Sequence[Sequence[int]]) -> None:
     """Reads both models at every prefix of these texts; broken logits are left to whichever point comes to them."""
     for text in texts:
-        places = [book.page.root]
+        indices = [book.page.root]
         for token in text[:-1]:
-            places.append(places[-1].step(token))
+            indices.append(indices[-1].step(token))
         for side in (SMALL, LARGE):
             with contextlib.suppress(BrokenLogitsError):
-                book.read(side, places)
+                book.read(side, indices)
 
 
-def _composed(points: Sequence[Point], noted: Pair, request: Request) -> dict[int, Strategy]:
+def _composed(points: Sequence[SweepPoint], noted: Pair, request: Request) -> dict[int, Strategy]:
     strategies = {}
-    for place, point in enumerate(points):
+    for index, point in enumerate(points):
         try:
-            strategies[place] = compose(point.method, point.settings, noted, request)
+            strategies[index] = compose(point.method, point.settings, noted, request)
         except InputError:  # it needs a model's layers or heads, which notes do not hold
             continue
     return strategies
 
 
-def twins(outputs: Mapping[int, Outputs], points: Sequence[Point]) -> dict[int, int]:
+def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> dict[int, int]:
     """Points that do the same as an earlier point of their method on every example: by place, the place of the first."""
     first: dict[tuple[str, int], int] = {}
     found = {}
-    for place in sorted(outputs):
-        known = first.setdefault((points[place].method, outputs[place].behaviour), place)
-        if known != place:
-            found[place] = known
+    for index in sorted(outputs):
+        known = first.setdefault((points[index].method, outputs[index].behaviour), index)
+        if known != index:
+            found[index] = known
     return found

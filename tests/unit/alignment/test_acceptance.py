@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.alignment import acceptance
 from tasks.alignment.acceptance import HeldOutAcceptance, overlap
-from tasks.training.data import TextSet
+from tasks.training.data import TokenDataset
 from tests.architectures import gpt2
 from tests.toys import toy_t5
 
@@ -35,12 +35,12 @@ class Says(torch.nn.Module):
         return SimpleNamespace(logits=self.logits.expand(*decoder_input_ids.shape, -1))
 
 
-def texts_of(targets: list[list[int]], one_row: bool = False) -> TextSet:
+def texts_of(targets: list[list[int]], decoder_only: bool = False) -> TokenDataset:
     """Targets given as ids, with sources of one to three tokens."""
-    return TextSet([[5, 6, 1][: 1 + index % 3] for index in range(len(targets))], targets, 0, one_row=one_row)
+    return TokenDataset([[5, 6, 1][: 1 + index % 3] for index in range(len(targets))], targets, 0, decoder_only=decoder_only)
 
 
-def measured(large: Any, drafter: Any, texts: TextSet, vocabulary: int) -> dict[str, float]:
+def measured(large: Any, drafter: Any, texts: TokenDataset, vocabulary: int) -> dict[str, float]:
     return HeldOutAcceptance(large, texts, vocabulary, CPU)(drafter)
 
 
@@ -74,11 +74,11 @@ def test_the_large_model_runs_once_where_its_distributions_fit(kept: bool, monke
     assert (large.runs, drafter.runs) == (2 if kept else 6, 6)
 
 
-def by_single_steps(model: Any, source: list[int], target: list[int], one_row: bool) -> list[Tensor]:
+def by_single_steps(model: Any, source: list[int], target: list[int], decoder_only: bool) -> list[Tensor]:
     """The distribution before each token of the target, each from a forward pass of its own over what precedes it."""
     found = []
     for place in range(len(target)):
-        if one_row:
+        if decoder_only:
             logits = model(input_ids=torch.tensor([source + target[:place]])).logits
         else:
             begun = torch.tensor([[model.config.decoder_start_token_id, *target[:place]]])
@@ -87,18 +87,18 @@ def by_single_steps(model: Any, source: list[int], target: list[int], one_row: b
     return found
 
 
-@pytest.mark.parametrize("one_row", [False, True], ids=["encoder-decoder", "decoder-only"])
+@pytest.mark.parametrize("decoder_only", [False, True], ids=["encoder-decoder", "decoder-only"])
 @torch.inference_mode()
-def test_batches_give_what_whole_forward_passes_give_token_by_token(one_row: bool) -> None:
-    if one_row:
+def test_batches_give_what_whole_forward_passes_give_token_by_token(decoder_only: bool) -> None:
+    if decoder_only:
         large, drafter = gpt2(2).eval(), gpt2(1).eval()
     else:
         large, drafter = toy_t5(0, 1, 2).eval(), toy_t5(1, 1, 1).eval()
-    texts = texts_of([[3, 4, 5, 1], [7, 1], [2, 2, 6, 4, 1]], one_row)
+    texts = texts_of([[3, 4, 5, 1], [7, 1], [2, 2, 6, 4, 1]], decoder_only)
     vocabulary = large.config.vocab_size
     shared, agreed = [], []
     for source, target in zip(texts.sources, texts.targets, strict=True):
-        ps, qs = (by_single_steps(model, source, target, one_row) for model in (large, drafter))
+        ps, qs = (by_single_steps(model, source, target, decoder_only) for model in (large, drafter))
         shared += [float(torch.minimum(p, q).sum()) for p, q in zip(ps, qs, strict=True)]
         agreed += [float(p.argmax() == q.argmax()) for p, q in zip(ps, qs, strict=True)]
     found = measured(large, drafter, texts, vocabulary)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.alignment.calibrating.checks import FAULTS, fault_of, repeats
-from tasks.alignment.calibrating.inputs import inputs
+from tasks.alignment.calibrating.checks import FAULTS, count_repeats, find_fault
+from tasks.alignment.calibrating.inputs import input_set
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.predicting import Predictor
+from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
@@ -21,8 +21,8 @@ from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.opened import REFERENCE
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
-from tasks.training.data import TokenisedSet
-from tasks.training.predictions import log_probabilities
+from tasks.training.data import JsonlDataset
+from tasks.training.predictions import target_log_probs
 from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved, tiny
 
 END = 1
@@ -45,12 +45,12 @@ SAMPLED = CalibrateSettings(batch_size=32, sampling=DRAWN, seed=3)
     ],
 )
 def test_an_output_is_fit_or_has_a_fault(tokens: list[int], text: str, fault: str | None) -> None:
-    assert fault_of(tokens, text, {END}, max_repeats=3) == fault
+    assert find_fault(tokens, text, {END}, max_repeats=3) == fault
     assert fault is None or fault in FAULTS
 
 
 def test_repeats_may_be_left_unchecked() -> None:
-    assert fault_of([5] * 40 + [END], "no", {END}, max_repeats=0) is None
+    assert find_fault([5] * 40 + [END], "no", {END}, max_repeats=0) is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_repeats_may_be_left_unchecked() -> None:
     ],
 )
 def test_repeats_are_counted_of_groups_of_up_to_four(tokens: list[int], times: int) -> None:
-    assert repeats(tokens) == times
+    assert count_repeats(tokens) == times
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def corpus(tmp_path: Path) -> list[Path]:
 
 
 def test_shards_hold_every_input_once_and_in_order(corpus: list[Path]) -> None:
-    whole = inputs("calibration", corpus[1:], (corpus[0], 1.0, 0), first=100)
+    whole = input_set("calibration", corpus[1:], (corpus[0], 1.0, 0), first=100)
     shards = list(whole.shards(12))
     assert [source for shard in shards for source in shard.sources] == SOURCES
     assert [shard.first for shard in shards] == [100, 112, 124, 136]
@@ -87,17 +87,17 @@ def test_shards_hold_every_input_once_and_in_order(corpus: list[Path]) -> None:
 
 
 def test_a_fraction_is_drawn_by_its_seed(corpus: list[Path]) -> None:
-    drawn = [[*next(inputs("c", [], (corpus[0], 0.3, seed)).shards(99)).sources] for seed in (0, 0, 1)]
+    drawn = [[*next(input_set("c", [], (corpus[0], 0.3, seed)).shards(99)).sources] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(drawn[0]) == 9
     assert sorted(drawn[0], key=SOURCES.index) == drawn[0]
-    assert len(inputs("c", [], (corpus[0], 0.001, 0))) == 1
+    assert len(input_set("c", [], (corpus[0], 0.001, 0))) == 1
 
 
 def test_a_set_without_inputs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").touch()
     with pytest.raises(InputError, match=r"train\.jsonl: no examples there"):
-        inputs("calibration", [tmp_path / "train.jsonl"])
+        input_set("calibration", [tmp_path / "train.jsonl"])
 
 
 def test_more_samples_than_one_need_a_temperature() -> None:
@@ -147,20 +147,20 @@ def test_stored_predictions_stand_at_the_ids_that_training_reads(architecture: s
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(5)
     model, _ = tiny(architecture)
     texts = [Example(source, (source[::-1],)) for source in SOURCES]
-    found = Predictor(model, tokenizer, TEXT, 60, kept=3, batch_size=8).along(texts)
+    found = TopLogitsPredictor(model, tokenizer, TEXT, 60, kept=3, batch_size=8).along(texts)
     write_jsonl(texts, tmp_path / "texts.jsonl")
-    read = TokenisedSet(tmp_path / "texts.jsonl", tokenizer, TEXT, one_row=architecture == "llama")
+    read = JsonlDataset(tmp_path / "texts.jsonl", tokenizer, TEXT, decoder_only=architecture == "llama")
     assert [len(tokens) for tokens, _ in found] == [len(row) for row in read.targets]
     for place in (0, 17, 39):
         with torch.inference_mode():
-            best, tokens = log_probabilities(model, read.batch([place]), 60).topk(3)
+            best, tokens = target_log_probs(model, read.batch([place]), 60).topk(3)
         assert torch.equal(found[place][0], tokens)
         torch.testing.assert_close(found[place][1], best)
 
 
 def test_more_predictions_than_tokens_are_refused() -> None:
     with pytest.raises(InputError, match=r"calibrate\.top_logits is 65, but the vocabulary has 64 tokens"):
-        Predictor(*tiny("t5"), TEXT, 64, kept=65, batch_size=8)
+        TopLogitsPredictor(*tiny("t5"), TEXT, 64, kept=65, batch_size=8)
 
 
 def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,4 +196,4 @@ def test_ordinary_repetition_is_no_fault() -> None:
     _, tokenizer = tiny("t5")
     for text in ("very very very very good", "1000000 and 37 37 37"):
         tokens = tokenizer(text)["input_ids"]
-        assert fault_of(tokens, text, {tokenizer.eos_token_id}, CalibrateSettings().max_repeats) is None
+        assert find_fault(tokens, text, {tokenizer.eos_token_id}, CalibrateSettings().max_repeats) is None

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
 from tasks.alignment.divergences import (
-    bucketed,
+    append_rest,
     divergence,
     forward_kl,
+    gather_with_rest,
     jensen_shannon,
     reverse_kl,
     total_variation,
-    with_rest,
 )
 from tasks.alignment.settings import LOSSES
 
@@ -113,7 +113,7 @@ def test_a_masked_token_leaves_value_and_gradient_finite(loss: str, masked: str)
 def test_buckets_of_all_but_one_token_are_the_whole(loss: str) -> None:
     apart, log_p, log_q = divergence(loss, 0.3), some(1), some(2)
     tokens = log_p.topk(10).indices
-    found = apart(with_rest(log_p.gather(-1, tokens)), bucketed(log_q, tokens))
+    found = apart(append_rest(log_p.gather(-1, tokens)), gather_with_rest(log_q, tokens))
     torch.testing.assert_close(found, apart(log_p, log_q), rtol=1e-3, atol=1e-5)
 
 
@@ -124,7 +124,7 @@ def test_fewer_buckets_see_less_of_a_difference(loss: str) -> None:
     whole, before = apart(log_p, log_q), torch.zeros(4, 3)
     for k in (1, 3, 6, 9):
         tokens = log_p.topk(k).indices
-        found = apart(with_rest(log_p.gather(-1, tokens)), bucketed(log_q, tokens))
+        found = apart(append_rest(log_p.gather(-1, tokens)), gather_with_rest(log_q, tokens))
         assert (found >= before - 1e-5).all()
         assert (found <= whole + 1e-5).all()
         before = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.alignment.interleaving import among_likeliest, interleaved
+from tasks.alignment.interleaving import interleaved, top_k_rule
 from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
@@ -48,7 +48,7 @@ def test_texts_longer_than_a_draft_follow_it_too() -> None:
     """After a draft that is kept whole the next one begins, with no token of p's between."""
     sampling = SamplingSettings(temperature=0.7)
     pair, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
-    method = fixed_window(pair, drafts, sampling, TokenSource(5), among_likeliest(3))
+    method = fixed_window(pair, drafts, sampling, TokenSource(5), top_k_rule(3))
     texts = method.run([list(SOURCE)] * DRAWS, range(DRAWS), 3)
     assert p_value(texts, law(3, sampling, 3)) > FALSE_ALARM
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.alignment.schedule import Schedule, Text
+from tasks.alignment.schedule import DataSource, Schedule
 from tasks.alignment.settings import AlignSettings
 
 
@@ -15,33 +15,35 @@ def schedule(**settings: Any) -> Schedule:
 
 
 def test_without_shares_and_rounds_all_text_is_the_calibration_set_s() -> None:
-    assert {schedule(steps=50).at(step) for step in range(50)} == {Text.CALIBRATION}
-    assert {schedule(steps=50, on_policy=1.0).at(step) for step in range(50)} == {Text.WRITTEN}
+    assert {schedule(steps=50).source_at(step) for step in range(50)} == {DataSource.CALIBRATION}
+    assert {schedule(steps=50, on_policy=1.0).source_at(step) for step in range(50)} == {DataSource.ON_POLICY}
 
 
 @pytest.mark.parametrize("share", [0.25, 0.7])
 def test_a_share_of_the_steps_is_on_policy_and_the_same_for_a_seed(share: float) -> None:
-    found = [schedule(steps=2000, on_policy=share, seed=4).at(step) for step in range(2000)]
-    assert found.count(Text.WRITTEN) / 2000 == pytest.approx(share, abs=0.04)
+    found = [schedule(steps=2000, on_policy=share, seed=4).source_at(step) for step in range(2000)]
+    assert found.count(DataSource.ON_POLICY) / 2000 == pytest.approx(share, abs=0.04)
     again, other = schedule(steps=2000, on_policy=share, seed=4), schedule(steps=2000, on_policy=share, seed=5)
-    assert [again.at(step) for step in reversed(range(2000))] == found[::-1]
-    assert [other.at(step) for step in range(2000)] != found
+    assert [again.source_at(step) for step in reversed(range(2000))] == found[::-1]
+    assert [other.source_at(step) for step in range(2000)] != found
     # A larger share holds the steps of a smaller one.
     more = schedule(steps=2000, on_policy=share + 0.1, seed=4)
-    assert all(more.at(step) is Text.WRITTEN for step in range(2000) if found[step] is Text.WRITTEN)
+    assert all(more.source_at(step) is DataSource.ON_POLICY for step in range(2000) if found[step] is DataSource.ON_POLICY)
 
 
 def test_the_rounds_are_the_last_steps() -> None:
     rounds = schedule(steps=40, on_policy=0.5, replay_rounds=3, replay_steps=5)
-    replayed = [step for step in range(40) if rounds.at(step) is Text.REPLAYED]
+    replayed = [step for step in range(40) if rounds.source_at(step) is DataSource.REPLAY]
     assert replayed == list(range(25, 40))
-    assert [rounds.together(step)[0] for step in (25, 29, 30, 34, 39)] == [25, 25, 30, 30, 35]
-    assert rounds.together(31) == [30, 31, 32, 33, 34]
+    assert [rounds.window(step)[0] for step in (25, 29, 30, 34, 39)] == [25, 25, 30, 30, 35]
+    assert rounds.window(31) == [30, 31, 32, 33, 34]
 
 
 def test_a_pool_is_the_written_steps_of_a_window() -> None:
     mixed = schedule(steps=48, on_policy=0.5, write_every=10, replay_rounds=2, replay_steps=2)
-    pools = {tuple(mixed.together(step)) for step in range(44) if mixed.at(step) is Text.WRITTEN}
-    assert sorted(step for pool in pools for step in pool) == [step for step in range(44) if mixed.at(step) is Text.WRITTEN]
+    pools = {tuple(mixed.window(step)) for step in range(44) if mixed.source_at(step) is DataSource.ON_POLICY}
+    assert sorted(step for pool in pools for step in pool) == [
+        step for step in range(44) if mixed.source_at(step) is DataSource.ON_POLICY
+    ]
     assert all(len({step // 10 for step in pool}) == 1 for pool in pools)
     assert len(pools) == 5

@@ -12,7 +12,7 @@ import torch
 from tasks.alignment.settings import AlignSettings
 from tasks.bench.alignment.recipes import NAMES, RECIPES, SEQUENCE, UNALIGNED, chosen, settings_of
 from tasks.bench.alignment.table import COLUMNS, markdown, summary
-from tasks.bench.alignment.timing import Clocked, clock_of
+from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.errors import InputError
 from tasks.training.data import IGNORED, Batch
 from tasks.training.settings import TrainingSettings
@@ -62,7 +62,7 @@ def test_an_unknown_recipe_is_named() -> None:
 class Texts:
     """Batches of two texts, of 3 and 1 target tokens."""
 
-    def parts(self, step: int) -> list[Batch]:
+    def microbatches(self, step: int) -> list[Batch]:
         labels = torch.tensor([[5, 6, 7], [8, IGNORED, IGNORED]])
         return [Batch(labels, labels, labels)] * (1 + step % 2)
 
@@ -70,9 +70,9 @@ class Texts:
 def test_the_steps_before_an_evaluation_and_the_first_ones_do_not_count() -> None:
     # Steps take 9, 2, 3, then 100 with an evaluation after, then 4 and 5 seconds; of the seventh nobody sees the end.
     begun = iter([0.0, 9.0, 11.0, 14.0, 114.0, 118.0, 123.0])
-    clocked = Clocked(Texts(), lambda: next(begun))
+    clocked = TimedSource(Texts(), lambda: next(begun))
     for step in range(7):
-        assert len(clocked.parts(step)) == 1 + step % 2
+        assert len(clocked.microbatches(step)) == 1 + step % 2
     assert clocked.seconds_per_step(4, skip=1) == pytest.approx((2 + 3 + 4 + 5) / 4)
     assert clocked.seconds_per_step(4) == pytest.approx((9 + 2 + 3 + 4 + 5) / 5)
     assert clocked.tokens == 4 * (4 + 2 * 3)
@@ -82,10 +82,10 @@ def test_the_steps_before_an_evaluation_and_the_first_ones_do_not_count() -> Non
 
 def test_one_thread_is_clocked_by_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert clock_of(torch.device("cpu")) is time.process_time
-    assert clock_of(torch.device("cuda")) is time.perf_counter
+    assert training_clock(torch.device("cpu")) is time.process_time
+    assert training_clock(torch.device("cuda")) is time.perf_counter
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert clock_of(torch.device("cpu")) is time.perf_counter
+    assert training_clock(torch.device("cpu")) is time.perf_counter
 
 
 def row(recipe: str, seed: int, rate: float, bild: float | None = 2.0) -> dict[str, Any]:

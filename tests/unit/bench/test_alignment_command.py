@@ -21,7 +21,7 @@ from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
-from tasks.training.loop import Outcome
+from tasks.training.loop import TrainingResult
 
 PATHS = TaskPaths("translation")
 
@@ -30,9 +30,9 @@ PATHS = TaskPaths("translation")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair of random models where those of the translation task lie, with its text, and small settings."""
     folder = tmp_path_factory.mktemp("project")
-    chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
-    texts = [" ".join(chance.choices(words, k=3)) for _ in range(300)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
+    texts = [" ".join(rng.choices(words, k=3)) for _ in range(300)]
     tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
     (folder / PATHS.tokenizer.parent).mkdir(parents=True)
     tokenizer.save_pretrained(folder / PATHS.tokenizer)
@@ -60,7 +60,7 @@ def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     def run(opened: Any, settings: Any, _large: Path, _folder: Path) -> tuple[Any, Any]:
         trained.append((opened.job.name, settings.steps))
         measured = {"acceptance_rate": 0.5}
-        return Outcome(1.0, 2.0, 0, settings.steps, settings.steps, measured), Ticking(settings.steps)
+        return TrainingResult(1.0, 2.0, 0, settings.steps, settings.steps, measured), Ticking(settings.steps)
 
     trained.clear()
     folder = tmp_path / "project"

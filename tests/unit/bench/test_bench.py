@@ -12,13 +12,13 @@ import pytest
 
 from tasks.bench import __main__ as command
 from tasks.bench import ctranslate, memory
-from tasks.bench.cases import Case, Opened, random_case
+from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import label, thread_counts
-from tasks.bench.measured import Measured, leave_out_failing
+from tasks.bench.measuring import CaseResult, leave_out_failing
 from tasks.bench.shapes import Shape, random_pair
-from tasks.bench.timing import Timed
+from tasks.bench.targets import TARGETS, check_targets
+from tasks.bench.timing import TimedWork
 from tasks.bench.trained import bild_settings
-from tasks.bench.verdict import TARGETS, judged
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
@@ -79,7 +79,7 @@ def test_without_ctranslate2_its_ratios_are_left_out(
 
 def test_other_tokens_end_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate, "version", lambda: None)
-    monkeypatch.setattr(Opened, "vanilla", lambda _self, sources, limit: [[5] * limit for _ in sources])
+    monkeypatch.setattr(LoadedCase, "vanilla", lambda _self, sources, limit: [[5] * limit for _ in sources])
     with pytest.raises(SystemExit) as ended:
         run(capsys)
     assert ended.value.code == 1
@@ -112,8 +112,8 @@ def test_threads_are_named_and_each_tried_once(monkeypatch: pytest.MonkeyPatch) 
     assert (label("", 1), label("MKL", 2)) == ("1 thread", "MKL, 2 threads")
 
 
-def measured(name: str, no_loss: bool = True, **ratios: float) -> Measured:
-    return Measured(name, ratios=ratios, bild={"quality": {"no_loss": no_loss}})
+def measured(name: str, no_loss: bool = True, **ratios: float) -> CaseResult:
+    return CaseResult(name, ratios=ratios, bild={"quality": {"no_loss": no_loss}})
 
 
 def test_targets_are_judged_by_their_cases() -> None:
@@ -122,7 +122,7 @@ def test_targets_are_judged_by_their_cases() -> None:
         measured("4 layers d 256", vanilla_over_generate=2.4, speculative_over_assisted=2.0, batched_over_generate=2.0),
         measured("translation", vanilla_over_generate=9.0, speculative_over_assisted=4.0, bild_over_vanilla=2.0),
     ]
-    found = judged(results, "translation")
+    found = check_targets(results, "translation")
     assert {name: (one["ratio"], one["case"], one["met"]) for name, one in found.items()} == {
         "vanilla_over_generate": (2.4, "4 layers d 256", False),
         "drafter_step_over_generate": (6.0, "2 layers d 64", True),
@@ -130,14 +130,14 @@ def test_targets_are_judged_by_their_cases() -> None:
         "bild_over_vanilla": (2.0, "translation", True),
         "batched_over_generate": (2.0, "4 layers d 256", True),
     }
-    assert judged(results[:2], None)["speculative_over_assisted"]["case"] == "4 layers d 256"
-    assert "bild_over_vanilla" not in judged(results[:2], None)
+    assert check_targets(results[:2], None)["speculative_over_assisted"]["case"] == "4 layers d 256"
+    assert "bild_over_vanilla" not in check_targets(results[:2], None)
 
 
 def test_a_fast_bild_that_loses_quality_meets_nothing() -> None:
-    assert not judged([measured("translation", no_loss=False, bild_over_vanilla=3.0)], "translation")["bild_over_vanilla"][
-        "met"
-    ]
+    assert not check_targets([measured("translation", no_loss=False, bild_over_vanilla=3.0)], "translation")[
+        "bild_over_vanilla"
+    ]["met"]
 
 
 def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
@@ -160,9 +160,9 @@ def test_bild_runs_at_the_sweeps_choice(tmp_path: Path) -> None:
 
 def train(folder: Path) -> None:
     """A pair of random models where those of the translation task would lie, with a tokenizer and a validation split."""
-    chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
-    texts = [" ".join(chance.choices(words, k=5)) for _ in range(300)]
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
+    texts = [" ".join(rng.choices(words, k=5)) for _ in range(300)]
     tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
     large, small = random_pair(Shape(2, 32, 2, small_layers=1, vocabulary=64))
     paths = TaskPaths("translation")
@@ -207,7 +207,7 @@ def test_a_setting_that_fails_is_left_out() -> None:
         raise RuntimeError("no such\ncache")
 
     said: list[str] = []
-    contenders: dict[str, dict[str, Timed]] = {
+    contenders: dict[str, dict[str, TimedWork]] = {
         "generate": {"dynamic cache, 1 thread": lambda _turn: 1.0, "static cache, 1 thread": failing}
     }
     leave_out_failing(contenders, said.append)

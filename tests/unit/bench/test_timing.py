@@ -6,13 +6,13 @@ import random
 
 import torch
 
-from tasks.bench.timing import clocked, fastest, interleaved, median_ratio
+from tasks.bench.timing import fastest, median_ratio, time_interleaved, timed_by
 
 
 def test_a_run_is_timed_by_the_clock_it_is_given() -> None:
     readings = iter((10.0, 12.5))
     turns: list[int] = []
-    timed = clocked(turns.append, lambda: next(readings))
+    timed = timed_by(turns.append, lambda: next(readings))
     assert timed(7) == 2.5
     assert turns == [7]
 
@@ -20,7 +20,7 @@ def test_a_run_is_timed_by_the_clock_it_is_given() -> None:
 def test_threads_are_set_for_the_run_alone() -> None:
     before = torch.get_num_threads()
     seen: list[int] = []
-    clocked(lambda _turn: seen.append(torch.get_num_threads()), threads=before + 1)(0)
+    timed_by(lambda _turn: seen.append(torch.get_num_threads()), threads=before + 1)(0)
     assert (seen, torch.get_num_threads()) == ([before + 1], before)
 
 
@@ -34,7 +34,7 @@ def test_all_do_the_same_turn_and_the_first_is_not_counted() -> None:
 
         return timed
 
-    taken = interleaved({"a": contender("a", 0.0), "b": contender("b", 10.0)}, 20, random.Random(1))  # type: ignore[dict-item]
+    taken = time_interleaved({"a": contender("a", 0.0), "b": contender("b", 10.0)}, 20, random.Random(1))  # type: ignore[dict-item]
     assert taken == {"a": [float(turn) for turn in range(1, 21)], "b": [10.0 + turn for turn in range(1, 21)]}
     orders = {tuple(name for name, turn in log if turn == one) for one in range(21)}
     assert [turn for _name, turn in log] == [turn for turn in range(21) for _ in range(2)]

@@ -10,25 +10,25 @@ import pytest
 import torch
 
 from tasks.bench.training import command
+from tasks.bench.training.contenders import LENGTHS, dataset_of, trainer_optimizer
+from tasks.bench.training.pausable import Begin, PausableLoop
 from tasks.bench.training.recipes import endless
-from tasks.bench.training.sides import LENGTHS, dataset_of, their_optimizer
-from tasks.bench.training.turns import Begin, Turns
 from tasks.bench.training.worker import ratios
 from tasks.errors import InputError
-from tasks.training.data import TextSet
+from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 
 def test_loops_go_as_far_as_they_are_told_one_after_the_other() -> None:
     steps: list[str] = []
 
-    def counting(name: str) -> Turns:
+    def counting(name: str) -> PausableLoop:
         def loop(begin: Begin) -> None:
             for number in itertools.count():
                 begin()
                 steps.append(f"{name}{number}")
 
-        return Turns(loop)
+        return PausableLoop(loop)
 
     one, other = counting("a"), counting("b")
     assert steps == []
@@ -49,7 +49,7 @@ def test_only_the_steps_of_a_turn_are_timed() -> None:
             begin()
             now[0] += 2.0
 
-    turns = Turns(loop, lambda: now[0])
+    turns = PausableLoop(loop, lambda: now[0])
     assert turns.advance(3) == 6.0
     now[0] += 100.0
     assert turns.advance(1) == 2.0
@@ -69,7 +69,7 @@ def test_stopping_lets_a_loop_clean_up_and_nothing_catches_it() -> None:
         finally:
             cleaned.append(True)
 
-    turns = Turns(loop)
+    turns = PausableLoop(loop)
     turns.advance(1)
     turns.stop()
     assert cleaned == [True]
@@ -80,11 +80,11 @@ def test_what_a_loop_dies_of_is_told() -> None:
         begin()
         raise LookupError("broken")
 
-    turns = Turns(loop)
+    turns = PausableLoop(loop)
     with pytest.raises(LookupError, match="broken"):
         turns.advance(1)
     with pytest.raises(RuntimeError, match="ended by itself"):
-        Turns(lambda _: None)
+        PausableLoop(lambda _: None)
 
 
 def test_a_recipe_without_an_end_keeps_the_rest() -> None:
@@ -100,7 +100,7 @@ def test_a_recipe_without_an_end_keeps_the_rest() -> None:
 
 
 def test_trainer_gets_the_length_that_it_is_to_group_by() -> None:
-    texts = TextSet([[5, 6, 1], [7, 1]], [[8, 1], [9, 9, 9, 1]], 0)
+    texts = TokenDataset([[5, 6, 1], [7, 1]], [[8, 1], [9, 9, 9, 1]], 0)
     columns = {name: dataset_of(texts, name)["length"][:] for name in LENGTHS}
     assert columns == {"source": [3, 2], "target": [2, 4], "sum": [5, 6], "longer": [3, 4]}
     assert dataset_of(texts, "sum")["attention_mask"][:] == [[1, 1, 1], [1, 1]]
@@ -110,11 +110,11 @@ def test_trainer_has_the_optimizer_of_the_recipe() -> None:
     from transformers.optimization import Adafactor
 
     model = torch.nn.Linear(2, 2)
-    known = their_optimizer(model, TrainingSettings(learning_rate=0.02, relative_rate=True, weight_decay=0.5))
+    known = trainer_optimizer(model, TrainingSettings(learning_rate=0.02, relative_rate=True, weight_decay=0.5))
     assert isinstance(known, Adafactor)
     group = known.param_groups[0]
     assert (group["lr"], group["scale_parameter"], group["relative_step"], group["weight_decay"]) == (0.02, True, False, 0.5)
-    other = their_optimizer(model, TrainingSettings(optimizer="adamw", learning_rate=0.25))
+    other = trainer_optimizer(model, TrainingSettings(optimizer="adamw", learning_rate=0.25))
     assert isinstance(other, torch.optim.AdamW)
     assert other.param_groups[0]["fused"]
 

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tasks.bench.equal import SAME
+from tasks.bench.mismatches import MARGIN_TOLERANCE
 from tasks.bench_gpu import __main__ as bench
-from tasks.bench_gpu.checks import agreement
+from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted
-from tasks.bench_gpu.floor import copy_bandwidth, step_bytes
+from tasks.bench_gpu.roofline import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
-from tasks.bench_gpu.timed import PACES, RATIOS, Unchecking
+from tasks.bench_gpu.timings import PACES, RATIOS, WithoutDeviceCheck
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
@@ -86,7 +86,7 @@ def test_other_tokens_are_found_with_their_margins() -> None:
     found = agreement(ours, open_pair(small, large, runtime=REFERENCE), toy_sources(4), 10)
     assert found.texts == 24
     assert found.margins
-    assert max(found.margins) > SAME
+    assert max(found.margins) > MARGIN_TOLERANCE
     same = open_pair(small, large, runtime=REFERENCE)
     assert agreement(same, Pair(same.small, same.large), toy_sources(4), 10).as_json() == {
         "texts": 24,
@@ -115,7 +115,7 @@ def test_who_leaves_drafts_to_the_loop_gives_the_same_texts(monkeypatch: pytest.
         return check(decoder, *arguments)
 
     monkeypatch.setattr(FusedDecoder, "check", counted)
-    other = dataclasses.replace(pair, large=cast(Decoder, Unchecking(pair.large)))
+    other = dataclasses.replace(pair, large=cast(Decoder, WithoutDeviceCheck(pair.large)))
     texts = []
     for judged_on_the_device, one in ((True, pair), (False, other)):
         checks.clear()

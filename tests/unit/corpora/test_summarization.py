@@ -20,11 +20,11 @@ from tasks.corpora.summarization.festival import FESTIVAL
 from tasks.corpora.summarization.football import FOOTBALL, follow_score
 from tasks.corpora.summarization.grammar import choose, fill, polish, write
 from tasks.corpora.summarization.harbour import HARBOUR
-from tasks.corpora.summarization.kind import Kind, Outcome, Second
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact
 from tasks.corpora.summarization.laboratory import LABORATORY
 from tasks.corpora.summarization.names import DAYS, SURNAMES, TOWNS
 from tasks.corpora.summarization.school import SCHOOL
-from tasks.corpora.summarization.stories import Event, draw_event, summarise, tell
+from tasks.corpora.summarization.stories import Event, draw_event, summarise, write_report
 from tasks.corpora.summarization.traffic import TRAFFIC
 from tasks.corpora.summarization.weather import WEATHER
 from tasks.errors import InputError
@@ -113,7 +113,7 @@ def test_no_single_sentence_will_do(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_summaries_of_one_event_vary_but_far_less_than_those_of_two(kind: Kind) -> None:
+def test_summaries_of_one_event_vary_but_far_less_than_those_of_two(kind: ReportKind) -> None:
     rng = random.Random(2)
     same, other = [], []
     for _ in range(25):
@@ -127,8 +127,8 @@ def test_summaries_of_one_event_vary_but_far_less_than_those_of_two(kind: Kind) 
 
 def test_references_take_every_core_second_and_order() -> None:
     cores = tuple(f"{mark} a b c d e f g h i" for mark in ("core1", "core2"))
-    seconds = (Second("", "second1"), Second("", "second2"))
-    event = Event(FOOTBALL, Outcome((), cores), seconds, {})
+    side_facts = (SideFact("", "second1"), SideFact("", "second2"))
+    event = Event(FOOTBALL, Outcome((), cores), side_facts, {})
     texts = summarise(event, random.Random(4), 8)
     assert len({tuple(re.findall(r"(core\d|second\d)", text.lower())) for text in texts}) == 8
 
@@ -139,14 +139,14 @@ def test_the_vocabulary_is_small(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_template_can_be_filled(kind: Kind) -> None:
+def test_every_template_can_be_filled(kind: ReportKind) -> None:
     rng = random.Random(7)
     for _ in range(20):
         event = draw_event(kind, rng)
-        briefs = [second.brief for second in kind.seconds] + [second.fact for second in kind.seconds]
+        briefs = [second.brief for second in kind.side_facts] + [second.fact for second in kind.side_facts]
         outcomes = (*kind.outcomes, event.outcome)
         templates = [text for outcome in outcomes for text in (*outcome.facts, *outcome.cores)]
-        for template in (*kind.openings, *kind.asides, *briefs, *templates):
+        for template in (*kind.openings, *kind.distractors, *briefs, *templates):
             text = write(template, event.slots, rng)
             assert text[-1] == "." and not re.search(r"[\[\]{}|%]|  | [,.]|\.\.|,\.|^[a-z]|\. [a-z]", text), text
 
@@ -163,7 +163,7 @@ def test_the_scorer_named_made_the_last_lead_or_level() -> None:
     rng = random.Random(11)
     for _ in range(60):
         event = draw_event(FOOTBALL, rng)
-        report, summary = tell(event, rng), summarise(event, rng, 1)[0]
+        report, summary = write_report(event, rng), summarise(event, rng, 1)[0]
         final = re.search(r"(?:It ended|The match finished|The final score was) (\d)-(\d)\.", report)
         assert final is not None and f"{final[1]}-{final[2]}" in summary
         reached = f"{final[1]}-{final[2]}" if final[1] == final[2] else f"{int(final[2]) + 1}-{final[2]}"
@@ -175,7 +175,7 @@ def test_the_place_named_has_the_largest_reading() -> None:
     rng = random.Random(12)
     for _ in range(60):
         event = draw_event(WEATHER, rng)
-        lines = [line for line in sentences(tell(event, rng)) if re.search(r"\d", line) and "record" not in line]
+        lines = [line for line in sentences(write_report(event, rng)) if re.search(r"\d", line) and "record" not in line]
         largest = max(lines, key=lambda line: int(re.findall(r"\d+", line)[0]))
         towns = [town for town in TOWNS if town in largest]
         assert towns and all(towns[0] in text for text in summarise(event, rng, 8))
@@ -185,7 +185,7 @@ def test_the_product_named_moved_most_the_way_profit_did() -> None:
     rng = random.Random(13)
     for _ in range(60):
         event = draw_event(COMPANY, rng)
-        report = tell(event, rng)
+        report = write_report(event, rng)
         rose = bool(re.search(r"more money was left|was better|larger payment", report))
         way = r"went up|grew|percent more" if rose else r"went down|shrank|percent (?:less|fewer)"
         changes = [line for line in sentences(report) if "percent" in line and re.search(way, line)]
@@ -205,7 +205,7 @@ def test_the_product_named_moved_most_the_way_profit_did() -> None:
         (EXPEDITION, "find{}_brief"),
     ],
 )
-def test_what_was_only_suspected_is_not_stated(kind: Kind, slot: str) -> None:
+def test_what_was_only_suspected_is_not_stated(kind: ReportKind, slot: str) -> None:
     rng = random.Random(14)
     for _ in range(40):
         event = draw_event(kind, rng)
@@ -233,7 +233,9 @@ def test_too_many_examples_are_refused_at_once() -> None:
 
 def test_running_out_of_distinct_examples_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     core = "[the bridge|the station] was closed on a cold and windy day in spring"
-    poor = Kind(("it was cold",), (Outcome(("it was windy",), (core, core)),), (Second("x", "a"), Second("y", "b")), ())
+    poor = ReportKind(
+        ("it was cold",), (Outcome(("it was windy",), (core, core)),), (SideFact("x", "a"), SideFact("y", "b")), ()
+    )
     monkeypatch.setattr(summarization, "KINDS", (poor,))
     with pytest.raises(InputError, match=r"only \d+ distinct examples found; ask for fewer than 500"):
         generate({"train": 5, "validation": 5, "test": 500}, seed=0)

@@ -68,8 +68,8 @@ def the(lemma: str, meaning: str) -> NounPhrase:
     return NounPhrase(noun(lemma, meaning), "der")
 
 
-def said(sentence: Sentence) -> tuple[str, str]:
-    return module.written(german.sentence(sentence)), module.written(english.sentence(sentence, first))
+def both_languages(sentence: Sentence) -> tuple[str, str]:
+    return module.written(german.render(sentence)), module.written(english.render(sentence, first))
 
 
 def doing(verb_: Verb, subject: NounPhrase | Pronoun, *fillers: NounPhrase | Pronoun, tense: Tense = PERFECT) -> Clause:
@@ -225,11 +225,11 @@ def test_subordinate_verb_last_and_main_verb_second() -> None:
     opened = doing(verb("auf", "machen", "open"), the("Frau", "woman"), the("Tür", "door"), tense=PRESENT)
     slept = doing(verb("ein", "schlafen", "fall asleep"), TEACHER)
     because = Link("weil", ("because",), "final")
-    assert said(Sentence(slept, Joined(because, opened))) == (
+    assert both_languages(Sentence(slept, Joined(because, opened))) == (
         "Der Lehrer ist eingeschlafen, weil die Frau die Tür aufmacht.",
         "The teacher fell asleep because the woman opens the door.",
     )
-    assert said(Sentence(opened, Joined(because, slept, first=True)))[0] == (
+    assert both_languages(Sentence(opened, Joined(because, slept, first=True)))[0] == (
         "Weil der Lehrer eingeschlafen ist, macht die Frau die Tür auf."
     )
 
@@ -240,7 +240,7 @@ def test_the_prefix_at_the_end_decides_the_verb() -> None:
         doing(verb(*entry), TEACHER, coat, tense=PRESENT)
         for entry in (("an", "ziehen", "put +on"), ("aus", "ziehen", "take +off"))
     ]
-    assert [said(Sentence(clause)) for clause in worn] == [
+    assert [both_languages(Sentence(clause)) for clause in worn] == [
         ("Der Lehrer zieht den Mantel an.", "The teacher puts on the coat."),
         ("Der Lehrer zieht den Mantel aus.", "The teacher takes off the coat."),
     ]
@@ -249,7 +249,7 @@ def test_the_prefix_at_the_end_decides_the_verb() -> None:
 def test_participle_decides_the_ambiguous_noun() -> None:
     eaten = doing(verb("", "essen", "eat"), TEACHER, the("Birne", "pear"))
     changed = doing(verb("", "wechseln", "replace"), TEACHER, the("Birne", "bulb"))
-    assert [said(Sentence(clause)) for clause in (eaten, changed)] == [
+    assert [both_languages(Sentence(clause)) for clause in (eaten, changed)] == [
         ("Der Lehrer hat die Birne gegessen.", "The teacher ate the pear."),
         ("Der Lehrer hat die Birne gewechselt.", "The teacher replaced the bulb."),
     ]
@@ -260,25 +260,31 @@ def test_participle_decides_the_ambiguous_noun() -> None:
 def test_perfect_with_sein_and_english_order_of_place_and_time() -> None:
     goal = Place("in", "acc", ("to",), the("Park", "park"))
     clause = Clause(verb("", "gehen", "go"), TEACHER, PERFECT, time=Words("gestern", ("yesterday",)), goal=goal)
-    assert said(Sentence(clause)) == ("Der Lehrer ist gestern in den Park gegangen.", "The teacher went to the park yesterday.")
+    assert both_languages(Sentence(clause)) == (
+        "Der Lehrer ist gestern in den Park gegangen.",
+        "The teacher went to the park yesterday.",
+    )
 
 
 def test_negation_by_nicht_and_by_kein() -> None:
     buy = verb("", "kaufen", "buy")
     house = the("Haus", "house")
     plain = Clause(buy, TEACHER, PERFECT, ((buy.slots[0], house),), negated=True, manner=Words("allein", ("alone",)))
-    assert said(Sentence(plain)) == ("Der Lehrer hat das Haus nicht allein gekauft.", "The teacher didn't buy the house alone.")
+    assert both_languages(Sentence(plain)) == (
+        "Der Lehrer hat das Haus nicht allein gekauft.",
+        "The teacher didn't buy the house alone.",
+    )
     nothing = doing(buy, TEACHER, NounPhrase(noun("Apfel", "apple"), "kein"))
-    assert said(Sentence(nothing)) == ("Der Lehrer hat keinen Apfel gekauft.", "The teacher didn't buy an apple.")
+    assert both_languages(Sentence(nothing)) == ("Der Lehrer hat keinen Apfel gekauft.", "The teacher didn't buy an apple.")
 
 
 def test_modal_passive_and_infinitive() -> None:
     repair = verb("", "reparieren", "repair")
     must = Clause(repair, the("Auto", "car"), PRESENT, modal="müssen", passive=True)
-    assert said(Sentence(must)) == ("Das Auto muss repariert werden.", "The car has to be repaired.")
+    assert both_languages(Sentence(must)) == ("Das Auto muss repariert werden.", "The car has to be repaired.")
     inner = doing(verb("auf", "machen", "open"), Pronoun(TEACHER.agreement), the("Fenster", "window"))
     tried = Clause(verb("", "versuchen", "try"), TEACHER, PERFECT, complement=Complement("zu", inner))
-    assert said(Sentence(tried)) == (
+    assert both_languages(Sentence(tried)) == (
         "Der Lehrer hat versucht, das Fenster aufzumachen.",
         "The teacher tried to open the window.",
     )
@@ -290,7 +296,7 @@ def test_relative_clause_takes_its_case_from_its_own_verb() -> None:
     slot = helped.verb.slots[0]
     relative = Clause(helped.verb, helped.subject, PERFECT, ((slot, Gap(man.agreement)),))
     subject = NounPhrase(man.noun, "der", relative=relative)
-    assert said(Sentence(doing(verb("", "lachen", "laugh"), subject, tense=PAST))) == (
+    assert both_languages(Sentence(doing(verb("", "lachen", "laugh"), subject, tense=PAST))) == (
         "Der Mann, dem wir geholfen haben, lachte.",
         "The man that we helped laughed.",
     )
@@ -300,9 +306,9 @@ def test_an_ambiguous_noun_in_doubt_is_settled_by_its_relative_clause() -> None:
     grammar = importlib.import_module("tasks.corpora.translation.grammar").Grammar(random.Random(4))
     goods = frozenset({"goods"})
     phrases = [grammar.related(goods, "past") for _ in range(200)]
-    doubtful = [phrase for phrase in phrases if phrase.noun in lexicon.doubtful_for(goods)]
-    assert len(doubtful) > 10
-    for phrase in doubtful:
+    ambiguous = [phrase for phrase in phrases if phrase.noun in lexicon.ambiguous_for(goods)]
+    assert len(ambiguous) > 10
+    for phrase in ambiguous:
         asked = [slot.tags for slot, filler in phrase.relative.arguments if isinstance(filler, Gap)]
         asked += [phrase.relative.verb.subject] if isinstance(phrase.relative.subject, Gap) else []
         assert lexicon.resolved(phrase.noun, goods, *asked)

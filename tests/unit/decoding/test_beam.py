@@ -96,10 +96,10 @@ def generated_by_transformers(model: Any, width: int, ends: frozenset[int] = fro
         early_stopping=False,
         eos_token_id=sorted(ends),
     )
-    return [text_of(row[1:], ends) for row in rows.tolist()]
+    return [corpus_source(row[1:], ends) for row in rows.tolist()]
 
 
-def text_of(row: list[int], ends: frozenset[int]) -> list[int]:
+def corpus_source(row: list[int], ends: frozenset[int]) -> list[int]:
     """Without the padding, which is the start token in greedy search and the end token in beam search."""
     return next((row[: place + 1] for place, token in enumerate(row) if token in ends), row)
 
@@ -154,7 +154,7 @@ def test_decoder_only_models() -> None:
             length_penalty=1.0,
             early_stopping=False,
         ).tolist()
-        assert text == text_of(row[len(prompt) :], frozenset((END,)))
+        assert text == corpus_source(row[len(prompt) :], frozenset((END,)))
     assert 5 < sum(text[-1] == END for text in found) < 35
     speculative = drafted(pair, prompts, (3, 5, 3))
     assert texts(speculative) == found

@@ -26,8 +26,8 @@ def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshol
     log_likelihood, counts = 0.0, Counts()
     for source, text in zip(sources, texts, strict=True):
         unseen = 0
-        for place, token in enumerate(text):
-            prefix = (START, *text[:place])
+        for position, token in enumerate(text):
+            prefix = (START, *text[:position])
             log_q = torch.log_softmax(small(tuple(source), prefix), -1)
             unseen += 1
             counts.small_steps += 1

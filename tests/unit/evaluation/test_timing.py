@@ -38,7 +38,7 @@ def timed(machine: Machine, examples: list[int], trials: int = 1, warmup: int = 
         examples,
         trials=trials,
         warmup=warmup,
-        chance=random.Random(seed),
+        rng=random.Random(seed),
         clock=machine.clock,
     )
 

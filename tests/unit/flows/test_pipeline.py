@@ -14,27 +14,27 @@ from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed, Pending
 
 from flows import pipeline, serve
-from flows.hold import hold
+from flows.lockfile import lock_file
 from flows.server import prefect_server
-from flows.stage import Launcher, StageError, StageRun
+from flows.stage import StageError, StageResult, StageRunner
 from tasks.errors import InputError
 
 
-class Played(Launcher):
+class Played(StageRunner):
     """Gives one answer to every stage."""
 
-    def __init__(self, answer: StageRun | StageError) -> None:
+    def __init__(self, answer: StageResult | StageError) -> None:
         super().__init__(Path(), timeout=1)
         self.answer = answer
 
-    def run(self, name: str, tell: Callable[[str], None]) -> StageRun:
+    def run(self, name: str, tell: Callable[[str], None]) -> StageResult:
         tell(name)
         if isinstance(self.answer, StageError):
             raise self.answer
         return self.answer
 
 
-def ended(answer: StageRun | StageError) -> State[Any]:
+def ended(answer: StageResult | StageError) -> State[Any]:
     with disable_run_logger():
         return pipeline.run_stage.fn("align", Played(answer))
 
@@ -46,7 +46,7 @@ def worth_another_try(state: State[Any]) -> bool:
 
 @pytest.mark.parametrize(("state", "name"), [("ran", "Completed"), ("cached", "Cached")])
 def test_a_stage_that_is_up_to_date_completes(state: str, name: str) -> None:
-    run = StageRun("align", state, 1.0)
+    run = StageResult("align", state, 1.0)
     task = ended(run)
     assert (task.name, task.data, task.is_completed()) == (name, run, True)
 
@@ -60,7 +60,7 @@ def test_what_another_try_cannot_mend_is_not_tried_again(kind: str, again: bool)
 
 def test_the_table_tells_how_each_stage_ended() -> None:
     rows = [
-        pipeline._row("a", Completed(data=StageRun("a", "ran", 1.26))),
+        pipeline._row("a", Completed(data=StageResult("a", "ran", 1.26))),
         pipeline._row("b", Failed(message="stage 'b' failed: why")),
         pipeline._row("c", Pending(name="NotReady")),
     ]
@@ -104,11 +104,11 @@ def test_a_wrong_place_is_one_line(
 
 def test_a_second_to_serve_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    with hold(tmp_path / "served") as note:
+    with lock_file(tmp_path / "served") as note:
         note.write("http://127.0.0.1:1/api")
         with (
             pytest.raises(InputError, match=r"served from .* already, at http://127\.0\.0\.1:1/api"),
-            prefect_server(tell=True),
+            prefect_server(announce=True),
         ):
             pass
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flows import stage
-from flows.stage import Launcher, StageError
+from flows.stage import StageError, StageRunner
 
 Repository = Callable[[dict[str, Any]], Path]
 
@@ -30,9 +30,9 @@ file.write_text("x" * (tries + 1))
 """
 
 
-def launcher(folder: Path, script: str, timeout: float = 60, flow_run: str = "") -> Launcher:
+def launcher(folder: Path, script: str, timeout: float = 60, flow_run: str = "") -> StageRunner:
     """A launcher whose dvc is `script`; in it, `tries` says how often it was called before."""
-    return Launcher(folder, timeout=timeout, flow_run=flow_run, dvc=[sys.executable, "-c", COUNT + script])
+    return StageRunner(folder, timeout=timeout, flow_run=flow_run, dvc=[sys.executable, "-c", COUNT + script])
 
 
 def tries(folder: Path) -> int:
@@ -47,7 +47,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
     root = repository({"count": {"cmd": "echo counted && cat in > out", "deps": ["in"], "outs": ["out"]}})
     (root / "in").write_text("one\n", encoding="utf-8")
-    real = Launcher(root, timeout=120)
+    real = StageRunner(root, timeout=120)
     lines: list[str] = []
     assert real.run("count", lines.append).state == "ran"
     assert "counted" in lines
@@ -61,7 +61,7 @@ def test_a_stage_runs_once_and_is_then_cached(repository: Repository) -> None:
 def test_only_the_named_stage_runs(repository: Repository) -> None:
     root = repository({"a": {"cmd": "touch a", "outs": ["a"]}, "b": {"cmd": "touch b", "deps": ["a"], "outs": ["b"]}})
     with pytest.raises(StageError, match="stage 'b' failed"):
-        Launcher(root, timeout=120).run("b", print)
+        StageRunner(root, timeout=120).run("b", print)
     assert not (root / "a").exists()
 
 
@@ -102,7 +102,7 @@ def test_a_failure_gives_the_reason_first_and_then_the_last_lines(repository: Re
     command = "for n in $(seq 40); do echo line $n; done; echo the reason; exit 3"
     root = repository({"broken": {"cmd": command, "outs": ["out"]}})
     with pytest.raises(StageError) as error:
-        Launcher(root, timeout=120).run("broken", print)
+        StageRunner(root, timeout=120).run("broken", print)
     first, *others = str(error.value).splitlines()
     assert first == "stage 'broken' failed: the reason"
     assert "line 40" in others
@@ -113,7 +113,7 @@ def test_a_failure_gives_the_reason_first_and_then_the_last_lines(repository: Re
 def test_refused_input_is_told_from_failure(repository: Repository) -> None:
     root = repository({"strict": {"cmd": "echo 'error: params.yaml, line 3' >&2; exit 2", "outs": ["out"]}})
     with pytest.raises(StageError, match=r"error: params\.yaml, line 3") as error:
-        Launcher(root, timeout=120).run("strict", print)
+        StageRunner(root, timeout=120).run("strict", print)
     assert error.value.kind == "Refused"
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.alignment.method import method_of
+from tasks.alignment.description import describe_method
 from tasks.alignment.settings import LOSSES, AlignSettings
-from tasks.models.card import Card, Text, changed, rendered
+from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model
 from tasks.models.extras import add_classifier, add_heads
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -43,9 +43,9 @@ def card(tmp_path: Path) -> Card:
         stage="finetune",
         base=None,
         method="It learned.",
-        settings={"training": changed(TrainingSettings(steps=7, checkpoint_every=3))},
+        settings={"training": non_default(TrainingSettings(steps=7, checkpoint_every=3))},
         text=TextSettings(max_source_tokens=11),
-        texts=(Text("training", files[0], 5), Text("held-out", files[1], 3)),
+        texts=(TextFile("training", files[0], 5), TextFile("held-out", files[1], 3)),
         teachers=(),
         measured={"validation_loss": 1.23456, "quality": 33.3},
         steps=7,
@@ -63,7 +63,7 @@ def front_of(text: str) -> dict[str, Any]:
 
 
 def test_a_card_tells_what_a_model_is_and_where_it_comes_from(card: Card, tokenizer: Any) -> None:
-    text = rendered(card, model_of(), tokenizer)
+    text = render_card(card, model_of(), tokenizer)
     assert front_of(text) == {"library_name": "transformers", "tags": ["draftline", "translation", "small"]}
     assert "- validation loss: 1.2346 nats a token\n- quality: 33.3000 points\n" in text
     assert "- optimiser steps: 7; the weights are those after step 4\n" in text
@@ -76,14 +76,14 @@ def test_a_card_tells_what_a_model_is_and_where_it_comes_from(card: Card, tokeni
 
 
 def test_equal_runs_have_equal_cards_that_name_no_place_of_this_machine(card: Card, tokenizer: Any, tmp_path: Path) -> None:
-    assert rendered(card, model_of(), tokenizer) == rendered(card, model_of(), tokenizer)
-    assert str(tmp_path) not in rendered(card, model_of(), tokenizer)
+    assert render_card(card, model_of(), tokenizer) == render_card(card, model_of(), tokenizer)
+    assert str(tmp_path) not in render_card(card, model_of(), tokenizer)
 
 
 def test_whatever_is_in_a_name_stays_in_its_place(card: Card, tokenizer: Any) -> None:
-    plain = rendered(card, model_of(), tokenizer)
+    plain = render_card(card, model_of(), tokenizer)
     nasty = dataclasses.replace(card, task=NASTY, base=NASTY, settings={"model": {"pretrained": NASTY}})
-    text = rendered(nasty, model_of(), tokenizer)
+    text = render_card(nasty, model_of(), tokenizer)
     assert front_of(text) == {
         "library_name": "transformers",
         "tags": ["draftline", NASTY, "small"],
@@ -103,12 +103,12 @@ def test_a_folder_it_began_with_is_no_base_of_the_hub(card: Card, tokenizer: Any
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(folder.name.encode())
     aligned = dataclasses.replace(card, name="aligned", base=str(folders[0]), teachers=(folders[1],))
-    text = rendered(aligned, model_of(), tokenizer)
+    text = render_card(aligned, model_of(), tokenizer)
     assert "base_model" not in front_of(text)
     for what, name in (("begun from", "small"), ("learned from", "large")):
         digest = hashlib.sha256(name.encode()).hexdigest()
         assert f"- {what} `{name}/model.safetensors`, SHA-256 `{digest}`\n" in text
-    hub = rendered(dataclasses.replace(card, base="google/mt5-small"), model_of(), tokenizer)
+    hub = render_card(dataclasses.replace(card, base="google/mt5-small"), model_of(), tokenizer)
     assert front_of(hub)["base_model"] == "google/mt5-small"
 
 
@@ -117,29 +117,29 @@ def test_a_folder_it_began_with_is_no_base_of_the_hub(card: Card, tokenizer: Any
     [("t5", "AutoModelForSeq2SeqLM"), ("llama", "AutoModelForCausalLM"), ("gpt2", "AutoModelForCausalLM")],
 )
 def test_it_says_how_its_kind_is_loaded(architecture: str, auto: str, card: Card, tokenizer: Any) -> None:
-    text = rendered(card, model_of(architecture=architecture), tokenizer)
+    text = render_card(card, model_of(architecture=architecture), tokenizer)
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(snippets) == 2  # as a drafter too
     assert all(auto in snippet and compile(snippet, "card", "exec") for snippet in snippets)
-    assert len(re.findall("```python", rendered(dataclasses.replace(card, name="large"), model_of(), tokenizer))) == 1
+    assert len(re.findall("```python", render_card(dataclasses.replace(card, name="large"), model_of(), tokenizer))) == 1
 
 
 def test_what_lies_beside_a_model_is_told(card: Card, tokenizer: Any) -> None:
     model = model_of()
     add_heads(model, 3, seed=0)
     add_classifier(model)
-    text = rendered(card, model, tokenizer)
+    text = render_card(card, model, tokenizer)
     assert "in `heads.safetensors`, lie 3 heads" in text
     assert "in `exit_classifier.safetensors`" in text
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_alignment_names_its_paper(loss: str) -> None:
-    assert re.fullmatch(r"It learned what .* et al\., \d{4}.*\)\.", method_of(AlignSettings(loss=loss)))
+    assert re.fullmatch(r"It learned what .* et al\., \d{4}.*\)\.", describe_method(AlignSettings(loss=loss)))
 
 
 def test_text_and_replay_are_told() -> None:
     both = AlignSettings(loss="reverse_kl", on_policy=0.25, writer="interleaved", replay_rounds=2, replay_steps=30)
-    told = method_of(both)
+    told = describe_method(both)
     assert "25% of its steps were on text that both models wrote in turns" in told
     assert "2 rounds of 30 steps on what verification rejected" in told

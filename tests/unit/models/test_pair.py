@@ -8,7 +8,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
-from tasks.models.pair import check_kinds, check_lengths, check_pair, predicted_tokens, vocabulary_of
+from tasks.models.pair import check_architectures, check_lengths, check_pair, output_vocabulary, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings
 
 
@@ -60,23 +60,23 @@ def test_what_differs_is_named(small: Toy, words: str) -> None:
 
 def test_two_kinds_of_models_are_no_pair() -> None:
     t5, llama, gpt2 = (toy_model(architecture) for architecture in ("t5", "llama", "gpt2"))
-    check_kinds(t5, t5)
-    check_kinds(gpt2, llama)
+    check_architectures(t5, t5)
+    check_architectures(gpt2, llama)
     with pytest.raises(InputError, match=r"small model is decoder-only \(llama\) but the large one encoder-decoder \(t5\)"):
-        check_kinds(llama, t5)
+        check_architectures(llama, t5)
     with pytest.raises(InputError, match=r"small model is encoder-decoder \(t5\) but the large one decoder-only \(gpt2\)"):
-        check_kinds(t5, gpt2)
+        check_architectures(t5, gpt2)
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
 def test_the_vocabulary_of_a_pair_is_the_tokenizers(architecture: str) -> None:
     padded = [toy_model(architecture, size) for size in (5, 8, 16)]
-    assert [predicted_tokens(model) for model in padded] == [5, 8, 16]
-    assert vocabulary_of(Toy(), *padded) == 5
+    assert [output_vocabulary(model) for model in padded] == [5, 8, 16]
+    assert vocabulary_size(Toy(), *padded) == 5
     # Ids may have gaps: the highest counts.
-    assert vocabulary_of(replace(Toy(), shifted={"b": 7}), *padded[1:]) == 8
+    assert vocabulary_size(replace(Toy(), shifted={"b": 7}), *padded[1:]) == 8
     with pytest.raises(InputError, match=rf"a model of type {architecture} predicts over 5 tokens but its tokenizer has 8"):
-        vocabulary_of(replace(Toy(), shifted={"b": 7}), *padded)
+        vocabulary_size(replace(Toy(), shifted={"b": 7}), *padded)
 
 
 def test_texts_longer_than_a_table_of_positions_are_refused() -> None:

@@ -14,9 +14,9 @@ from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, train_tokenizer
-from tasks.training.data import IGNORED, TokenisedSet
-from tasks.training.losses import TokenLoss
-from tasks.training.starts import check_trainable
+from tasks.training.data import IGNORED, JsonlDataset
+from tasks.training.losses import CrossEntropyLoss
+from tasks.training.model_checks import check_trainable
 
 PAIRS = [("one two", "two one"), ("one two three", "three two one"), ("two", "two"), ("three one", "one three one three")]
 END = 1
@@ -36,7 +36,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_row_is_the_source_and_its_target(file: Path, tokenizer: Any) -> None:
-    apart, joined = (TokenisedSet(file, tokenizer, TextSettings(), one_row=one_row) for one_row in (False, True))
+    apart, joined = (JsonlDataset(file, tokenizer, TextSettings(), decoder_only=decoder_only) for decoder_only in (False, True))
     assert (apart.sources, apart.targets) == (joined.sources, joined.targets)
     batch = joined.batch([0, 1, 3])
     assert batch.source.shape == batch.mask.shape == batch.labels.shape
@@ -55,10 +55,10 @@ def test_the_loss_is_the_targets_alone(file: Path, tokenizer: Any, architecture:
     """Σ -log p(target token | all before it) over the target tokens, the end token among them."""
     shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=2)
     model = initial_model(shape, 64, 0, END).eval()
-    examples = TokenisedSet(file, tokenizer, TextSettings(), one_row=True)
+    examples = JsonlDataset(file, tokenizer, TextSettings(), decoder_only=True)
     batch = examples.batch([0, 1, 2, 3])
     with torch.inference_mode():
-        loss = TokenLoss().sums(model, batch)[0] / TokenLoss().counts(batch)[0]
+        loss = CrossEntropyLoss().sums(model, batch)[0] / CrossEntropyLoss().counts(batch)[0]
         each = []
         for source, target in zip(examples.sources, examples.targets, strict=True):
             for place, token in enumerate(target):
@@ -86,7 +86,7 @@ def test_a_source_is_closed_by_its_end_token_whatever_the_tokenizer_does() -> No
 
 
 def test_the_beginning_is_marked_once(file: Path) -> None:
-    joined, apart = (TokenisedSet(file, Words(), TextSettings(), one_row=one_row) for one_row in (True, False))
+    joined, apart = (JsonlDataset(file, Words(), TextSettings(), decoder_only=decoder_only) for decoder_only in (True, False))
     assert all(row[0] == 3 and row.count(3) == 1 for row in joined.sources)
     assert not any(3 in row for row in joined.targets)
     assert [row[1:] for row in apart.targets] == joined.targets

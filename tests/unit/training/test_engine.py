@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tasks.training.engine import configuration
+from tasks.training.engine import deepspeed_config
 from tasks.training.optimizers import rate_factor
 from tasks.training.settings import TrainingSettings
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_deepspeed_converts_weights_for_float16_alone(precision: str) -> None:
-    told = configuration(TrainingSettings(precision=precision))
+    told = deepspeed_config(TrainingSettings(precision=precision))
     assert told["fp16"] == {"enabled": precision == "float16"}
     # bfloat16 is the forward pass's affair: weights and optimiser stay in float32.
     assert "bf16" not in told
@@ -21,7 +21,7 @@ def test_deepspeed_converts_weights_for_float16_alone(precision: str) -> None:
 
 def test_what_is_split_and_what_is_kept_in_main_memory() -> None:
     def zero(**changes: Any) -> Any:
-        return configuration(TrainingSettings(optimizer="adamw", **changes))["zero_optimization"]
+        return deepspeed_config(TrainingSettings(optimizer="adamw", **changes))["zero_optimization"]
 
     cpu = {"device": "cpu"}
     assert zero() == {"stage": 0}
@@ -33,7 +33,7 @@ def test_what_is_split_and_what_is_kept_in_main_memory() -> None:
 def test_clipping_and_accumulation_are_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSpeed clips at 1 where nothing is said, and checks its three batch sizes against each other."""
     monkeypatch.setenv("WORLD_SIZE", "4")
-    told = configuration(TrainingSettings(gradient_clipping=0.0, accumulation=3, batch_size=64))
+    told = deepspeed_config(TrainingSettings(gradient_clipping=0.0, accumulation=3, batch_size=64))
     assert told["gradient_clipping"] == 0.0
     assert (told["train_batch_size"], told["train_micro_batch_size_per_gpu"], told["gradient_accumulation_steps"]) == (12, 1, 3)
 

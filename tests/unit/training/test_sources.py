@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from tasks.training.data import IGNORED, Batch, TextSet
+from tasks.training.data import IGNORED, Batch, TokenDataset
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText, cut
+from tasks.training.sources import DatasetSource, split_microbatches
 from tests.toys import END, toy_t5
 
-TEXTS = TextSet(
+TEXTS = TokenDataset(
     [[5, 6, END], [7, END], [8, 9, 4, 5, END], [6, END], [9, 9, END]],
     [[4, END], [3, 5, 6, 7, 8, END], [END], [2, END], [5, 5, 5, END]],
     0,
@@ -29,7 +29,7 @@ def shares(monkeypatch: pytest.MonkeyPatch, indices: list[int], world: int, accu
     found = []
     for rank in range(world):
         in_process(monkeypatch, rank, world)
-        mine = cut(TEXTS, indices, accumulation)
+        mine = split_microbatches(TEXTS, indices, accumulation)
         assert len(mine) == accumulation
         found += mine
     in_process(monkeypatch, 0, 1)
@@ -63,12 +63,12 @@ def test_a_share_without_an_example_weighs_nothing_and_still_runs(monkeypatch: p
 
 
 def test_an_unlabelled_share_of_weighed_text_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighed = TextSet(TEXTS.sources, TEXTS.targets, 0, weights=[[0.5] * len(target) for target in TEXTS.targets])
+    weighed = TokenDataset(TEXTS.sources, TEXTS.targets, 0, weights=[[0.5] * len(target) for target in TEXTS.targets])
     objective = Objective(toy_t5(3, 1, 2), TrainingSettings())
     found = []
     for rank in range(2):
         in_process(monkeypatch, rank, 2)
-        found += cut(weighed, [1], 1)
+        found += split_microbatches(weighed, [1], 1)
     in_process(monkeypatch, 0, 1)
     assert objective.counts(found).tolist() == [3.0]
 
@@ -83,6 +83,6 @@ def test_a_step_in_which_nothing_weighs_has_finite_gradients() -> None:
 
 
 def test_fixed_text_follows_its_order() -> None:
-    source = FixedText(TEXTS, TrainingSettings(batch_size=5))
-    (batch,) = source.parts(0)
+    source = DatasetSource(TEXTS, TrainingSettings(batch_size=5))
+    (batch,) = source.microbatches(0)
     assert sorted(len(row[row != IGNORED]) for row in batch.labels) == sorted(map(len, TEXTS.targets))

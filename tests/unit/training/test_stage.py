@@ -19,18 +19,18 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import stage
-from tasks.training.job import Job, Opened, open_job
-from tasks.training.loop import Held, Log, Outcome
+from tasks.training.context import TrainingContext, TrainingJob, open_context
+from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult
 from tasks.training.settings import TrainingSettings
-from tasks.training.sources import FixedText
-from tasks.training.stage import Lesson, train_stage
+from tasks.training.sources import DatasetSource
+from tasks.training.stage import TrainingSpec, train_stage
 
 PATHS = TaskPaths("toy")
 TINY = ModelSettings(d_model=16, d_ff=24, d_kv=8, heads=2, encoder_layers=1, decoder_layers=2)
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
     """In a repository of its own, with a corpus, a tokenizer and a large model."""
     monkeypatch.chdir(tmp_path)
     words = ["red", "blue", "green", "black", "white", "brown"]
@@ -42,7 +42,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     tokenizer = train_tokenizer(text, TokenizerSettings(vocabulary=64))
     tokenizer.save_pretrained(PATHS.tokenizer)
     save_model(initial_model(TINY, 64, pad=0, end=1), tokenizer, PATHS.model("large"))
-    return Job(
+    return TrainingJob(
         name="small",
         stage="finetune",
         paths=PATHS,
@@ -56,11 +56,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     )
 
 
-def work_of(job: Job, **changes: Any) -> str:
-    return open_job(dataclasses.replace(job, **changes)).resume.name
+def work_of(job: TrainingJob, **changes: Any) -> str:
+    return open_context(dataclasses.replace(job, **changes)).resume.name
 
 
-def test_what_makes_another_piece_of_work(job: Job) -> None:
+def test_what_makes_another_piece_of_work(job: TrainingJob) -> None:
     large = PATHS.model("large")
     from_folder = dataclasses.replace(TINY, pretrained=str(large))
     chosen = dataclasses.replace(job.training, choose_by="quality")
@@ -69,7 +69,7 @@ def test_what_makes_another_piece_of_work(job: Job) -> None:
     # The metric counts where something is chosen by it.
     assert work_of(job, metric="rougeL") == before[0]
     assert work_of(job, metric="rougeL", training=chosen) != before[3]
-    save_model(initial_model(dataclasses.replace(TINY, seed=9), 64, pad=0, end=1), open_job(job).tokenizer, large)
+    save_model(initial_model(dataclasses.replace(TINY, seed=9), 64, pad=0, end=1), open_context(job).tokenizer, large)
     after = work_of(job), work_of(job, model=from_folder), work_of(job, teachers=(large,)), work_of(job, training=chosen)
     assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, False, True]
 
@@ -98,32 +98,34 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
     """What the stage's measure gives, of a training that takes no step; recorded in `Recorded`."""
     seen: list[dict[str, float]] = []
 
-    def pretended(objective: Any, _: Any, held: Held, settings: TrainingSettings, *__: Any, log: Log, **___: Any) -> Outcome:
+    def pretended(
+        objective: Any, _: Any, held: EvaluationData, settings: TrainingSettings, *__: Any, log: LogMetrics, **___: Any
+    ) -> TrainingResult:
         seen.append(
             {"validation_loss": 2.5} if held.measure is None else {"validation_loss": 2.5} | held.measure(objective.model)
         )
         log(seen[-1], 2)
-        return Outcome(loss=2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1])
+        return TrainingResult(loss=2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1])
 
     monkeypatch.setattr(stage, "train", pretended)
     monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
     return seen
 
 
-def lesson(opened: Opened) -> Lesson:
-    return Lesson(FixedText(opened.examples, opened.job.training), Held(opened.held_out))
+def make_spec(opened: TrainingContext) -> TrainingSpec:
+    return TrainingSpec(DatasetSource(opened.examples, opened.job.training), EvaluationData(opened.held_out))
 
 
-def judged(opened: Opened) -> Lesson:
-    return dataclasses.replace(lesson(opened), held=Held(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
+def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
+    return dataclasses.replace(make_spec(opened), held=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
 
 
 def test_quality_is_measured_where_it_chooses_and_beside_what_the_lesson_measures(
-    job: Job, measured: list[dict[str, float]]
+    job: TrainingJob, measured: list[dict[str, float]]
 ) -> None:
     chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))
-    for one, taught in ((job, lesson), (job, judged), (chosen, lesson), (chosen, judged)):
-        train_stage(one, taught)
+    for one, spec in ((job, make_spec), (job, evaluated_spec), (chosen, make_spec), (chosen, evaluated_spec)):
+        train_stage(one, spec)
     assert [sorted(numbers) for numbers in measured] == [
         ["validation_loss"],
         ["acceptance_rate", "validation_loss"],
@@ -132,24 +134,26 @@ def test_quality_is_measured_where_it_chooses_and_beside_what_the_lesson_measure
     ]
 
 
-def test_a_record_ends_with_the_weights_that_are_kept(job: Job, measured: list[dict[str, float]]) -> None:
+def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured: list[dict[str, float]]) -> None:
     seeds: dict[str, Any] = {
         "training": dataclasses.replace(job.training, seed=5),
         "model": dataclasses.replace(job.model, seed=3),
     }
     job = dataclasses.replace(job, **seeds)
-    train_stage(job, judged)
+    train_stage(job, evaluated_spec)
     (step, curve), (last, end) = Recorded.metrics
     assert (step, last) == (2, 4)
     assert curve == measured[0]
     assert end == {"seconds": 1.0, "steps": 4, "kept_step": 2, "kept_validation_loss": 2.5, "kept_acceptance_rate": 0.5}
-    assert Recorded.tags["work"] == open_job(job).resume.name
+    assert Recorded.tags["work"] == open_context(job).resume.name
     assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
 
 
-def test_equal_runs_save_equal_folders(job: Job, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_runs_save_equal_folders(
+    job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
     def saved() -> dict[str, bytes]:
-        train_stage(job, lesson)
+        train_stage(job, make_spec)
         return {file.name: file.read_bytes() for file in PATHS.model("small").iterdir()}
 
     first = saved()
@@ -159,9 +163,9 @@ def test_equal_runs_save_equal_folders(job: Job, measured: list[dict[str, float]
     assert measured
 
 
-def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: Job, measured: list[dict[str, float]]) -> None:
+def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: TrainingJob, measured: list[dict[str, float]]) -> None:
     """A decoder that is deeper than its encoder, which transformers caches right only where the configuration says so."""
-    train_stage(job, lesson)
+    train_stage(job, make_spec)
     model = AutoModelForSeq2SeqLM.from_pretrained(PATHS.model("small"))
     model.generation_config.eos_token_id = None
     assert model.generate(input_ids=torch.tensor([[5, 6, 1]])).shape == (1, 1 + 13)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.alignment.settings import AlignSettings
-from tasks.training.settings import CHOICES, TrainingSettings
+from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
@@ -44,13 +44,13 @@ def test_what_cannot_work_is_refused(kind: type[TrainingSettings], changes: dict
         kind(**changes)
 
 
-@pytest.mark.parametrize("choose_by", CHOICES)
+@pytest.mark.parametrize("choose_by", WEIGHT_CHOICES)
 def test_weights_are_chosen_by_what_the_stage_measures(choose_by: str) -> None:
     assert AlignSettings(choose_by=choose_by).choose_by == choose_by
     if "acceptance" not in choose_by:
         assert TrainingSettings(choose_by=choose_by).choose_by == choose_by
         return
-    words = f"choose_by is {choose_by}, which align alone measures; it must be one of last, validation_loss, quality"
+    words = f"choose_by is {choose_by}, which only align measures; it must be one of last, validation_loss, quality"
     with pytest.raises(ValueError, match=words):
         TrainingSettings(choose_by=choose_by)
 

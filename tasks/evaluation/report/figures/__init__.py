@@ -13,9 +13,9 @@ from tasks.evaluation.report.figures.acceptance import accepted_lengths
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_map
 from tasks.evaluation.report.figures.cascades import cascade_curves
 from tasks.evaluation.report.figures.draw import draw
-from tasks.evaluation.report.figures.marks import Chart
+from tasks.evaluation.report.figures.lookup import Sweeps
 from tasks.evaluation.report.figures.pareto import pareto_figure
-from tasks.evaluation.report.figures.reading import Sweeps
+from tasks.evaluation.report.figures.series import Chart
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
 from tasks.evaluation.report.figures.style import save
 

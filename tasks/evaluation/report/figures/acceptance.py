@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.report.figures.looks import COLORS, point_text
-from tasks.evaluation.report.figures.marks import Bars, Chart, Panel, Spots
-from tasks.evaluation.report.figures.reading import Point, chosen_points
+from tasks.evaluation.report.figures.lookup import Point, chosen_points
+from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Spots
+from tasks.evaluation.report.figures.theme import COLORS, tooltip_lines
 from tasks.evaluation.report.tables import method_name
 
 _METHODS = ("bild", "speculative")
@@ -58,7 +58,7 @@ def _by_position(summary: Mapping[str, Any], point: Point) -> Spots:
     shares = [
         (place, 100.0 * share) for place, share in enumerate(point["acceptance_by_position"], start=1) if share is not None
     ]
-    texts = [f"position {place}: {share:.1f} %\n{point_text(point, summary['metric'])}" for place, share in shares]
+    texts = [f"position {place}: {share:.1f} %\n{tooltip_lines(point, summary['metric'])}" for place, share in shares]
     bild = point["method"] == "bild"
     return Spots(
         _name(point),

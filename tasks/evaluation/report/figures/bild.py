@@ -9,9 +9,9 @@ from typing import Any
 
 from tasks.evaluation.frontier import Point as Measured
 from tasks.evaluation.frontier import frontier
-from tasks.evaluation.report.figures.looks import COLORS, DRAFTERS, INK, PALETTE, point_text
-from tasks.evaluation.report.figures.marks import Chart, Heat, Panel, Rule, Spots
-from tasks.evaluation.report.figures.reading import Point, number, speedup_of
+from tasks.evaluation.report.figures.lookup import Point, number, speedup_of
+from tasks.evaluation.report.figures.series import Chart, Heat, Panel, Rule, Spots
+from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, INK, PALETTE, tooltip_lines
 from tasks.evaluation.report.table import METRIC_NAMES
 
 _KINDS = ("BiLD", "without fallback", "without rollback")
@@ -71,7 +71,7 @@ def _panel(
     **look: Any,
 ) -> Panel:
     cells = _cells(points, rows, columns)
-    texts = [[point_text(cell, summary["metric"]) if cell else "" for cell in row] for row in cells]
+    texts = [[tooltip_lines(cell, summary["metric"]) if cell else "" for cell in row] for row in cells]
     names = [["∞" if math.isinf(value) else f"{value:g}" for value in values] for values in (columns, rows)]
     heat = Heat(names[0], names[1], values, texts, **look)
     return Panel(title, "fallback threshold", "rollback threshold (nats)", heat=heat)
@@ -111,7 +111,7 @@ def oracle_curve(summary: Mapping[str, Any]) -> Chart | None:
                     [share * 100 for share, _ in curve],
                     [point["quality"] for _, point in curve],
                     color,
-                    [f"{share:.1%} replaced\n{point_text(point, summary['metric'])}" for share, point in curve],
+                    [f"{share:.1%} replaced\n{tooltip_lines(point, summary['metric'])}" for share, point in curve],
                     line="-" if drafter == "aligned" else "--",
                     y_intervals=[point["quality_interval"] for _, point in curve],
                 )
@@ -178,7 +178,7 @@ def _curve(summary: Mapping[str, Any], kind: str, points: Sequence[Point], style
         [point["relative_latency"] for point in best],
         [point["quality"] for point in best],
         color,
-        [point_text(point, summary["metric"]) for point in best],
+        [tooltip_lines(point, summary["metric"]) for point in best],
         marker=marker,
         line=line,
     )

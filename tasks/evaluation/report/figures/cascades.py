@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.report.figures.looks import DRAFTERS, PALETTE, point_text
-from tasks.evaluation.report.figures.marks import Chart, Panel, Rule, Spots
-from tasks.evaluation.report.figures.reading import Point
+from tasks.evaluation.report.figures.lookup import Point
+from tasks.evaluation.report.figures.series import Chart, Panel, Rule, Spots
+from tasks.evaluation.report.figures.theme import DRAFTERS, PALETTE, tooltip_lines
 from tasks.evaluation.report.table import METRIC_NAMES
 from tasks.evaluation.report.tables import method_name
 
@@ -88,7 +88,7 @@ def _curves(
                     [x for x, _ in known],
                     [point["quality"] for _, point in known],
                     PALETTE[place % len(PALETTE)],
-                    [point_text(point, summary["metric"]) for _, point in known],
+                    [tooltip_lines(point, summary["metric"]) for _, point in known],
                     marker=_MARKERS[place % len(_MARKERS)],
                     size=5.0,
                     line="" if len(known) == 1 else "-",

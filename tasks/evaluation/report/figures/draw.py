@@ -15,9 +15,9 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from tasks.evaluation.report.figures.looks import FAINT, INK
-from tasks.evaluation.report.figures.marks import Chart, Heat, Interval, Panel, Rule, Spots
+from tasks.evaluation.report.figures.series import Chart, Heat, Interval, Panel, Rule, Spots
 from tasks.evaluation.report.figures.style import LINES, NOTE, STYLE, TITLE, frame
+from tasks.evaluation.report.figures.theme import FAINT, INK
 
 _WIDTH, _HEIGHT = 5.5, 3.9
 """Of one panel, in inches."""

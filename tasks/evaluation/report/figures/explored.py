@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.evaluation.frontier import TOLERANCES
-from tasks.evaluation.report.figures.looks import CLOSE, COLORS, INK, SLOWEST, marker_of, point_text
-from tasks.evaluation.report.figures.marks import Chart, Interval, Panel, Rule, Spots, Window
-from tasks.evaluation.report.figures.reading import Point, frontier_of
+from tasks.evaluation.report.figures.lookup import Point, frontier_of
+from tasks.evaluation.report.figures.series import Chart, Interval, Panel, Rule, Spots, Window
+from tasks.evaluation.report.figures.theme import CLOSE, COLORS, INK, SLOWEST, marker_of, tooltip_lines
 from tasks.evaluation.report.table import METRIC_NAMES
 from tasks.evaluation.report.tables import method_name
 
@@ -78,7 +78,7 @@ def _method_spots(summary: Mapping[str, Any], drafter: str, method: str, points:
         if group in (chosen, leading):
             look["x_intervals"] = [_inverse(point["speedup_interval"]) for point in group]
             look["y_intervals"] = [_shifted(point["quality_difference_interval"], vanilla) for point in group]
-        texts = [point_text(point, summary["metric"]) for point in group]
+        texts = [tooltip_lines(point, summary["metric"]) for point in group]
         look |= {"texts": texts, "marker": marker_of(method), "group": name, "listed": not found}
         found.append(Spots(name, _latencies(group), [point["quality"] for point in group], COLORS[drafter], **look))
     return found

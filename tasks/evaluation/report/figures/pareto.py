@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasks.evaluation.frontier import TOLERANCES
-from tasks.evaluation.report.figures.looks import CLOSE, COLORS, FAINT, INK, SLOWEST, marker_of
-from tasks.evaluation.report.figures.reading import Point, frontier_of, timed
+from tasks.evaluation.report.figures.lookup import Point, frontier_of, timed
 from tasks.evaluation.report.figures.style import LINES, STYLE, TITLE, frame
+from tasks.evaluation.report.figures.theme import CLOSE, COLORS, FAINT, INK, SLOWEST, marker_of
 from tasks.evaluation.report.labels import Label, place_labels
 from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES
 from tasks.evaluation.report.tables import method_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.evaluation.report.figures.looks import COLORS, DRAFTERS, FAINT, INK, PARTS, name_of, point_text
-from tasks.evaluation.report.figures.marks import Bars, Chart, Panel, Rule, Spots
-from tasks.evaluation.report.figures.reading import Point, Sweeps, best_choice, chosen_points, reported_row, timed
+from tasks.evaluation.report.figures.lookup import Point, Sweeps, best_chosen_point, chosen_points, reported_row, timed
+from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Rule, Spots
+from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, FAINT, INK, PARTS, point_name, tooltip_lines
 from tasks.evaluation.report.table import CHOICE_WORDS
 from tasks.evaluation.report.tables import method_name
 
@@ -19,7 +19,7 @@ def latency_scatter(summary: Mapping[str, Any], sweeps: Sweeps) -> Chart | None:
     """Each timed example under the chosen point against its own vanilla run; None where nothing was chosen."""
     panels = []
     for drafter in DRAFTERS:
-        chosen = best_choice(summary, drafter)
+        chosen = best_chosen_point(summary, drafter)
         row = reported_row(chosen[1], sweeps) if chosen else None
         if chosen is None or row is None or not row["latency_ms"]:
             continue
@@ -27,7 +27,7 @@ def latency_scatter(summary: Mapping[str, Any], sweeps: Sweeps) -> Chart | None:
         share = sum(own < vanilla for vanilla, own in pairs) / len(pairs)
         texts = [f"vanilla {vanilla:.2f} ms\nhere {own:.2f} ms\n{vanilla / own:.2f}×" for vanilla, own in pairs]
         xs, ys = [vanilla for vanilla, _ in pairs], [own for _, own in pairs]
-        spots = [Spots(name_of(chosen[1]), xs, ys, COLORS[drafter], texts, size=4.5, listed=False)]
+        spots = [Spots(point_name(chosen[1]), xs, ys, COLORS[drafter], texts, size=4.5, listed=False)]
         words = f"{drafter}, {method_name(chosen[1]['method'])} ({row['split']})"
         title = f"{words}: {share:.0%} of {len(pairs)} faster"
         axes = ("vanilla large, ms for the example", "the chosen point, ms")
@@ -48,12 +48,12 @@ def operations_bars(summary: Mapping[str, Any]) -> Chart | None:
     names = {"flops": "FLOPs (theory)", "bytes": "bytes moved (theory)", "intensity": "FLOPs / byte (theory)"}
     series = [Bars("vanilla large", [1.0] * 4, FAINT, ["vanilla large is 1 by definition"] * 4, said=["1"] * 4)]
     for drafter in DRAFTERS:
-        chosen = best_choice(summary, drafter)
+        chosen = best_chosen_point(summary, drafter)
         if chosen is None or not chosen[1].get("operations"):
             continue
         point = chosen[1]
         values = [*(point["operations"][name] for name in names), point["speedup"]]
-        texts = [point_text(point, summary["metric"])] * 4
+        texts = [tooltip_lines(point, summary["metric"])] * 4
         label = f"{method_name(point['method'])}, {drafter}, {CHOICE_WORDS[chosen[0]]}"
         series.append(Bars(label, values, COLORS[drafter], texts, said=["–" if v is None else f"{v:.2f}" for v in values]))
     if len(series) == 1:
@@ -138,7 +138,7 @@ def _foretold(summary: Mapping[str, Any], points: Sequence[Point], name: str, co
         [point["predicted"]["speedup"] for point in points],
         [point["speedup"] for point in points],
         color if color else INK,
-        [f"{point_text(point, summary['metric'])}\npredicted {point['predicted']['speedup']:.2f}×" for point in points],
+        [f"{tooltip_lines(point, summary['metric'])}\npredicted {point['predicted']['speedup']:.2f}×" for point in points],
         marker="o" if not hollow else "D",
         hollow=hollow,
         y_intervals=[point["speedup_interval"] for point in points],

@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasks.evaluation.report.figures.looks import FAINT
+from tasks.evaluation.report.figures.theme import FAINT
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",

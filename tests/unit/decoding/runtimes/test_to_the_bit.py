@@ -58,7 +58,7 @@ def opened(kind: str, form: str) -> NativeDecoder:
     return native(model, int8=form == "int8")
 
 
-def text_of(decoder: NativeDecoder, seed: int = 0, length: int = LENGTH) -> list[int]:
+def corpus_source(decoder: NativeDecoder, seed: int = 0, length: int = LENGTH) -> list[int]:
     chance = random.Random(seed)
     [start] = begin(decoder, [SOURCE])
     return [*start, *(chance.randrange(2, decoder.vocabulary) for _ in range(length - len(start)))]
@@ -76,7 +76,7 @@ def one_at_a_time(decoder: NativeDecoder, text: list[int]) -> tuple[Tensor, Tens
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_blocks_rows_threads_and_rewinds_change_no_bit(kind: str, form: str) -> None:
     decoder = opened(kind, form)
-    text = text_of(decoder)
+    text = corpus_source(decoder)
     logits, hidden = one_at_a_time(decoder, text)
     others = random_rows(random.Random(1), [3, 41, 8])
 

@@ -9,7 +9,7 @@ import pytest
 from tasks.evaluation.report.charts import panel_spec, panel_specs
 from tasks.evaluation.report.figures import described_charts
 from tasks.evaluation.report.figures.explored import pareto_chart
-from tasks.evaluation.report.figures.marks import Bars, Heat, Panel, Rule, Spots
+from tasks.evaluation.report.figures.series import Bars, Heat, Panel, Rule, Spots
 from tasks.evaluation.report.summary import summarize
 
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ from tasks.evaluation.report.figures import all_figures, described_charts, paret
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_map
 from tasks.evaluation.report.figures.cascades import cascade_curves
 from tasks.evaluation.report.figures.draw import draw
-from tasks.evaluation.report.figures.marks import Chart, Heat, Panel
+from tasks.evaluation.report.figures.series import Chart, Heat, Panel
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
 from tasks.evaluation.report.labels import Label, place_labels
 from tasks.evaluation.report.summary import summarize

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
-from tasks.evaluation.report.sections import Section, sections, sections_markdown
+from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.report.summary import summarize
 from tests.unit.evaluation.conftest import untimed
 
@@ -37,8 +37,8 @@ def renamed(sweeps: Sweeps, method: str, **settings: Any) -> Sweeps:
     return sweeps
 
 
-def section(summary: dict[str, Any], name: str) -> Section:
-    (found,) = [one for one in sections(summary) if one.name == name]
+def section(summary: dict[str, Any], name: str) -> RenderedTable:
+    (found,) = [one for one in rendered_tables(summary) if one.name == name]
     return found
 
 
@@ -136,7 +136,7 @@ def test_lenience_by_what_was_checked(sweeps: Sweeps) -> None:
     # 60 of 90 drafted tokens kept; 70 were checked, for 10 drafts fell.
     assert (row["accepted_share"], row["checked_share"]) == pytest.approx((60 / 90, 60 / 70), rel=1e-5)
     assert (row["lenience"], row["speedup"], row["quality"]) == (0.3, 1.5, 60.0)
-    assert "speculative" not in {one.name for one in sections(summary)}
+    assert "speculative" not in {one.name for one in rendered_tables(summary)}
 
 
 def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_speed(sweeps: Sweeps) -> None:
@@ -152,7 +152,7 @@ def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_spee
 
 
 def test_sections_hold_as_many_cells_as_headings_and_leave_out_what_was_not_measured(sweeps: Sweeps) -> None:
-    found = sections(summarize("toy", "bleu", sweeps, {"unaligned": PAIR}))
+    found = rendered_tables(summarize("toy", "bleu", sweeps, {"unaligned": PAIR}))
     assert [one.name for one in found] == ["shares", "cascade", "speculative"]
     for one in found:
         assert {len(cells) for cells in (*one.rows, *one.published)} == {len(one.headings)}
@@ -170,7 +170,7 @@ def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
 
 
 def test_markdown_keeps_published_rows_apart(sweeps: Sweeps) -> None:
-    text = sections_markdown(summarize("toy", "bleu", sweeps))
+    text = tables_markdown(summarize("toy", "bleu", sweeps))
     first, _, rest = text.partition("As published: other models, other data, other hardware.")
     assert "| speculative, unaligned |" in first and "Rejection Sampling" not in first
     assert "| Rejection Sampling Based, IWSLT17 De-En |" in rest.split("##")[0]

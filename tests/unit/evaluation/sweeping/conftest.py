@@ -12,4 +12,4 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """It is only read."""
     sweep = Sweep(tmp_path_factory.mktemp("planned"))
     rows = sweep.validate()
-    return sweep, rows, sweep.running.report(rows, GRID, sweep.test)
+    return sweep, rows, sweep.runner.report(rows, GRID, sweep.test)

@@ -20,8 +20,8 @@ from tasks.decoding.settings import (
     VanillaSettings,
 )
 from tasks.decoding.strategies import Pair, Request, decode
-from tasks.evaluation.sweeping.costs import Costs, kept_costs, measure_costs
-from tests.benches import LARGE, LIMIT, SMALL, Clock, ticking_pair
+from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair
 from tests.toys import toy_sources
 
 SOURCES = toy_sources(8, seed=10)
@@ -78,14 +78,14 @@ def test_latency_is_the_mean_over_examples_and_what_its_method_costs_besides() -
     examples = [drafted(6, {3: 2, 1: 1}), drafted(2, {2: 1})]
     runs = (5 + 3 + 8 + 5 + 1 + 2.5) / 2
     assert costs.latency("bild", examples) == pytest.approx(runs)
-    costs.beside_ms["bild"] = (0.75, 0.25)
+    costs.overhead_ms["bild"] = (0.75, 0.25)
     assert costs.latency("bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2)
     assert costs.latency("speculative", examples) == pytest.approx(runs)
 
 
 def test_no_text_is_predicted_to_take_less_than_no_time() -> None:
     costs, example = hand_made(), [drafted(6, {3: 2, 1: 1})]
-    costs.beside_ms["bild"] = (0.0, -6.0)
+    costs.overhead_ms["bild"] = (0.0, -6.0)
     assert costs.latency("bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
 
 
@@ -102,7 +102,7 @@ def test_a_known_law_is_learned_from_several_points(text: float, call: float) ->
     costs = learned(text, call, [2, 5, 9, 14, 20, 30])
     unseen = [drafted(4, {2: 12})]
     assert costs.latency("bild", unseen) == pytest.approx(hand_made().latency("bild", unseen) + text + 12 * call, rel=0.01)
-    assert costs.beside_ms["bild"] == pytest.approx((text, call), abs=0.35)
+    assert costs.overhead_ms["bild"] == pytest.approx((text, call), abs=0.35)
 
 
 @pytest.mark.parametrize("calls", [1, 4, 10])
@@ -117,14 +117,14 @@ def test_points_alike_do_not_set_text_and_call_against_each_other() -> None:
     costs = hand_made()
     points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
     costs.learn("bild", [(point, costs.latency("bild", point) + beside) for point, beside in points])
-    text, call = costs.beside_ms["bild"]
+    text, call = costs.overhead_ms["bild"]
     assert abs(text) < 0.5
     assert abs(call) < 0.2  # 0.4 without a ridge
 
 
 def test_costs_in_a_file() -> None:
     costs = hand_made()
-    costs.beside_ms["bild"] = (0.75, 0.25)
+    costs.overhead_ms["bild"] = (0.75, 0.25)
     written = json.loads(json.dumps(costs.as_json()))
     assert written["cost_ratio"] == 0.25
     assert written["verify_ms"] == {"1": 2.0, "2": 2.5, "4": 3.5, "8": 7.5}
@@ -207,8 +207,8 @@ def test_what_only_runs_take_is_predicted_as_the_clock_has_it(method: str, setti
 
 def test_costs_are_measured_once(tmp_path: Path) -> None:
     costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, {"bild": (0.1, 0.2)})
-    assert kept_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs
-    again = kept_costs(tmp_path / "notes" / "costs.json", lambda: pytest.fail("measured again"))
+    assert load_or_measure_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs
+    again = load_or_measure_costs(tmp_path / "notes" / "costs.json", lambda: pytest.fail("measured again"))
     assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0})
     (tmp_path / "notes" / "costs.json").write_text('{"encode_')  # cut short by a kill
-    assert kept_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs
+    assert load_or_measure_costs(tmp_path / "notes" / "costs.json", lambda: costs) is costs

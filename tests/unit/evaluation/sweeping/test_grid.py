@@ -7,12 +7,12 @@ import pytest
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweeping.grid import expand, points
+from tasks.evaluation.sweeping.grid import expand, expand_entry
 
 
 def test_an_entry_is_every_combination() -> None:
     grid = GridSettings(method="bild", values={"fallback_threshold": [0.5, 0.6], "rollback_threshold": [1, float("inf")]})
-    assert list(points(grid)) == [
+    assert list(expand_entry(grid)) == [
         BildSettings(fallback_threshold=fallback, rollback_threshold=rollback)
         for fallback in (0.5, 0.6)
         for rollback in (1.0, float("inf"))

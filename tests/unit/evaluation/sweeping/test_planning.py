@@ -70,11 +70,11 @@ def followed(plan: Plan, truth: Truth, failing: frozenset[int] = frozenset()) ->
 
 def grid(seed: int, methods: int = 3, points: int = 40) -> dict[int, Candidate]:
     """Methods that trade quality for speed, each point a little off its method's line."""
-    chance, found = random.Random(seed), {}
+    rng, found = random.Random(seed), {}
     for number in range(methods * points):
-        calls = chance.randint(3, TOKENS)
-        quality = 20 + 10 * (calls / TOKENS) ** 0.5 + chance.gauss(0, 1.5)
-        found[number] = candidate(f"method {number % methods}", quality, chance.randint(10, 40), calls)
+        calls = rng.randint(3, TOKENS)
+        quality = 20 + 10 * (calls / TOKENS) ** 0.5 + rng.gauss(0, 1.5)
+        found[number] = candidate(f"method {number % methods}", quality, rng.randint(10, 40), calls)
     return found
 
 
@@ -88,7 +88,7 @@ def told(point: Point, plan: Plan, near: float = 0.02) -> bool:
 def missed(plan: Plan, truth: Truth, known: tuple[Point, ...]) -> list[Point]:
     """What of the true frontier of everything was not timed, nor anything alike."""
     points = [Point(one.quality, truth(number)) for number, one in plan.candidates.items()]
-    return [points[place] for place in frontier([*points, *known]) if place < len(points) and not told(points[place], plan)]
+    return [points[index] for index in frontier([*points, *known]) if index < len(points) and not told(points[index], plan)]
 
 
 KNOWN = (Point(30.0, 1.0), Point(21.0, 6.0))
@@ -331,5 +331,5 @@ def test_whatever_the_clock_says_a_plan_ends_with_nothing_promising_left(
             number for number in candidates if candidates[number].method == method and (number in plan.timed or number in rest)
         ]
         for tolerance in TOLERANCES.values():
-            place = choose([points[number] for number in own], VANILLA.quality, tolerance)
-            assert place is None or own[place] in plan.timed or points[own[place]].speedup * (1 + near) <= 1
+            index = choose([points[number] for number in own], VANILLA.quality, tolerance)
+            assert index is None or own[index] in plan.timed or points[own[index]].speedup * (1 + near) <= 1

@@ -12,8 +12,8 @@ import pytest
 from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, Point, Split, outputs_of
-from tests.benches import Words, sweep_settings
+from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, Split, SweepPoint, collect_outputs
+from tests.ticking import Words, sweep_settings
 
 EXAMPLES = [Example(f"w{number + 2} w3", ("w4",)) for number in range(9)]
 
@@ -23,7 +23,7 @@ def split_of(name: str = "validation", seed: int = 0, timed: int = 4) -> Split:
 
 
 def test_a_row_names_a_point_by_plain_values() -> None:
-    fields = Point("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).fields()
+    fields = SweepPoint("bild", BildSettings(rollback_threshold=float("inf"), max_draft=4)).fields()
     assert fields["method"] == "bild"
     assert fields["settings"]["rollback_threshold"] == "inf"
     assert fields["settings"]["max_draft"] == 4
@@ -31,8 +31,17 @@ def test_a_row_names_a_point_by_plain_values() -> None:
 
 
 def test_points_of_equal_settings_are_equal() -> None:
-    assert Point("vanilla_large", VanillaSettings()) == VANILLA == BASELINES[0]
-    assert len({Point("bild", BildSettings()), Point("bild", BildSettings()), Point("bild", BildSettings(max_draft=3))}) == 2
+    assert SweepPoint("vanilla_large", VanillaSettings()) == VANILLA == BASELINES[0]
+    assert (
+        len(
+            {
+                SweepPoint("bild", BildSettings()),
+                SweepPoint("bild", BildSettings()),
+                SweepPoint("bild", BildSettings(max_draft=3)),
+            }
+        )
+        == 2
+    )
 
 
 def test_sources_are_cut_to_the_limit() -> None:
@@ -55,7 +64,7 @@ TEXT = Generation([5, 6, 1], "ssl", Counts(tokens=3, small_steps=2, large_calls=
 
 
 def outputs(generations: Iterable[Generation], split: Split | None = None) -> Outputs:
-    return outputs_of("decoded", generations, split or split_of())
+    return collect_outputs("decoded", generations, split or split_of())
 
 
 def test_outputs_hold_every_text_all_counts_and_those_of_the_timed_examples() -> None:
@@ -87,9 +96,9 @@ def test_the_same_texts_by_the_same_runs_are_the_same_behaviour() -> None:
     ],
     ids=["tokens", "proposers", "small steps", "large calls", "fallbacks", "drafts"],
 )
-@pytest.mark.parametrize("place", [0, 8])
-def test_one_example_that_differs_is_another_behaviour(other: Generation, place: int) -> None:
-    changed = [TEXT] * place + [other] + [TEXT] * (8 - place)
+@pytest.mark.parametrize("index", [0, 8])
+def test_one_example_that_differs_is_another_behaviour(other: Generation, index: int) -> None:
+    changed = [TEXT] * index + [other] + [TEXT] * (8 - index)
     assert outputs(changed).behaviour != outputs([TEXT] * 9).behaviour
 
 

@@ -7,15 +7,15 @@ import pytest
 from tasks.decoding.settings import CASCADE_RULES, METHOD_SETTINGS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
-from tasks.evaluation.sweeping.grid import points
-from tasks.evaluation.sweeping.presets import PRESETS, presets_table, values_of
+from tasks.evaluation.sweeping.grid import expand_entry
+from tasks.evaluation.sweeping.presets import PRESETS, preset_values, presets_table
 
 NAMES = [(method, name) for method, presets in PRESETS.items() for name in presets]
 
 
 @pytest.mark.parametrize(("method", "name"), NAMES)
 def test_every_preset_makes_points_of_its_method(method: str, name: str) -> None:
-    found = list(points(GridSettings(method=method, preset=name)))
+    found = list(expand_entry(GridSettings(method=method, preset=name)))
     assert len(set(found)) == len(found) > 1
     assert {type(one) for one in found} == {METHOD_SETTINGS[method]}
 
@@ -46,10 +46,10 @@ def test_every_deferral_rule_has_a_preset_within_its_bounds() -> None:
 
 def test_values_replace_the_presets_or_stand_beside_them() -> None:
     entry = GridSettings(method="bild", preset="v1", values={"rollback_threshold": [2.5], "drafter": ["copy", "bigram"]})
-    values = values_of(entry)
+    values = preset_values(entry)
     assert values["rollback_threshold"] == [2.5]
     assert values["fallback_threshold"] == (0.4, 0.5, 0.6, 0.7, 0.8)
-    assert len(list(points(entry))) == 5 * 1 * 2
+    assert len(list(expand_entry(entry))) == 5 * 1 * 2
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_values_replace_the_presets_or_stand_beside_them() -> None:
 )
 def test_an_unknown_preset_is_refused_with_those_of_the_method(method: str, preset: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        values_of(GridSettings(method=method, preset=preset))
+        preset_values(GridSettings(method=method, preset=preset))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -70,4 +70,6 @@ def test_an_unknown_preset_is_refused_with_those_of_the_method(method: str, pres
 def test_the_table_counts_the_points_of_every_preset() -> None:
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in presets_table().splitlines()[2:]]
     counts = {(method, name): int(count) for method, name, count, _, _ in rows}
-    assert counts == {(method, name): len(list(points(GridSettings(method=method, preset=name)))) for method, name in NAMES}
+    assert counts == {
+        (method, name): len(list(expand_entry(GridSettings(method=method, preset=name)))) for method, name in NAMES
+    }

@@ -24,28 +24,28 @@ from tasks.decoding.settings import (
     VanillaSettings,
 )
 from tasks.decoding.strategies import Pair, Request
-from tasks.evaluation.sweeping.points import Outputs, Point, Split
-from tasks.evaluation.sweeping.replaying import Replayed, replay, twins
+from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
+from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
 from tests.architectures import pair_of
-from tests.benches import LIMIT, Clock, TickingDecoder, bench_of, split_of, sweep_settings, ticking_pair
+from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 from tests.toys import Predict, Prefix
 
 REQUEST = Request(LIMIT)
 SWEEP = sweep_settings()
 GRID = [
-    Point("vanilla_large", VanillaSettings()),
-    Point("vanilla_small", VanillaSettings()),
+    SweepPoint("vanilla_large", VanillaSettings()),
+    SweepPoint("vanilla_small", VanillaSettings()),
     *(
-        Point("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=rollback))
+        SweepPoint("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=rollback))
         for fallback in (0.2, 0.5, 0.8)
         for rollback in (0.5, 2.0, math.inf)
     ),
-    *(Point("speculative", SpeculativeSettings(draft_length=length)) for length in (1, 2, 4, 20, 30)),
-    Point("speculative_cascade", SpeculativeCascadeSettings(rule="opt", deferral_cost=0.2)),
-    Point("token_cascade", TokenCascadeSettings(deferral_cost=0.4)),
-    Point("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.4)),
+    *(SweepPoint("speculative", SpeculativeSettings(draft_length=length)) for length in (1, 2, 4, 20, 30)),
+    SweepPoint("speculative_cascade", SpeculativeCascadeSettings(rule="opt", deferral_cost=0.2)),
+    SweepPoint("token_cascade", TokenCascadeSettings(deferral_cost=0.4)),
+    SweepPoint("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.4)),
 ]
-BEAMS, LAYERS = Point("beam_large", BeamSettings(beams=2)), Point("calm", CalmSettings())
+BEAMS, LAYERS = SweepPoint("beam_large", BeamSettings(beams=2)), SweepPoint("calm", CalmSettings())
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +59,26 @@ def split(pair: Pair) -> Split:
     return split_of(pair, SWEEP)
 
 
-def replayed(points: list[Point], pair: Pair, split: Split, folder: Path, request: Request = REQUEST) -> Replayed:
-    return replay(points, pair, request, split, folder, "test")
+def replayed(points: list[SweepPoint], pair: Pair, split: Split, folder: Path, request: Request = REQUEST) -> ReplayedGrid:
+    return replay_grid(points, pair, request, split, folder, "test")
 
 
 def test_every_point_is_as_if_it_were_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
     found = replayed(GRID, pair, split, tmp_path)
-    bench = bench_of(pair, Clock(), SWEEP)
+    evaluator = evaluator_of(pair, Clock(), SWEEP)
     assert found.errors == {}
     assert list(found.outputs) == list(range(len(GRID)))
-    for place, point in enumerate(GRID):
-        decoded = bench.decoded(point, split)
-        assert found.outputs[place] == dataclasses.replace(decoded, how="replayed")
+    for index, point in enumerate(GRID):
+        decoded = evaluator.decoded(point, split)
+        assert found.outputs[index] == dataclasses.replace(decoded, how="replayed")
     assert len({outputs.behaviour for outputs in found.outputs.values()}) > 6
 
 
-@pytest.mark.parametrize("place", [0, 7, len(GRID)])
-def test_what_cannot_be_played_is_neither_there_nor_an_error(pair: Pair, split: Split, tmp_path: Path, place: int) -> None:
-    found = replayed([*GRID[:place], BEAMS, LAYERS, *GRID[place:]], pair, split, tmp_path)
+@pytest.mark.parametrize("index", [0, 7, len(GRID)])
+def test_what_cannot_be_played_is_neither_there_nor_an_error(pair: Pair, split: Split, tmp_path: Path, index: int) -> None:
+    found = replayed([*GRID[:index], BEAMS, LAYERS, *GRID[index:]], pair, split, tmp_path)
     assert found.errors == {}
-    assert list(found.outputs) == [number for number in range(len(GRID) + 2) if number not in (place, place + 1)]
+    assert list(found.outputs) == [number for number in range(len(GRID) + 2) if number not in (index, index + 1)]
 
 
 def test_draws_cannot_be_played(pair: Pair, split: Split, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_sweep_that_begins_again_reads_nothing_again(pair: Pair, split: Split,
         replayed(GRID, absent, split, tmp_path / "elsewhere")
 
 
-def runs_of(pair: Pair, points: list[Point], folder: Path) -> tuple[int, Replayed]:
+def runs_of(pair: Pair, points: list[SweepPoint], folder: Path) -> tuple[int, ReplayedGrid]:
     """How often the two models ran for a replay, and what it gave."""
     models = [model for model in (pair.small, pair.large) if isinstance(model, TickingDecoder)]
     split = split_of(pair, SWEEP)
@@ -133,9 +133,9 @@ def test_readings_of_two_splits_do_not_mix(tmp_path: Path) -> None:
     splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
     found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
     for split, one in zip(splits, found, strict=True):
-        bench = bench_of(pair, Clock(), SWEEP)
+        evaluator = evaluator_of(pair, Clock(), SWEEP)
         assert [outputs.tokens for outputs in one.outputs.values()] == [
-            bench.decoded(point, split).tokens for point in GRID[:4]
+            evaluator.decoded(point, split).tokens for point in GRID[:4]
         ]
     absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
     assert [replayed(GRID[:4], absent, split, tmp_path) for split in splits] == found
@@ -151,11 +151,11 @@ def breaks(sound: Predict, prefix: Prefix) -> Predict:
     return predict
 
 
-def broken_pair(side: str, at: Point, example: int, length: int) -> tuple[Pair, Split]:
+def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[Pair, Split]:
     """A model that breaks where that point comes to on that example, so many tokens into the text."""
     pair = ticking_pair(Clock())
     split = split_of(pair, SWEEP)
-    text = bench_of(pair, Clock(), SWEEP).decoded(at, split).tokens[example]
+    text = evaluator_of(pair, Clock(), SWEEP).decoded(at, split).tokens[example]
     model = getattr(pair, side)
     model.predict = breaks(model.predict, (0, *text[:length]))
     return pair, split
@@ -166,13 +166,13 @@ def broken_pair(side: str, at: Point, example: int, length: int) -> tuple[Pair, 
 def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
     tmp_path: Path, side: str, example: int, length: int
 ) -> None:
-    pair, split = broken_pair(side, Point("vanilla_small", VanillaSettings()), example, length)
-    bench, wanted, broken = bench_of(pair, Clock(), dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
-    for place, point in enumerate(GRID):
+    pair, split = broken_pair(side, SweepPoint("vanilla_small", VanillaSettings()), example, length)
+    evaluator, wanted, broken = evaluator_of(pair, Clock(), dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
+    for index, point in enumerate(GRID):
         try:
-            wanted[place] = dataclasses.replace(bench.decoded(point, split), how="replayed")
+            wanted[index] = dataclasses.replace(evaluator.decoded(point, split), how="replayed")
         except RuntimeError:
-            broken.add(place)
+            broken.add(index)
     for _ in range(2):  # the second time from what was noted
         found = replayed(GRID, pair, split, tmp_path)
         assert found.outputs == wanted
@@ -186,19 +186,19 @@ def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
 
 
 def test_twins_are_points_of_one_method_that_do_the_same(pair: Pair, split: Split, tmp_path: Path) -> None:
-    points = [*GRID, Point("speculative_cascade", SpeculativeCascadeSettings(rule="chow", deferral_cost=0.0)), *GRID[-1:]]
+    points = [*GRID, SweepPoint("speculative_cascade", SpeculativeCascadeSettings(rule="chow", deferral_cost=0.0)), *GRID[-1:]]
     outputs = replayed(points, pair, split, tmp_path).outputs
-    found = twins(outputs, points)
+    found = duplicates(outputs, points)
 
     def alike(one: int, other: int) -> bool:
         first, second = outputs[one], outputs[other]
         same = (first.tokens, first.counts, first.by_example) == (second.tokens, second.counts, second.by_example)
         return same and points[one].method == points[other].method
 
-    for place in outputs:
-        earlier = [other for other in range(place) if alike(place, other)]
-        assert found.get(place) == (earlier[0] if earlier else None)
-    lengths = {point.settings.draft_length: place for place, point in enumerate(GRID) if point.method == "speculative"}
+    for index in outputs:
+        earlier = [other for other in range(index) if alike(index, other)]
+        assert found.get(index) == (earlier[0] if earlier else None)
+    lengths = {point.settings.draft_length: index for index, point in enumerate(GRID) if point.method == "speculative"}
     assert found[lengths[30]] == lengths[20]
     assert lengths[20] not in found
 
@@ -207,4 +207,7 @@ def test_two_methods_are_no_twins() -> None:
     alike = Outputs("replayed", behaviour=7)
     bild, speculative = GRID[2], GRID[-5]
     assert bild.method != speculative.method
-    assert twins({1: alike, 2: alike, 4: alike, 5: alike}, [bild, bild, speculative, bild, bild, speculative]) == {4: 1, 5: 2}
+    assert duplicates({1: alike, 2: alike, 4: alike, 5: alike}, [bild, bild, speculative, bild, bild, speculative]) == {
+        4: 1,
+        5: 2,
+    }

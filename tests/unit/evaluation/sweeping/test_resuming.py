@@ -12,9 +12,9 @@ import torch
 
 from tasks.decoding.decoder import Rows, Step
 from tasks.evaluation.rows import Row, read_rows
-from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, Point
-from tests.benches import Price
+from tasks.evaluation.sweeping.points import BASELINES, VANILLA, Outputs, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, TIMES, Planned, Sweep, by_name, name_of, named
+from tests.ticking import Price
 
 
 class Killed(BaseException):
@@ -25,19 +25,19 @@ def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(*_: Any) -> Row:
         raise AssertionError("timed again")
 
-    monkeypatch.setattr(sweep.bench, "timed", timed)
+    monkeypatch.setattr(sweep.evaluator, "timed", timed)
 
 
 def test_a_sweep_that_is_done_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Sweep(tmp_path)
     rows = first.validate()
-    rows += first.running.report(rows, GRID, first.test)
+    rows += first.runner.report(rows, GRID, first.test)
     written = first.path.read_bytes()
     again = Sweep(tmp_path)
     again.large().price = Price(50.0, 3.0, 2.0)  # the machine has changed, the plan has not
     forbid_timing(again, monkeypatch)
     found = again.validate()
-    found += again.running.report(found, GRID, again.test)
+    found += again.runner.report(found, GRID, again.test)
     assert by_name(found[: len(GRID) + 2]) == by_name(rows[: len(GRID) + 2])
     assert sorted(found, key=str) == sorted(rows, key=str)
     assert first.path.read_bytes() == written
@@ -54,12 +54,12 @@ def test_a_sweep_that_was_killed_goes_on(planned: Planned, tmp_path: Path, count
 
     killed = Sweep(tmp_path, finished=kill)
     with pytest.raises(Killed):
-        killed.running.report(killed.validate(), GRID, killed.test)
+        killed.runner.report(killed.validate(), GRID, killed.test)
     written = killed.path.read_bytes()
     assert len(read_rows(killed.path)) == count
     sweep = Sweep(tmp_path)
     rows = sweep.validate()
-    reported = sweep.running.report(rows, GRID, sweep.test)
+    reported = sweep.runner.report(rows, GRID, sweep.test)
     assert sweep.path.read_bytes().startswith(written)
     assert len(read_rows(sweep.path)) == len(rows) + len(reported)
     for found, wanted in ((rows, planned[1]), (reported, planned[2])):
@@ -127,14 +127,14 @@ def test_a_point_that_breaks_while_it_is_timed_costs_no_other(
 ) -> None:
     victim = next(row for row in planned[1] if row.get("why") == "frontier")
     sweep = Sweep(tmp_path)
-    timed = sweep.bench.timed
+    timed = sweep.evaluator.timed
 
-    def breaking(point: Point, *rest: Any) -> Row:
+    def breaking(point: SweepPoint, *rest: Any) -> Row:
         if name_of(point.fields()) == name_of(victim):
             raise RuntimeError("out of memory")
         return timed(point, *rest)
 
-    monkeypatch.setattr(sweep.bench, "timed", breaking)
+    monkeypatch.setattr(sweep.evaluator, "timed", breaking)
     rows = by_name(sweep.validate())
     assert rows.keys() == named(*BASELINES, *GRID)
     failed = [row for row in rows.values() if "error" in row]
@@ -158,8 +158,8 @@ def break_after(sweep: Sweep, side: str, prefix: tuple[int, ...]) -> None:
 def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> None:
     """The large model breaks on a text of the small one that is not its own: what never shows it that text is measured."""
     sweep = Sweep(tmp_path, plan=plan)
-    small = sweep.bench.decoded(BASELINES[1], sweep.validation)
-    large = sweep.bench.decoded(VANILLA, sweep.validation)
+    small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
+    large = sweep.evaluator.decoded(VANILLA, sweep.validation)
     example = next(number for number in range(8) if small.tokens[number][:3] != large.tokens[number][:3])
     break_after(sweep, "large", (0, *small.tokens[example][:3]))
     rows = sweep.validate()
@@ -170,22 +170,22 @@ def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> No
         assert row["error"].startswith("BrokenLogitsError: the large model gave NaN")
         assert not row.keys() & (TIMES | {"quality", "predicted", "why"})
     broken = {name_of(row) for row in failed}
-    for place, point in enumerate(GRID):
-        batch_of_one = dataclasses.replace(sweep.bench.sweep, quality_batch=1)
-        sweep.bench.sweep = batch_of_one
+    for index, point in enumerate(GRID):
+        batch_of_one = dataclasses.replace(sweep.evaluator.sweep, quality_batch=1)
+        sweep.evaluator.sweep = batch_of_one
         outcome: Outputs | None
         try:
-            outcome = sweep.bench.decoded(point, sweep.validation)
+            outcome = sweep.evaluator.decoded(point, sweep.validation)
         except RuntimeError:
             outcome = None
-        assert (outcome is None) == (name_of(point.fields()) in broken), place
+        assert (outcome is None) == (name_of(point.fields()) in broken), index
 
 
 def test_without_a_baseline_there_is_nothing_to_plan_by(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
-    small = sweep.bench.decoded(BASELINES[1], sweep.validation)
+    small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
     break_after(sweep, "small", (0, *small.tokens[0][:1]))
     rows = by_name(sweep.validate([GRID[-3], BEAMS]))
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
-    assert sweep.running.planned == {}
+    assert sweep.runner.planned == {}

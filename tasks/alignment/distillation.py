@@ -1,0 +1,33 @@
+"""The token-level loss of a drafter that learns from what the large model predicts, not from what it wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.alignment.divergences import Divergence, append_rest, gather_with_rest
+from tasks.training.data import Batch
+from tasks.training.losses import TokenLevelLoss
+from tasks.training.predictions import target_log_probs, target_positions
+
+
+class DivergenceLoss(TokenLevelLoss):
+    """A divergence of the drafter's predictions from the large model's, position by position."""
+
+    def __init__(self, divergence: Divergence, vocabulary: int, large: Any | None) -> None:
+        """Takes how far apart, over which ids, and the large model; none: its predictions come with each batch."""
+        self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
+
+    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+        targets = target_positions(model, batch)
+        log_q = target_log_probs(model, batch, self._vocabulary)
+        if self._large is not None:
+            with torch.no_grad():
+                log_p = target_log_probs(self._large, batch, self._vocabulary)
+        elif targets.top is not None:
+            log_p, log_q = append_rest(targets.top.log_probabilities), gather_with_rest(log_q, targets.top.tokens)
+        else:
+            raise ValueError("the batch has no predictions of the large model, and there is no large model")
+        return [(self._divergence(log_p, log_q) * targets.weights).sum()]

@@ -1,0 +1,87 @@
+"""What `transformers` does by itself: `generate`, with each of its caches, in batches, and assisted by a small model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Rows
+
+
+@torch.inference_mode()
+def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
+    """`transformers.generate`, greedy, on the sources as one batch.
+
+    Args:
+        model: Of `transformers`.
+        sources: Token ids of each source.
+        limit: Most new tokens.
+        static: Whether its cache is preallocated instead of growing (on a GPU, `generate` then compiles the model as well).
+        options: More of its arguments.
+
+    Returns:
+        Its output (rows, tokens), padding and whatever it begins with included; `written` takes those off.
+    """
+    encoded = model.config.is_encoder_decoder
+    widest = max(map(len, sources))
+    options.update(_static_cache(model, widest, limit) if static else {"past_key_values": _dynamic_cache(encoded)})
+    pad = model.config.pad_token_id or 0
+
+    def padded(rows: Rows, filler: int) -> Tensor:
+        # A prompt is padded on the left, a source that is encoded on the right.
+        gaps = [[filler] * (widest - len(row)) for row in rows]
+        filled = [row + gap if encoded else gap + row for row, gap in zip(rows, gaps, strict=True)]
+        return torch.tensor(filled, device=model.device)
+
+    output: Tensor = model.generate(
+        input_ids=padded(sources, pad),
+        attention_mask=padded([[1] * len(source) for source in sources], 0),
+        max_new_tokens=limit,
+        do_sample=False,
+        **options,
+    )
+    return output
+
+
+def _dynamic_cache(encoded: bool) -> Any:
+    """One that grows. The one that `generate` makes by itself has no room for a decoder deeper than its encoder."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
+
+
+def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
+    """What asks for a preallocated cache: by name, but where `generate` would make one of too few layers."""
+    from transformers import EncoderDecoderCache, StaticCache
+
+    config = model.config
+    if not config.is_encoder_decoder or config.num_hidden_layers >= model.get_decoder().config.num_hidden_layers:
+        return {"cache_implementation": "static"}
+    inner = model.get_decoder().config
+    own, cross = (StaticCache(config=inner, max_cache_len=length) for length in (limit + 1, source))
+    return {"past_key_values": EncoderDecoderCache(own, cross)}
+
+
+def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
+    """`generate`, drafted for by a small model: by default by rules of its own, else that many tokens at a time."""
+    settings = assistant.generation_config
+    settings.num_assistant_tokens = 20 if draft_length is None else draft_length
+    settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
+    settings.num_assistant_tokens_schedule = "constant"
+    return generate(model, [source], limit, assistant_model=assistant)
+
+
+def new_tokens(model: Any, output: Tensor, sources: Rows) -> Rows:
+    """The new tokens of each row of what `generate` gave, the first end token included and nothing after it."""
+    skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
+    ends = model.generation_config.eos_token_id
+    ends = {ends} if isinstance(ends, int) else set(ends or ())
+    return [until_end(row[skipped:], ends) for row in output.tolist()]
+
+
+def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
+    """Cut after the first end token."""
+    position = next((position for position, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: position + 1]

@@ -1,0 +1,125 @@
+"""The ratios that the targets speak of, whether they are met, and all of it for people and for programs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tasks.bench.contenders import RATIOS
+from tasks.bench.measuring import CaseResult
+from tasks.tracking.lineage import lineage
+
+_SHOWN = 2
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one ratio is to be."""
+
+    least: float
+    trained: bool
+    """Whether the trained pair is asked, where it was measured."""
+    shape: str = ""
+    """Which random shape is asked otherwise; none: this ratio means nothing on random weights."""
+    of: str = ""
+    """The ratio of that case that is read, if it goes by another name there."""
+
+
+TARGETS = {
+    "vanilla_over_generate": Target(2.5, False, "4 layers d 256"),
+    "vanilla_over_ctranslate2": Target(0.8, False, "4 layers d 256"),
+    "drafter_step_over_generate": Target(5.0, False, "2 layers d 64", "vanilla_over_generate"),
+    "speculative_over_assisted": Target(3.0, True, "4 layers d 256"),
+    "bild_over_vanilla": Target(1.85, True),
+    "bild_over_ctranslate2": Target(1.0, True),
+    "batched_over_generate": Target(2.0, False, "4 layers d 256"),
+}
+"""A model of the shape of a drafter is decoded with alone, which is its step; 0.8 is within 1.25 times of the other's time."""
+
+
+def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[str, dict[str, Any]]:
+    """Ratio, case, target and whether it is met, of each target that was measured; BiLD must lose no quality either."""
+    cases = {one.name: one for one in results}
+    found = {}
+    for name, target in TARGETS.items():
+        asked = trained if target.trained and trained in cases else target.shape
+        ratio = cases[asked].ratios.get(target.of or name) if asked in cases else None
+        if ratio is not None and asked is not None:
+            whole = not name.startswith("bild") or cases[asked].bild["quality"]["no_loss"]
+            found[name] = {"ratio": ratio, "case": asked, "target": target.least, "met": ratio >= target.least and whole}
+    return found
+
+
+def as_json(
+    results: Sequence[CaseResult], checks: Mapping[str, Mapping[str, Any]], threads: int, rounds: int
+) -> dict[str, Any]:
+    """Everything that was measured, and on what; a ratio that was not is null."""
+    return {
+        **hardware(),
+        "threads": threads,
+        "rounds": rounds,
+        **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
+        "targets": checks,
+        "cases": {one.name: asdict(one) for one in results},
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, the cores that this process may use, and the versions of what is compared."""
+    tags = lineage()
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "transformers", "ctranslate2"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "hardware": {"cpu": tags.get("host_cpu"), "cores": int(tags.get("host_cores", os.cpu_count() or 1))},
+        "versions": versions,
+        "commit": tags.get("git_commit"),
+    }
+
+
+def case_lines(one: CaseResult) -> Iterator[str]:
+    """A table of who took how long, at which setting, with how much memory, and of the ratios."""
+    yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
+    for name, ms in one.ms_per_token.items():
+        used = one.memory_mib.get(name)
+        whole, above = (f"{used['whole']:.0f}", f"{used['above_model']:.1f}") if used else ("", "")
+        tried = sorted(one.tried[name].items(), key=lambda item: item[1])
+        others = "; ".join([f"{label} {taken:.3g}" for label, taken in tried if label != one.settings[name]][:_SHOWN])
+        yield f"  {name:24}{ms:>10.3f}  {whole:>7} {above:>12}  {one.settings[name]} ({others})"
+    for name, ratio in one.ratios.items():
+        ours, theirs = RATIOS[name]
+        yield f"  {name:28}{ratio:>7.2f}   ({ours} over {theirs}; at the threads asked for {one.ratios_at_threads[name]:.2f})"
+    if one.accepted is not None:
+        yield f"  speculative decoding keeps {one.accepted:.0%} of what is drafted"
+    for name, found in one.formats.items():
+        scored = "" if found["quality"] is None else f"; quality {found['quality']}"
+        yield (
+            f"  vanilla in {name:10}{found['over_float32']:>6.2f} times as fast as in float32; {found['differ']} of "
+            f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
+        )
+    if one.bild:
+        kept = one.bild["quality"]
+        low, high = kept["difference_interval"]
+        yield (
+            f"  BiLD ({one.bild['from']}: {one.bild['settings']}): {kept['metric']} {kept['bild']} beside vanilla's "
+            f"{kept['vanilla']} on {kept['examples']} examples, difference {low:.2f} to {high:.2f}: "
+            + ("no loss" if kept["no_loss"] else "a loss")
+        )
+
+
+def target_lines(checks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A table of the targets."""
+    yield f"{'':28}{'ratio':>7} {'target':>8}  met  where"
+    for name in TARGETS:
+        one = checks.get(name)
+        if one is None:
+            yield f"{name:28}{'-':>7} {TARGETS[name].least:>8}  -    not measured"
+        else:
+            yield f"{name:28}{one['ratio']:>7.2f} {one['target']:>8}  {'yes' if one['met'] else 'NO':3}  {one['case']}"

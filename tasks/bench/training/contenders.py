@@ -1,0 +1,207 @@
+"""The two sides, `tasks.training` and `transformers.Seq2SeqTrainer`, each of which says what it has learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from tasks.bench.training.pausable import Begin
+from tasks.bench.training.recipes import LoadedRecipe
+from tasks.training.data import IGNORED, Batch, TokenDataset
+from tasks.training.loop import EvaluationData, train
+from tasks.training.objective import Objective
+from tasks.training.optimizers import rate_factor
+from tasks.training.settings import TrainingSettings
+from tasks.training.sources import DatasetSource
+
+_HELD = 8
+
+
+@dataclass
+class Learned:
+    """What a side has learned from, up to now."""
+
+    tokens: int = 0
+    """Of sources and targets, without padding."""
+    losses: list[float] = field(default_factory=list)
+    """Mean loss a target token, in nats, of every 20 steps or so."""
+
+
+class Contender(Protocol):
+    """A way to train a recipe."""
+
+    learned: Learned
+
+    def loop(self, begin: Begin) -> object:
+        """Trains for ever."""
+        ...
+
+
+class DraftlineContender:
+    """The loop of this project."""
+
+    def __init__(self, opened: LoadedRecipe, folder: Path) -> None:
+        """Takes a recipe, and an empty folder that stays empty."""
+        self._opened, self._folder, self.learned = opened, folder, Learned()
+
+    def loop(self, begin: Begin) -> object:
+        opened = self._opened
+        few = TokenDataset(opened.examples.sources[:_HELD], opened.examples.targets[:_HELD], opened.examples.pad)
+        return train(
+            Objective(opened.model, opened.settings),
+            _Counted(DatasetSource(opened.examples, opened.settings), begin, self.learned),
+            EvaluationData(few),
+            opened.settings,
+            opened.device,
+            resume=self._folder,
+            log=self._log,
+            label="ours",
+        )
+
+    def _log(self, metrics: dict[str, float], _step: int) -> None:
+        if "loss" in metrics:
+            self.learned.losses.append(metrics["loss"])
+
+
+class _Counted:
+    """A source that says when each step begins, and counts what it gives."""
+
+    def __init__(self, source: DatasetSource, begin: Begin, learned: Learned) -> None:
+        self._source, self._begin, self._learned = source, begin, learned
+
+    def microbatches(self, step: int) -> list[Batch]:
+        self._begin()
+        parts = self._source.microbatches(step)
+        self._learned.tokens += sum(int(part.mask.sum() + (part.labels != IGNORED).sum()) for part in parts)
+        return parts
+
+
+LENGTHS: dict[str, Callable[[int, int], int]] = {
+    "source": lambda source, _target: source,
+    "target": lambda _source, target: target,
+    "sum": lambda source, target: source + target,
+    "longer": max,
+}
+"""Of what Trainer can be told to group examples by, made of a source's length and a target's."""
+
+
+class TrainerContender:
+    """`Seq2SeqTrainer` at its fastest: examples grouped by length, no cache, nothing logged, saved or evaluated."""
+
+    def __init__(self, opened: LoadedRecipe, folder: Path, dataset: Any) -> None:
+        """Takes a recipe, a folder that stays empty, and the examples (see `dataset_of`)."""
+        self._opened, self._folder, self._dataset, self.learned = opened, folder, dataset, Learned()
+
+    def loop(self, begin: Begin) -> object:
+        from transformers import TrainerCallback
+
+        class Beginning(TrainerCallback):  # type: ignore[misc]  # transformers shows mypy no types
+            def on_step_begin(self, *_: Any, **__: Any) -> None:
+                begin()
+
+        opened = self._opened
+        opened.model.config.use_cache = False
+        trainer = self._trainer(opened, [Beginning()])
+        kind = trainer.accelerator.distributed_type
+        if kind != "NO":
+            raise RuntimeError(f"Trainer takes itself for one of several processes ({kind}), which is slower")
+        return trainer.train()
+
+    def _trainer(self, opened: LoadedRecipe, callbacks: list[Any]) -> Any:
+        from transformers import DataCollatorForSeq2Seq
+
+        settings = opened.settings
+        optimizer = trainer_optimizer(opened.model, settings)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(settings, step))
+        return _trainer_of()(
+            self.learned,
+            model=opened.model,
+            args=arguments(settings, opened.device, self._folder),
+            train_dataset=self._dataset,
+            data_collator=DataCollatorForSeq2Seq(opened.tokenizer, model=opened.model),
+            optimizers=(optimizer, schedule),
+            callbacks=callbacks,
+        )
+
+
+def trainer_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """What Trainer would make of these settings: the Adafactor of `transformers`, or fused AdamW."""
+    if settings.optimizer == "adamw":
+        rate, decay = settings.learning_rate, settings.weight_decay
+        return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+    from transformers.optimization import Adafactor
+
+    known: torch.optim.Optimizer = Adafactor(
+        model.parameters(),
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        scale_parameter=settings.relative_rate,
+        relative_step=False,
+    )
+    return known
+
+
+def arguments(settings: TrainingSettings, device: torch.device, folder: Path) -> Any:
+    """Trainer's, by which it does nothing but train."""
+    from transformers import Seq2SeqTrainingArguments
+
+    return Seq2SeqTrainingArguments(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=settings.batch_size,
+        max_grad_norm=settings.gradient_clipping,
+        train_sampling_strategy="group_by_length",
+        length_column_name="length",
+        use_cpu=device.type == "cpu",
+        dataloader_pin_memory=device.type != "cpu",
+        logging_strategy="no",
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        eval_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=settings.seed,
+    )
+
+
+def dataset_of(examples: TokenDataset, length: str) -> Any:
+    """The examples as Trainer reads them, with the column that it groups them by, of `LENGTHS`."""
+    import datasets
+
+    measure = LENGTHS[length]
+    pairs = list(zip(examples.sources, examples.targets, strict=True))
+    return datasets.Dataset.from_dict(
+        {
+            "input_ids": examples.sources,
+            "attention_mask": [[1] * len(source) for source in examples.sources],
+            "labels": examples.targets,
+            "length": [measure(len(source), len(target)) for source, target in pairs],
+        }
+    )
+
+
+def _trainer_of() -> Any:
+    """A Trainer that counts what it learns from; made when it is asked for, since transformers takes seconds to import it."""
+    from transformers import Seq2SeqTrainer
+
+    class Counting(Seq2SeqTrainer):  # type: ignore[misc]  # transformers shows mypy no types
+        def __init__(self, learned: Learned, **options: Any) -> None:
+            super().__init__(**options)
+            self._learned, self._recent = learned, list[tuple[torch.Tensor, int]]()
+
+        def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
+            targets = int((inputs["labels"] != IGNORED).sum())
+            self._learned.tokens += targets + int(inputs["attention_mask"].sum())
+            loss = super().compute_loss(model, inputs, *given, **options)
+            self._recent.append((loss.detach(), targets))
+            if len(self._recent) == 20:
+                total = sum(float(one) * count for one, count in self._recent)
+                self._learned.losses.append(total / sum(count for _, count in self._recent))
+                self._recent.clear()
+            return loss
+
+    return Counting

@@ -1,0 +1,143 @@
+"""From the start of a process to the end of its first training step: `tasks.finetune`'s way, and a script's with Trainer.
+
+A process of its own for each: `python -m tasks.bench.training.startup SIDE TASK PARAMS MODEL BEGUN`, where BEGUN is the
+monotonic time at which it was asked for. Only torch is needed by both, so nothing is imported before its side asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tasks.training.settings import TrainingSettings
+
+PARTS = ("imports", "files", "first step")
+"""Modules; text to tokens, and a fresh model; optimiser, engine and a step."""
+
+
+def startup_seconds(side: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
+    """Seconds of each part and of all: the median of fresh processes, after one that warms the machine's file cache."""
+    found = [_once(side, task, params, model) for _ in range(rounds + 1)][1:]
+    parts = {part: round(statistics.median(one[part] for one in found), 2) for part in PARTS}
+    return {**parts, "all": round(statistics.median(sum(one.values()) for one in found), 2)}
+
+
+def _once(side: str, task: str, params: str, model: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "tasks.bench.training.startup", side, task, params, model, repr(time.monotonic())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (of its own making)
+    if done.returncode:
+        raise RuntimeError(f"starting {side} failed: {done.stderr.strip()[-500:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+class _FirstStep(BaseException):
+    """One step was made; nothing catches it on the way."""
+
+
+class _Laps:
+    def __init__(self, begun: float) -> None:
+        self._last, self._parts, self._steps = begun, list[float](), 0
+
+    def lap(self) -> None:
+        now = time.monotonic()
+        self._parts.append(now - self._last)
+        self._last = now
+
+    def begin(self) -> None:
+        """A step begins; the second one ends it all."""
+        self._steps += 1
+        if self._steps == 2:
+            self.lap()
+            raise _FirstStep
+
+    def told(self) -> str:
+        return json.dumps(dict(zip(PARTS, self._parts, strict=True)))
+
+
+def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
+    """What `tasks.finetune` does, but for its record."""
+    from tasks.bench.training.contenders import DraftlineContender
+    from tasks.bench.training.recipes import LoadedRecipe, endless
+    from tasks.config import load
+    from tasks.paths import TaskPaths
+    from tasks.training.context import TrainingJob, open_context
+
+    laps.lap()
+    loaded, paths = load(Path(params)), TaskPaths(task)
+    chosen = loaded.task(task)
+    settings: TrainingSettings = getattr(chosen.finetune, model)
+    job = TrainingJob(
+        name=model,
+        stage="finetune",
+        paths=paths,
+        model=getattr(chosen.models, model),
+        training=settings,
+        text=chosen.text,
+        machine=loaded.machine,
+        metric=chosen.metric,
+        train_file=paths.split("train"),
+        held_out_file=paths.split("validation"),
+    )
+    read = open_context(job)
+    laps.lap()
+    opened = LoadedRecipe(read.model, read.tokenizer, read.examples, endless(settings, settings.optimizer), read.device)
+    with tempfile.TemporaryDirectory() as folder:
+        DraftlineContender(opened, Path(folder)).loop(laps.begin)
+
+
+def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
+    """A script as the guides of `transformers` have it: `datasets` reads and tokenises, Trainer trains."""
+    import datasets
+    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments  # noqa: F401 (as it imports)
+
+    from tasks.bench.training.contenders import TrainerContender
+    from tasks.bench.training.recipes import LoadedRecipe, endless
+    from tasks.config import load
+    from tasks.machine import set_up
+    from tasks.models.checkpoints import initial_model
+    from tasks.models.tokenizers import encode, load_tokenizer
+    from tasks.paths import CACHE, TaskPaths
+    from tasks.training.data import TokenDataset
+
+    laps.lap()
+    loaded, paths = load(Path(params)), TaskPaths(task)
+    chosen, device = loaded.task(task), set_up(loaded.machine)[0]
+    settings: TrainingSettings = getattr(chosen.finetune, model)
+    tokenizer = load_tokenizer(paths.tokenizer)
+    start = initial_model(getattr(chosen.models, model), len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+
+    def tokenise(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        sources = encode(tokenizer, rows["source"], chosen.text.max_source_tokens)
+        targets = encode(tokenizer, [row[0] for row in rows["references"]], chosen.text.max_target_tokens)
+        masks = [[1] * len(source) for source in sources]
+        return {"input_ids": sources, "attention_mask": masks, "labels": targets, "length": [len(row) for row in targets]}
+
+    datasets.disable_progress_bars()
+    raw = datasets.Dataset.from_json(str(paths.split("train")), keep_in_memory=True, cache_dir=str(CACHE / "datasets"))
+    read = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
+    laps.lap()
+    opened = LoadedRecipe(start.to(device), tokenizer, TokenDataset([], [], 0), endless(settings, settings.optimizer), device)
+    with tempfile.TemporaryDirectory() as folder:
+        TrainerContender(opened, Path(folder), read).loop(laps.begin)
+
+
+def main() -> None:
+    """Runs one side to the end of its first step."""
+    side, task, params, model, begun = sys.argv[1:]
+    laps = _Laps(float(begun))
+    try:
+        {"ours": _ours, "trainer": _theirs}[side](task, params, model, laps)
+    except _FirstStep:
+        print(laps.told(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Rows of a sweep, one line of `rows.jsonl` each: a point that failed, that was measured, or that was also timed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tasks.decoding.settings import SamplingSettings
+from tasks.errors import InputError
+from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse, write_text
+from tasks.evaluation.statistics import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingCounts:
+    """Raw counts, summed over the examples of a split; ratios are made from them once, in `measurements`."""
+
+    tokens: int
+    small_steps: int = 0
+    """Runs of the small model or of another drafting model; a table look-up or a copy is not a run."""
+    large_calls: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    fallbacks: int = 0
+    """Drafts that ended because the small model was not confident."""
+    rollbacks: int = 0
+    """Verifications that replaced a drafted token."""
+    verified: dict[int, int] | None = None
+    """Calls of the large model by the number of positions that each verified; None where it was not recorded."""
+    kept: dict[str, int] | None = None
+    """Verified drafts by `drafted/kept` tokens; None where it was not recorded."""
+    layers: int | None = None
+    """Decoder layers that the large model ran where a method leaves some out; 0 for other methods."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """Latency and speed-up by the cost model; never a measurement."""
+
+    latency_ms: float
+    speedup: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownExample:
+    """One example's texts, for the page."""
+
+    source: str
+    reference: str
+    vanilla: str
+    """The large model's own text."""
+    pieces: list[tuple[str, str]]
+    """The point's text in order, cut where the proposer changes: (text, `s` small, `l` large or `c` corrected)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowHeader:
+    """What a row says of its point before anything is measured."""
+
+    task: str = ""
+    drafter: str
+    """Which small model: `unaligned` or `aligned`."""
+    split: str
+    method: str
+    settings: Settings
+    lossless: bool
+    metric: str
+    """The task's metric, a key of `quality`."""
+    examples: int | None = None
+    """Examples of the split."""
+    sampling: SamplingSettings | None = None
+    fingerprint: str = ""
+    """Of the settings, data and code that the row depends on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What decoding a split gave: quality in points from 0 to 100, with 95 % intervals, and counts."""
+
+    how: str | None = None
+    """`replayed` or `decoded`."""
+    quality: dict[str, float]
+    """By metric."""
+    quality_interval: Interval | None = None
+    quality_difference_interval: Interval | None = None
+    """Of quality minus vanilla large's, paired."""
+    signature: str | None = None
+    """How BLEU was computed, in sacrebleu's own words."""
+    counts: DecodingCounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Latencies at batch 1, encoders included, of the timed examples in one order, beside vanilla large's."""
+
+    latency_ms: list[float]
+    vanilla_latency_ms: list[float]
+    speedup: float
+    """Sum of vanilla's latencies over the sum of the method's, before they were rounded."""
+    speedup_interval: Interval | None = None
+    time_ms: dict[str, float] | None = None
+    """Mean milliseconds of an example by part: encoders, small, large, other."""
+    shown: list[ShownExample] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedRow(RowHeader):
+    """A point that could not be measured."""
+
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRow(Outcome, RowHeader):
+    """A point whose outputs are known; without times unless it is a `TimedRow`."""
+
+    why: str | None = None
+    """Why the point was timed."""
+    predicted: Prediction | None = None
+    same_as: Settings | None = None
+    """Settings of an earlier point of the method that behaves the same on every example."""
+
+    @property
+    def value(self) -> float:
+        """Quality by the task's metric, in points; NaN where the row holds none."""
+        return self.quality.get(self.metric, float("nan"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRow(Timing, MeasuredRow):
+    """A point that was decoded and timed."""
+
+
+SweepRow = FailedRow | MeasuredRow
+"""Any row; a `TimedRow` is a `MeasuredRow`."""
+_Row = TypeVar("_Row", bound=FailedRow | MeasuredRow)
+
+
+def row_from(value: Json, source: Source) -> SweepRow:
+    """The row that a JSON object holds.
+
+    Raises:
+        InputError: a field is missing or has another type.
+    """
+    if "error" in value:
+        return decode(FailedRow, value, source)
+    timed = "speedup" in value or "latency_ms" in value
+    return decode(TimedRow if timed else MeasuredRow, value, source)
+
+
+def read_rows(path: Path, fix: str) -> list[SweepRow]:
+    """The rows of a file; an unfinished last line, which a kill leaves behind, is not a row.
+
+    Args:
+        path: A `rows.jsonl`; without such a file there are no rows.
+        fix: What the user does about a damaged file, as an imperative clause.
+
+    Raises:
+        InputError: a line is damaged or of another version.
+    """
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    if not is_json(lines[-1]):
+        lines.pop()
+    sources = [Source(f"{path}, line {number}", fix) for number in range(1, len(lines) + 1)]
+    return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
+
+
+class SweepRowFile:
+    """The rows of one sweep, appended one by one so that a finished point survives any kill.
+
+    Rows of another fingerprint or version, failed rows and damaged lines are dropped when the file is opened: their points are
+    measured again.
+    """
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path = path
+        self.fingerprint = fingerprint
+        self.rows: list[SweepRow] = [row for row in _resumable(path) if row.fingerprint == fingerprint]
+        write_text(path, "".join(map(row_line, self.rows)))
+
+    def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
+        """The last row of a point on a split, if there is one."""
+        wanted = split, method, settings
+        return next((row for row in reversed(self.rows) if (row.split, row.method, row.settings) == wanted), None)
+
+    def append(self, row: _Row) -> _Row:
+        """Adds a row, marked with the fingerprint, and returns when it is on the disk."""
+        marked = dataclasses.replace(row, fingerprint=self.fingerprint)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(row_line(marked))
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows.append(marked)
+        return marked
+
+
+def row_line(row: SweepRow) -> str:
+    """A row as a line of `rows.jsonl`; fields that are None are left out."""
+    return json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False) + "\n"
+
+
+def _resumable(path: Path) -> Iterator[MeasuredRow]:
+    """The measured rows of this version, whole lines only."""
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
+        source = Source(str(path), "remove the line")
+        with contextlib.suppress(InputError):
+            row = row_from(parse(line, source), source)
+            if isinstance(row, MeasuredRow):
+                yield row

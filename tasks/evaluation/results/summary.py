@@ -1,0 +1,192 @@
+"""The summary of a task: `summary.json`, which figures, tables, the page and `tasks.compare` read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, TimedPoint, UntimedPoint
+from tasks.evaluation.results.tables import PaperTables, TableRow
+from tasks.evaluation.statistics import Interval
+
+ALL_METHODS = "all"
+"""In place of a method's name: all methods together."""
+_DIGITS = 6
+_NESTED = Source("summary", "this is an error of tasks.report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VanillaModels:
+    """The models alone: large and small of the unaligned sweep, and the aligned small model."""
+
+    large: ModelAlone
+    small: ModelAlone | None = None
+    small_aligned: ModelAlone | None = None
+
+    def small_models(self) -> list[tuple[str, ModelAlone]]:
+        """The small models that were measured, each with its drafter's name."""
+        both = (("unaligned", self.small), ("aligned", self.small_aligned))
+        return [(drafter, model) for drafter, model in both if model is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierGap:
+    """How far the aligned frontier of BiLD lies above the unaligned one (`frontier.Gap`), with 95 % intervals."""
+
+    latency_from: float
+    latency_to: float
+    mean_quality_difference: float
+    share_above: float
+    share_below: float
+    quality_from: float
+    quality_to: float
+    mean_speedup_ratio: float
+    quality_interval: Interval | None = None
+    """Of `mean_quality_difference`; None where an error is unknown."""
+    speedup_interval: Interval | None = None
+    """Of `mean_speedup_ratio`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BildFrontiers:
+    """BiLD's frontier with each drafter as indices into the points, the fastest first, and the gap between them."""
+
+    split: str
+    method: str
+    unaligned: list[int]
+    aligned: list[int]
+    gap: FrontierGap | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoFront:
+    """The timed points of one method, or of all, that no other beats."""
+
+    drafter: str
+    method: str
+    """A method's name or `ALL_METHODS`."""
+    points: list[int]
+    """Indices into the summary's points, the fastest first."""
+    hypervolume: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HypervolumeReference:
+    """The worst speed-up and quality that count towards a hypervolume."""
+
+    speedup: float
+    quality: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptPairs:
+    """`pair.json` of each sweep; None where a sweep left none."""
+
+    unaligned: PairRecord | None = None
+    aligned: PairRecord | None = None
+
+    def of(self, drafter: str) -> PairRecord:
+        """The record of a drafter's sweep; one that knows nothing where it left none."""
+        return (self.aligned if drafter == "aligned" else self.unaligned) or PairRecord()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """Which operating point to deploy."""
+
+    point: int | None = None
+    """Index into the summary's points; None for vanilla large."""
+    text: str
+    """One paragraph."""
+    changes: list[str]
+    """A sentence for each thing that would change the choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """All of `summary.json`."""
+
+    task: str
+    metric: str
+    split: str
+    """The split that points, frontiers and choices are of: validation."""
+    signature: str | None = None
+    """How BLEU was computed."""
+    vanilla: VanillaModels
+    points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
+    """Both sweeps' settings, unaligned first, baselines left out."""
+    choices: list[Choice]
+    frontier: BildFrontiers
+    pareto: list[ParetoFront]
+    hypervolume_reference: HypervolumeReference | None = None
+    pairs: SweptPairs
+    failed: list[FailedPoint]
+    definitions: dict[str, str]
+    """What each number is, by its key."""
+    tables: PaperTables
+    recommendation: Annotated[Recommendation, Field(alias="verdict")]
+    table: list[TableRow]
+    """Table 1."""
+
+    def timed_points(self, drafter: str | None = None, method: str | None = None) -> list[TimedPoint]:
+        """The points that were timed; of a drafter, or of a method, where given."""
+        return [
+            point
+            for point in self.points
+            if isinstance(point, TimedPoint) and drafter in (None, point.drafter) and method in (None, point.method)
+        ]
+
+    def timed_point(self, index: int) -> TimedPoint:
+        """The point of that index, which choices and frontiers refer to: such a point was timed."""
+        point = self.points[index]
+        assert isinstance(point, TimedPoint)  # noqa: S101 (`choose` and `frontier` see timed points only)
+        return point
+
+    def chosen_points(self) -> Iterator[tuple[Choice, TimedPoint]]:
+        """The choices that found a point, in order."""
+        for choice in self.choices:
+            if choice.point is not None:
+                yield choice, self.timed_point(choice.point)
+
+    @property
+    def recommended(self) -> TimedPoint | None:
+        """The point to deploy; None for vanilla large."""
+        return None if self.recommendation.point is None else self.timed_point(self.recommendation.point)
+
+    def front(self, drafter: str, method: str = ALL_METHODS) -> list[TimedPoint]:
+        """The points of a frontier, the fastest first; empty where nothing was timed."""
+        found = (one for one in self.pareto if (one.drafter, one.method) == (drafter, method))
+        return [self.timed_point(index) for one in found for index in one.points]
+
+
+def rounded(summary: Summary) -> Summary:
+    """The summary as it is read back from disk: floats to six significant digits."""
+    return decode(Summary, encode(summary, digits=_DIGITS), _NESTED)
+
+
+def summary_json(summary: Summary) -> str:
+    """The text of `summary.json`."""
+    values = {"version": VERSION, **encode(summary, digits=_DIGITS)}
+    return json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def read_summary(path: Path, name: str, fix: str) -> Summary:
+    """Reads a `summary.json`.
+
+    Args:
+        path: The file.
+        name: What the user calls the result.
+        fix: What the user does about a damaged file, as an imperative clause.
+
+    Raises:
+        InputError: the file is damaged or of another version.
+    """
+    source = Source(name, fix)
+    return decode(Summary, parse(path.read_text(encoding="utf-8", errors="replace"), source), source)

@@ -1,0 +1,211 @@
+"""Rows of the report's tables, and what the papers print beside them.
+
+Measured and published rows never mix: they are records of different types, told apart by `source`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.statistics import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedResult:
+    """Quality and speed-up that a paper prints: other models, other data, other hardware."""
+
+    dataset: str
+    metric: str
+    """As printed."""
+    quality: float
+    speedup: float | None = None
+    """None for vanilla itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableEntry:
+    """What Table 1 shows of a point on one split."""
+
+    quality: float
+    quality_interval: Interval | None = None
+    quality_difference_interval: Interval | None = None
+    speedup: float
+    speedup_interval: Interval | None = None
+    latency_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of Table 1 (Kim et al., NeurIPS 2023)."""
+
+    row: str
+    """Its name."""
+    label: str
+    found: bool
+    """False where nothing was measured or chosen."""
+    settings: Settings
+    validation: TableEntry | None = None
+    test: TableEntry | None = None
+    large_calls_per_token: float | None = None
+    """On test where it was measured there."""
+    published: list[PublishedResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointFigures:
+    """A point as the papers' tables show it, on validation."""
+
+    drafter: str
+    settings: Settings
+    quality: float
+    quality_interval: Interval | None = None
+    quality_difference: float | None = None
+    quality_difference_interval: Interval | None = None
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTableRow:
+    """A row that was measured here."""
+
+    source: Literal["measured"] = "measured"
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTableRow:
+    """A row as a paper prints it."""
+
+    source: Literal["published"] = "published"
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharesRow(PointFigures, MeasuredTableRow):
+    """Fallbacks and rollbacks (BiLD, Tables 3 and 4), both for each generated token."""
+
+    method: str
+    fallback_share: float | None = None
+    rollback_share: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSharesRow(PublishedTableRow):
+    """BiLD, Tables 3 and 4, unaligned drafter."""
+
+    drafter: str = "unaligned"
+    dataset: str
+    method: str
+    configuration: str
+    """In the paper's words."""
+    quality: float
+    speedup: float
+    fallback_share: float | None = None
+    """Table 4's "% Fallback"; the paper names no denominator."""
+    rollback_share: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeRow(MeasuredTableRow):
+    """A method's fastest point at vanilla's quality, and its best within vanilla's latency (SpecCascade, Table 2)."""
+
+    variant: str
+    """Method and rule."""
+    drafter: str
+    timed: int
+    """Timed settings of the variant."""
+    at_quality: PointFigures | None = None
+    at_latency: PointFigures | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSpeedup:
+    """Speed-up at the large model's quality."""
+
+    speedup: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedQuality:
+    """Best quality within the large model's latency."""
+
+    quality: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedCascadeRow(PublishedTableRow):
+    """SpecCascade, Table 2: T5-small with T5-large, T = 1, γ = 5."""
+
+    variant: str
+    dataset: str
+    at_quality: PublishedSpeedup
+    at_latency: PublishedQuality
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculativeRow(PointFigures, MeasuredTableRow):
+    """Expected and measured speed-up of speculative decoding (SD, Tables 2 to 4)."""
+
+    temperature: float
+    draft_length: int
+    acceptance_rate: float | None = None
+    acceptance_interval: Interval | None = None
+    cost_ratio: float | None = None
+    expected_speedup: float | None = None
+    """Theory: SD, Theorem 3.8."""
+    expected_operations: float | None = None
+    """Theory: SD, Theorem 3.11."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSpeculativeRow(PublishedTableRow):
+    """SD, Tables 2 and 4: T5 as drafter of T5-XXL (11B), batch 1 on one TPU v4."""
+
+    dataset: str
+    drafter: str
+    temperature: float
+    draft_length: int
+    acceptance_rate: float
+    """α, which Table 3 repeats."""
+    cost_ratio: float
+    """c, Table 4."""
+    speedup: float
+    """As measured."""
+    expected_speedup: float
+    """By Theorem 3.8, as printed: theory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LenienceRow(PointFigures, MeasuredTableRow):
+    """Lenience (SD, Table 5 and appendix A.5)."""
+
+    temperature: float
+    draft_length: int
+    lenience: float
+    accepted_share: float | None = None
+    """Of all drafted tokens."""
+    checked_share: float | None = None
+    """Of the tokens that were checked: a draft is checked up to its first rejected token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedLenienceRow(PublishedTableRow):
+    """SD, appendix A.5 with Table 5: T5-small as drafter of T5-XXL on WMT En-De, c = 0.015."""
+
+    temperature: float
+    lenience: float
+    acceptance_rate: float
+    speedup: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTables:
+    """The papers' tables, measured rows first; a table without a measured row is empty."""
+
+    shares: list[SharesRow | PublishedSharesRow]
+    cascade: list[CascadeRow | PublishedCascadeRow]
+    speculative: list[SpeculativeRow | PublishedSpeculativeRow]
+    lenience: list[LenienceRow | PublishedLenienceRow]

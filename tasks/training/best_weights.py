@@ -1,0 +1,109 @@
+"""The best weights of a run so far, by a number that is measured on held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.errors import InputError
+from tasks.fingerprint import checksum
+from tasks.training import distributed
+from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
+from tasks.training.settings import TrainingSettings
+
+_LOWER = ("validation_loss",)
+
+
+class BestWeights:
+    """Keeps the weights that `choose_by` names in a file; where the last are to be kept, it keeps none."""
+
+    def __init__(self, folder: Path, settings: TrainingSettings) -> None:
+        self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
+        self._step, self._value, self._waited, self._sum = 0, 0.0, 0, ""
+        self._named: list[int] = []
+        """The best steps that the checkpoints on the disk name."""
+
+    def update(self, model: Any, measured: Mapping[str, float], step: int) -> None:
+        """Keeps these weights if they are better than all before: the first of equals stays, and what is no number is worse.
+
+        Raises:
+            InputError: what weights are chosen by was not measured, or no space is left.
+        """
+        if self._by == "last":
+            return
+        if self._by not in measured:
+            raise InputError(f"choose_by is {self._by}, but what is measured here is {', '.join(measured)}; name one of them")
+        value = distributed.broadcast(measured[self._by])
+        better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
+        if not (better and math.isfinite(value)):
+            self._waited += 1
+            return
+        self._step, self._value, self._waited = step, value, 0
+        if distributed.is_main():
+            self._save(model)
+            self._sweep()
+        distributed.barrier()
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether training has waited long enough for better ones."""
+        return self._patience > 0 and self._waited >= self._patience
+
+    def restore_weights(self, model: Any) -> int | None:
+        """Gives the model the best weights; and their step, none where the last are kept."""
+        from safetensors.torch import load_file
+
+        if not self._step:
+            return None
+        kept, weights = load_file(self._file(self._step)), _learned(model)
+        with torch.no_grad():
+            for name, values in kept.items():
+                weights[name].copy_(values)
+        return self._step
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of this."""
+        return {"best": [self._step, self._value, self._waited, self._sum, self._named]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes up what a checkpoint kept, unless the weights are gone or damaged: then the search begins anew."""
+        step, value, waited, known, named = state.get("best", (0, 0.0, 0, "", []))
+        file = self._file(step)
+        if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
+            self._step, self._value, self._waited, self._sum = step, value, waited, known
+            self._named = [*named, step][-KEPT_CHECKPOINTS:]
+
+    def prune(self) -> None:
+        """After a checkpoint: drops all weights but those that a checkpoint on the disk names."""
+        self._named = [*self._named, self._step][-KEPT_CHECKPOINTS:]
+        if distributed.is_main():
+            self._sweep()
+
+    def _sweep(self) -> None:
+        kept = {self._file(step) for step in (*self._named, self._step)}
+        for old in self._folder.glob("best*.safetensors"):
+            if old not in kept:
+                old.unlink()
+
+    def _save(self, model: Any) -> None:
+        from safetensors.torch import save_file
+
+        file = self._file(self._step)
+        partial = file.with_suffix(".partial")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with writing_to_resume(f"the best weights, of step {self._step},", partial, self._folder):
+            save_file({name: weight.detach().contiguous() for name, weight in _learned(model).items()}, partial)
+            self._sum = checksum(partial)
+            partial.rename(file)
+
+    def _file(self, step: int) -> Path:
+        return self._folder / f"best{step:08d}.safetensors"
+
+
+def _learned(model: Any) -> dict[str, torch.nn.Parameter]:
+    """What training changes, each weight under one of its names."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

@@ -1,0 +1,105 @@
+"""A model to train, and its files read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.errors import InputError
+from tasks.fingerprint import fingerprint
+from tasks.machine import MachineSettings, set_up
+from tasks.models.checkpoints import initial_model
+from tasks.models.pair import check_lengths
+from tasks.models.settings import ModelSettings, TextSettings
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
+from tasks.training import distributed
+from tasks.training.data import JsonlDataset, TokenDataset
+from tasks.training.model_checks import check_precision, check_trainable, check_vocabulary
+from tasks.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One model to train."""
+
+    name: str
+    """The model: large, small or aligned."""
+    stage: str
+    paths: TaskPaths
+    model: ModelSettings
+    """What it begins with."""
+    training: TrainingSettings
+    text: TextSettings
+    machine: MachineSettings
+    train_file: Path
+    held_out_file: Path
+    metric: str
+    """What quality is measured in, where weights are chosen by it."""
+    method: str = "It learned the first reference of each text, by cross-entropy."
+    """What it learns in a sentence, for its card."""
+    teachers: tuple[Path, ...] = ()
+    """Folders of the models that it learns from."""
+    files: tuple[Path, ...] = ()
+    """What else it learns from: another file there, as among the teachers, makes another piece of work."""
+    code: tuple[str, ...] = ("training", "models")
+    """The packages that can change what it learns."""
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """A job with its files read."""
+
+    job: TrainingJob
+    model: Any
+    """Of `transformers`, on `device`."""
+    tokenizer: Any
+    examples: TokenDataset
+    held_out: TokenDataset
+    device: torch.device
+    resume: Path
+    """A folder for what must survive a kill, of this piece of work alone."""
+
+
+def open_context(job: TrainingJob) -> TrainingContext:
+    """Reads the files of a job; raises `InputError` as `train_stage` does."""
+    if job.training.trunk == "frozen" and job.model.pretrained is None:
+        raise InputError(
+            f"trunk of {job.stage} is frozen, but the {job.name} model starts from random weights; "
+            "set its pretrained to a folder or a hub model, or trunk to trained"
+        )
+    device, _ = set_up(job.machine)
+    tokenizer = load_tokenizer(job.paths.tokenizer)
+    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    check_trainable(model, job.name)
+    check_precision(model, job.name, job.training, device)
+    check_vocabulary(tokenizer, str(job.paths.tokenizer), job.model)
+    check_lengths(model, job.name, job.text)
+    examples, held_out = (
+        JsonlDataset(file, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)
+        for file in (job.train_file, job.held_out_file)
+    )
+    resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
+    return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
+
+
+def _work(job: TrainingJob, device: torch.device) -> str:
+    """The name of a piece of work: nothing that was begun under another is taken up."""
+    settings = {"model": job.model, "training": job.training, "text": job.text}
+    files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
+    if job.model.pretrained is not None and Path(job.model.pretrained).is_dir():
+        files.append(Path(job.model.pretrained))
+    code = list(job.code)
+    if job.training.choose_by == "quality":
+        settings["metric"] = job.metric
+        files.append(reference_file(job))
+        code.append("evaluation/quality")
+    return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
+
+
+def reference_file(job: TrainingJob) -> Path:
+    """The text that quality is measured on: people's, where the held-out text is the large model's own."""
+    return job.paths.split("validation")

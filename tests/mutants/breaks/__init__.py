@@ -1,0 +1,7 @@
+"""The breaks, by the part of the project that they are in. A break that no longer applies is carried over, never weakened."""
+
+from __future__ import annotations
+
+from tests.mutants.breaks import decoding, evaluation, learning, services
+
+BREAKS = (*decoding.BREAKS, *evaluation.BREAKS, *learning.BREAKS, *services.BREAKS)

@@ -1,0 +1,123 @@
+"""A toy pair on a clock of its own, so that what a run of a model costs is known exactly, and a bench to measure it on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.corpora.example import Example
+from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.settings import VanillaSettings
+from tasks.decoding.strategies import Pair, Request, decode
+from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.points import Split
+from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
+
+LIMIT = 12
+
+
+class Clock:
+    """Seconds that runs of models move on, by their price times how slow the machine is at that moment."""
+
+    def __init__(self, slowness: Callable[[float], float] = lambda now: 1.0) -> None:
+        self.now = 0.0
+        self.slowness = slowness
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, milliseconds: float) -> None:
+        self.now += milliseconds / 1000 * self.slowness(self.now)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Milliseconds of a model's parts."""
+
+    encode: float
+    step: float
+    position: float = 0.0
+    """Of every token of a run after its first."""
+
+
+SMALL, LARGE = Price(2.0, 1.0), Price(5.0, 12.0, 0.5)
+
+
+class TickingDecoder(PrefixDecoder):
+    """Its runs take their price on a clock, and no time besides."""
+
+    def __init__(self, predict: Predict, name: str, clock: Clock, price: Price) -> None:
+        super().__init__(predict, name)
+        self.clock = clock
+        self.price = price
+        self.ran = 0
+        """Forward runs so far."""
+
+    def encode(self, sources: Rows) -> Memory:
+        self.clock.spend(self.price.encode * len(sources))
+        return super().encode(sources)
+
+    def forward(self, tokens: Rows) -> Step:
+        self.ran += 1
+        self.clock.spend(self.price.step + self.price.position * (max(map(len, tokens)) - 1))
+        return super().forward(tokens)
+
+
+def ticking_pair(clock: Clock, *, shares_encoder: bool = False, agreement: float = 0.85) -> Pair:
+    """Two random tables that agree on many tokens, not on all."""
+    likeness = {"agreement": agreement, "sharpness": 4.0, "end": 1.5}
+    tables = [random_table(name, vocabulary=VOCABULARY, **likeness) for name in ("small", "large")]
+    small = dataclasses.replace(SMALL, encode=LARGE.encode) if shares_encoder else SMALL
+    return Pair(
+        TickingDecoder(tables[0], "small", clock, small),
+        TickingDecoder(tables[1], "large", clock, LARGE),
+        shares_encoder=shares_encoder,
+    )
+
+
+class Words:
+    """A tokenizer: the text of token 7 is "w7"; special tokens have none."""
+
+    eos_token_id = END
+
+    def __call__(self, texts: list[str], *, max_length: int, truncation: bool) -> dict[str, Any]:
+        words = [text.split()[: max_length - 1] for text in texts]
+        return {"input_ids": [[*(int(word[1:]) for word in row), END] for row in words]}
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return " ".join(f"w{token}" for token in tokens if token > END)
+
+
+def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
+    """Random sources; the right answer is what the large model writes, but for a word in some of them."""
+    words, found = Words(), []
+    for number, source in enumerate(toy_sources(count, seed)):
+        [text] = decode("vanilla_large", VanillaSettings(), pair, [source], Request(LIMIT))
+        right = [2 if number % 2 and index == 1 else token for index, token in enumerate(text.tokens)]
+        found.append(
+            Example(words.decode(source, skip_special_tokens=True), (words.decode(right, skip_special_tokens=True) or "w2",))
+        )
+    return found
+
+
+def sweep_settings(**changed: Any) -> SweepSettings:
+    """Settings under which a sweep takes no time."""
+    quick = {"latency_examples": 4, "warmup_examples": 1, "bootstrap_samples": 100, "quality_batch": 4, "sample": 2}
+    return SweepSettings(**(quick | changed))
+
+
+def split_of(pair: Pair, sweep: SweepSettings, name: str = "validation", count: int = 8) -> Split:
+    """Examples of that pair; those of two splits differ."""
+    return Split(name, examples_of(pair, count, seed=len(name)), Words(), 32, sweep)
+
+
+def evaluator_of(
+    pair: Pair, clock: Callable[[], float], sweep: SweepSettings, request: Request | None = None
+) -> PointEvaluator:
+    """A bench that goes by this clock."""
+    evaluator = PointEvaluator(pair, Words(), "bleu", request or Request(LIMIT), sweep, "cpu")
+    evaluator.clock = clock
+    return evaluator

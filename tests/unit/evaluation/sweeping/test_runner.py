@@ -1,0 +1,175 @@
+"""A whole sweep of a toy pair on a clock of its own: which points get rows, which are timed and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.strategies import Request
+from tasks.evaluation.frontier import TOLERANCES, choose_rows, frontier, point_of
+from tasks.evaluation.frontier import Point as Measured
+from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.sweeping.points import BASELINES, SweepPoint
+from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Sweep, by_name, name_of, named
+from tests.ticking import LIMIT
+
+
+def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
+    """Whether a point was timed that is as fast as `wanted` to 5 %, and as good to 0.1 point or a fifth of what is lost."""
+    timed = [point for row in rows if (point := point_of(row)) is not None]
+    least = wanted.quality - max(0.1, (timed[0].quality - wanted.quality) / 5) - 1e-8
+    return any(one.quality >= least and one.speedup >= wanted.speedup / 1.05 - 1e-9 for one in timed)
+
+
+def test_every_point_has_a_row_and_some_have_no_time(planned: Planned) -> None:
+    _, rows, _ = planned
+    assert by_name(rows).keys() == named(*BASELINES, *GRID)
+    timed = [row for row in rows if "speedup" in row]
+    untimed = [row for row in rows if "speedup" not in row]
+    assert untimed
+    for row in timed:
+        assert row.keys() >= TIMES
+        assert len(row["latency_ms"]) == len(row["vanilla_latency_ms"]) == 4
+        assert ("predicted" in row) == (row["how"] == "replayed")
+        assert "time_ms" in row
+        assert "same_as" not in row
+    for row in untimed:
+        assert not row.keys() & (TIMES | {"why", "time_ms"})
+        assert row["how"] == "replayed"
+        assert point_of(row) is None
+        assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # of which the outputs are all that matters
+
+
+def test_why_a_point_was_timed(planned: Planned) -> None:
+    _, rows, _ = planned
+    why = {name_of(row): row.get("why") for row in rows}
+    assert [row["why"] for row in rows[:2]] == ["baseline"] * 2
+    assert {why[name] for name in named(BEAMS)} == {"grid"}
+    reasons = [row["why"] for row in rows if "why" in row]
+    assert sorted({row["method"] for row in rows if row.get("why") == "anchor"}) == [
+        *("bild", "sequence_cascade", "speculative", "token_cascade")
+    ]
+    assert reasons.count("anchor") == 4
+    assert reasons.count("sample") == 2
+    assert {"frontier", "choice"} & set(reasons)
+
+
+def test_points_that_behave_alike_are_timed_once(planned: Planned) -> None:
+    _, rows, _ = planned
+    known = by_name(rows)
+    twins = [row for row in rows if "same_as" in row]
+    longest, longer = (next(iter(named(point))) for point in (GRID[17], GRID[16]))
+    assert known[longest]["same_as"] == known[longer]["settings"]
+    for row in twins:
+        first = known[row["method"], str(row["same_as"])]
+        assert [first[part] for part in JUDGED] == [row[part] for part in JUDGED]
+        assert "same_as" not in first
+        if "speedup" not in first:
+            assert row["predicted"] == first["predicted"]
+
+
+def test_what_was_not_timed_is_predicted_off_the_frontier_and_no_choice(planned: Planned) -> None:
+    _, rows, _ = planned
+    distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
+    best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
+    assert all(one_like_it(best[index], rows) for index in frontier(best))
+    choices = choose_rows(rows)
+    assert len(choices) == 6 * len(TOLERANCES)
+    assert all("speedup" in rows[index] for index in choices.values() if index is not None)
+
+
+def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) -> None:
+    sweep, rows, _ = planned
+    for row in rows:
+        if "predicted" in row and "speedup" in row:
+            assert row["predicted"]["speedup"] == pytest.approx(row["speedup"], rel=1e-6)
+            assert row["predicted"]["latency_ms"] == pytest.approx(sum(row["latency_ms"]) / 4, rel=1e-3)
+        if "time_ms" in row and row["method"] != "beam_large":
+            assert row["time_ms"]["other"] == pytest.approx(0, abs=1e-6)
+    errors = sweep.runner.planned["prediction_error"]
+    assert errors["sample"]["points"] == 2
+    assert errors["all"]["worst"] == pytest.approx(0, abs=1e-6)
+
+
+def test_how_the_grid_was_gone_through(planned: Planned) -> None:
+    sweep, rows, _ = planned
+    noted = sweep.runner.planned
+    assert noted["points"] == len(GRID)
+    assert noted["replayed"] == len(GRID) - 1
+    assert noted["distinct"] == len(GRID) - 1 - sum("same_as" in row for row in rows)
+    assert noted["timed"] == sum("speedup" in row for row in rows) - len(BASELINES)
+    assert noted["replay_seconds"] > 0
+    assert noted["timing_seconds"] > 0
+
+
+def test_on_test_the_chosen_points_are_decoded_and_timed(planned: Planned) -> None:
+    _, rows, reported = planned
+    chosen = {name_of(rows[index]) for index in choose_rows(rows).values() if index is not None}
+    assert chosen
+    assert by_name(reported).keys() == named(*BASELINES) | chosen
+    for row in reported:
+        assert row["split"] == "test"
+        assert row["how"] == "decoded"
+        assert row["why"] == ("baseline" if name_of(row) in named(*BASELINES) else "chosen")
+        assert row.keys() >= TIMES
+
+
+def test_every_row_is_in_the_file_once(planned: Planned) -> None:
+    sweep, rows, reported = planned
+    written = read_rows(sweep.path)
+    assert sorted(written, key=str) == sorted([*rows, *reported], key=str)
+
+
+def test_without_a_plan_every_point_is_timed_and_all_else_is_the_same(planned: Planned, tmp_path: Path) -> None:
+    whole = by_name(Sweep(tmp_path, plan=False).validate())
+    rows = by_name(planned[1])
+    assert whole.keys() == rows.keys()
+    for name, row in whole.items():
+        assert row["how"] == "decoded"
+        assert row["why"] == ("baseline" if name in named(*BASELINES) else "grid")
+        assert row.keys() >= TIMES
+        assert "predicted" not in row
+        assert [row[part] for part in JUDGED] == [rows[name][part] for part in JUDGED]
+    everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
+    assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
+
+
+def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One method takes half as long again as its runs; the others do not."""
+    sweep = Sweep(tmp_path)
+    timed = sweep.evaluator.timed
+
+    def slower(point: SweepPoint, *rest: Any) -> Row:
+        row = timed(point, *rest)
+        return {**row, "speedup": row["speedup"] / 1.5} if point.method == "bild" else row
+
+    monkeypatch.setattr(sweep.evaluator, "timed", slower)
+    rows, before = by_name(sweep.validate()), by_name(planned[1])
+    checked = [name for name, row in rows.items() if "predicted" in row and row.get("why") != "anchor"]
+    assert {method for method, _ in checked} >= {"bild", "token_cascade"}
+    for name in checked:
+        truth = before[name]["predicted"]["speedup"] / (1.5 if name[0] == "bild" else 1)
+        assert rows[name]["predicted"]["speedup"] == pytest.approx(truth, rel=0.25)  # nothing learned: 0.5
+
+
+def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
+    grid = GRID[:2] + GRID[12:14]
+    sweep = Sweep(tmp_path, request=Request(LIMIT, SamplingSettings(temperature=1.0)))
+    rows = sweep.validate(grid)
+    assert by_name(rows).keys() == named(*BASELINES, *grid)
+    assert [row["why"] for row in rows[2:]] == ["grid"] * 4
+    assert all(row.keys() >= TIMES and row["how"] == "decoded" for row in rows)
+    assert sweep.runner.planned["replayed"] == 0
+
+
+@pytest.mark.parametrize("sample", [0, 1, 100])
+def test_the_sample_is_as_large_as_it_is_set(tmp_path: Path, sample: int) -> None:
+    rows = Sweep(tmp_path, sample=sample).validate(GRID[:12])
+    drawn = sum(row.get("why") == "sample" for row in rows)
+    left = sum("speedup" not in row and "same_as" not in row for row in rows)
+    assert (drawn == sample and left > 0) if sample < 100 else (drawn > 1 and left == 0)

@@ -1,0 +1,93 @@
+"""Nothing stays behind a guarded command, however its end comes about."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks import supervisor
+
+ROOT = Path(__file__).parents[2]
+FAMILY = "(sleep 300 & echo $! >> pids; wait) & echo $! >> pids; echo $$ >> pids; wait"
+"""A shell, a shell below it, and a sleep below that; they write down their process ids."""
+
+
+def start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+    return supervisor.start(command, folder, os.environ, subprocess.PIPE)
+
+
+def family(folder: Path) -> list[psutil.Process]:
+    """The processes of `FAMILY`, once there are three."""
+    deadline = time.monotonic() + 60
+    file = folder / "pids"
+    while time.monotonic() < deadline:
+        if file.exists() and len(pids := file.read_text().split()) == 3:
+            return [psutil.Process(int(pid)) for pid in pids]
+        time.sleep(0.05)
+    raise AssertionError("the processes did not start")
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=30)[1]
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_status_is_the_commands(tmp_path: Path, command: str, status: int) -> None:
+    with start(tmp_path, "sh", "-c", command) as process:
+        assert process.wait(60) == status
+
+
+def test_the_command_runs_in_its_folder_and_is_heard(tmp_path: Path) -> None:
+    with start(tmp_path, "sh", "-c", "pwd; echo wrong >&2") as process:
+        assert process.communicate(timeout=60)[0].decode().split() == [str(tmp_path), "wrong"]
+
+
+def test_a_missing_command_is_named(tmp_path: Path) -> None:
+    with start(tmp_path, "no-such-command") as process:
+        assert b"no-such-command does not start" in process.communicate(timeout=60)[0]
+        assert process.returncode == 127
+
+
+def test_stopping_ends_the_whole_family(tmp_path: Path) -> None:
+    with start(tmp_path, "sh", "-c", FAMILY) as process:
+        processes = family(tmp_path)
+        supervisor.stop(process)
+        assert gone(processes)
+
+
+def test_what_ignores_a_request_is_killed(tmp_path: Path) -> None:
+    deaf = "import signal, pathlib, time; signal.signal(15, signal.SIG_IGN); pathlib.Path('ready').touch(); time.sleep(300)"
+    with supervisor.start([sys.executable, "-c", deaf], tmp_path, os.environ, subprocess.PIPE, grace=0.5) as process:
+        while not (tmp_path / "ready").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        (child,) = psutil.Process(process.pid).children()
+        process.terminate()
+        assert gone([child])
+
+
+def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None:
+    with start(tmp_path, "sh", "-c", "sleep 300 & echo $!") as process:
+        pid = int(process.communicate(timeout=60)[0])
+        assert process.returncode == 0
+    assert not psutil.pid_exists(pid) or gone([psutil.Process(pid)])
+
+
+def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys; from pathlib import Path; from tasks import supervisor;"
+        "supervisor.start(['sh', '-c', sys.argv[2]], Path(sys.argv[1]), os.environ, subprocess.DEVNULL).wait()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
+    try:
+        processes = family(tmp_path)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert gone(processes)
