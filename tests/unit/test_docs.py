@@ -1,0 +1,42 @@
+"""The documentation names files, symbols and links that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+FILE = re.compile(r"`((?:tasks|flows|tests|docs|data)/[\w./-]+\.\w+)`")
+STEP = re.compile(r"^\d+\. `([\w./]+)`: (.*?)\.", re.MULTILINE)
+SYMBOL = re.compile(r"`(\w+)(?:\.(\w+))?`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_files_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    dead = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    gone = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
+    assert not dead + gone, f"{page.name} names {dead + gone}, which do not exist"
+
+
+def _chains() -> dict[str, list[tuple[str, str]]]:
+    """The numbered steps of each walk in docs/architecture.md: (file, what the step says before its first full stop)."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return {section.splitlines()[0]: STEP.findall(section) for section in sections if STEP.search(section)}
+
+
+def test_each_step_of_a_walk_names_symbols_of_its_file() -> None:
+    chains = _chains()
+    assert len(chains) == 3
+    for title, steps in chains.items():
+        for file, said in steps:
+            source = (ROOT / file).read_text(encoding="utf-8")
+            names = [name for found in SYMBOL.findall(said) for name in found if name]
+            assert names, f"{title}: the step of {file} names no symbol"
+            lacking = [name for name in names if not re.search(rf"\b{name}\b", source)]
+            assert not lacking, f"{title}: {file} does not hold {lacking}"
