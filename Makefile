@@ -28,13 +28,13 @@ $(READY): requirements.lock
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 	dvc repro
 
-test: $(READY) lint ## Check style and types, run the tests but the slow ones
+test: $(READY) lint ## Check style and types, run the tests except the slow ones
 	$(PYTEST) -m "not slow" $(TESTS)
 
-test-all: $(READY) lint ## Check style and types, run every test, the slow ones too
+test-all: $(READY) lint ## Check style and types, run all tests
 	$(PYTEST) $(TESTS)
 
-mutants: $(READY) ## Break the code on purpose, one mistake at a time: the tests have to notice each
+mutants: $(READY) ## Break the code on purpose, one mistake at a time; the tests must notice each one
 	OMP_NUM_THREADS=1 python -m tests.mutants
 
 bench: $(READY) ## Time decoding beside transformers.generate and CTranslate2 (after make repro: the trained pair too)

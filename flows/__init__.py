@@ -1,4 +1,4 @@
-"""When things run: Prefect flows over DVC's graph. The only code that imports prefect."""
+"""Prefect flows that run the stages of DVC's graph, by hand or on a schedule. No other code imports prefect."""
 
 from __future__ import annotations
 

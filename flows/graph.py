@@ -1,4 +1,4 @@
-"""The stage graph, as DVC has it. Nothing here knows a stage of the project."""
+"""Reads the stage graph from DVC. No stage of the project is named here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.errors import InputError
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of DVC's, under the name that `dvc repro` takes in the repository root."""
+    """A DVC stage, under the name that `dvc repro` takes in the repository root."""
 
     name: str
     needs: tuple[str, ...]
@@ -22,18 +22,19 @@ class Stage:
 
 
 def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
-    """The stages of the repository in an order in which they can run, those that wait for least first.
+    """Return the stages of the repository in topological order.
 
     Args:
         root: the folder that holds `.dvc`.
-        targets: names of stages, or of groups (`align` for every `align@...`), taken with all that they need; none: everything.
+        targets: names of stages or of groups (`align` for every `align@...`); the stages that they need are included. Empty:
+            all stages.
 
     Raises:
-        InputError: there is no DVC repository here, `dvc.yaml` is broken, or a target is not in it.
+        InputError: `root` is no DVC repository, `dvc.yaml` is broken, or a target is not in it.
     """
     stages = _load(root)
     if not stages:
-        raise InputError(f"DVC knows no stages in {root}; dvc.yaml must hold some, and git must not ignore it")
+        raise InputError(f"DVC finds no stages in {root}; dvc.yaml must define some, and git must not ignore it")
     if not targets:
         return stages
     wanted = set()
@@ -57,9 +58,9 @@ def _load(root: Path) -> list[Stage]:
             if Path(repo.root_dir) != root.resolve():
                 raise InputError(f"{root} is not the root of a DVC repository; go to {repo.root_dir}")
             graph = repo.index.graph
-            # DVC's edges point from a stage to what it needs, as the sorter takes them.
+            # DVC's edges point from a stage to the stages that it needs, which is the direction that the sorter expects.
             sorter = TopologicalSorter({node: list(graph.successors(node)) for node in graph})
-            return [_described(repo, graph, node) for node in _by_generation(sorter) if _has_command(node)]
+            return [_as_stage(repo, graph, node) for node in _by_generation(sorter) if _has_command(node)]
     except NotDvcRepoError:
         raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
     except DvcException as error:
@@ -67,7 +68,7 @@ def _load(root: Path) -> list[Stage]:
 
 
 def _by_generation(sorter: TopologicalSorter[Any]) -> Iterator[Any]:
-    """First what needs nothing, then what needs only that, and so on."""
+    """Yield the nodes that need nothing, then the nodes that need only those, and so on."""
     sorter.prepare()
     while sorter.is_active():
         generation = sorter.get_ready()
@@ -75,18 +76,18 @@ def _by_generation(sorter: TopologicalSorter[Any]) -> Iterator[Any]:
         sorter.done(*generation)
 
 
-def _described(repo: Any, graph: Any, node: Any) -> Stage:
+def _as_stage(repo: Any, graph: Any, node: Any) -> Stage:
     needs = tuple(_address(repo, other) for other in graph.successors(node) if _has_command(other))
     return Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs))
 
 
 def _has_command(node: Any) -> bool:
-    """False for data that `dvc add` and `dvc import` track."""
+    """Whether a node is a stage with a command, and not data that `dvc add` or `dvc import` tracks."""
     return node.cmd is not None
 
 
 def _address(repo: Any, node: Any) -> str:
-    """What `dvc repro` calls the stage in the root; DVC's own `addressing` depends on the working directory."""
+    """The name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
     file = Path(node.path).relative_to(repo.root_dir).as_posix()
     name = getattr(node, "name", None)
     if name is None:

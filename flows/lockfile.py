@@ -1,55 +1,52 @@
-"""A file that one process holds at a time, with a note in it about who does."""
+"""A lock file that names its owner: one process owns it at a time, and a note in it says which run or server that is."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 
 class AlreadyLockedError(Exception):
-    """Another process holds the file; the argument is its note."""
+    """Another process owns the file."""
 
     def __init__(self, note: str) -> None:
         super().__init__(note)
         self.note = note
+        """What the owner wrote; empty where it has not written yet."""
 
 
 class LockFile:
-    """A held file."""
+    """A lock file that this process owns."""
 
-    def __init__(self, file: TextIO) -> None:
-        file.seek(0)
-        self.left = file.read()
-        """The note of a holder that died; empty where the last one ended well."""
-        self._file = file
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.stale_note = path.read_text(encoding="utf-8")
+        """The note of an owner that died; empty where the last one released the file."""
 
     def write(self, note: str) -> None:
-        """Replaces the note."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(note)
-        self._file.flush()
+        """Replace the note."""
+        self._path.write_text(note, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[LockFile]:
-    """Holds the file until the end of the block or of the process, and empties it in the first case.
+    """Own the file until the end of the block, which empties it, or until the process dies, which leaves the note.
 
     Raises:
-        AlreadyLockedError: another process holds it.
+        AlreadyLockedError: another process owns it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise AlreadyLockedError(file.read()) from None
-        held = LockFile(file)
-        try:
-            yield held
-        finally:
-            held.write("")
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise AlreadyLockedError(path.read_text(encoding="utf-8")) from None
+    owned = LockFile(path)
+    try:
+        yield owned
+    finally:
+        owned.write("")
+        lock.release()

@@ -1,7 +1,7 @@
 """DVC's stages as a Prefect flow: `python -m flows.pipeline`, or `flows.serve` on a schedule.
 
-Each stage is a task that waits for the tasks of the stages it needs, as DVC knows them. Whether a stage has anything to do is
-DVC's decision, so a flow that was killed and is started again does what is left.
+Each stage is a Prefect task that waits for the tasks of the stages that it needs. DVC decides whether a stage has to run, so
+a flow that was killed and is started again runs only the remaining stages.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _REPORT = "table.md"
 _POLL_SECONDS = 2.0
 _RETRY_DELAY_SECONDS = 5.0
 _INTERRUPTED = 130
-RUN_NOTE = CACHE / "flow-run"
-"""Held by the one flow run that works in a repository; its note is the run's id."""
+RUN_LOCK = CACHE / "flow-run"
+"""The lock file of a repository: the flow run that works there owns it and writes its id into it."""
 
 
 def _is_retryable(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -50,7 +50,7 @@ def _is_retryable(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bo
 
 @task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_is_retryable)
 def run_stage(name: str, launcher: StageRunner) -> State[Any]:
-    """Brings one stage up to date; the state's data is its `StageResult`."""
+    """Bring one stage up to date; the data of the returned state is a `StageResult`."""
     try:
         run = launcher.run(name, get_run_logger().info)
     except StageError as error:
@@ -65,22 +65,22 @@ def pipeline(
     retries: int = _DEFAULTS.retries,
     timeout_minutes: float = _DEFAULTS.timeout_minutes,
 ) -> State[Any]:
-    """Brings the stages of the DVC repository in the working directory up to date.
+    """Bring the stages of the DVC repository in the working directory up to date.
 
     Args:
-        targets: stages, or groups of them, taken with all that they need; none: everything.
-        workers: stages that run side by side.
-        retries: how often a failed stage is tried again; one that refuses its input is not.
-        timeout_minutes: time that one try of a stage may take.
+        targets: stages or groups of stages, run with the stages that they need; None: all stages.
+        workers: stages that run concurrently.
+        retries: retries of a failed stage; a stage that rejects its input is not retried.
+        timeout_minutes: time limit for one attempt at a stage.
     """
     settings = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
     root, run_id = Path.cwd(), str(runtime.flow_run.id)
     stages = read_graph(root, targets or ())
     try:
-        with lock_file(root / RUN_NOTE) as note:
-            if note.left not in ("", run_id):
-                mark_crashed(note.left)
-            note.write(run_id)
+        with lock_file(root / RUN_LOCK) as lock:
+            if lock.stale_note not in ("", run_id):
+                mark_crashed(lock.stale_note)
+            lock.write(run_id)
             states = _run_all(stages, settings, StageRunner(root, timeout=60 * settings.timeout_minutes, flow_run=run_id))
     except AlreadyLockedError as error:
         return Cancelled(message=f"flow run {error.note} is at work in this repository; wait for it to end")
@@ -113,16 +113,16 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Stag
 
 
 def _wait(futures: list[PrefectFuture[Any]], launcher: StageRunner) -> None:
-    """Waits for all; gives up when this is a served run and the process that serves it is gone."""
+    """Wait for all futures; give up if this is a served run and the process that serves it is gone."""
     parent = os.getppid()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if runtime.deployment.id and os.getppid() != parent:
             launcher.close()
             if not is_up(str(get_current_settings().api.url)):
-                os._exit(1)  # nobody is left to report to; the next to serve reads the note and does it
+                os._exit(1)  # no server is left to report to; the next serving process marks this run as crashed
             raise RuntimeError("the process that serves this flow has ended")
     for future in futures:
-        future.wait()  # only this has a future keep its state, with the data in it
+        future.wait()  # a future keeps its state and data only after this call
 
 
 def _first_line(state: State[Any]) -> str:
@@ -130,7 +130,7 @@ def _first_line(state: State[Any]) -> str:
 
 
 def _row(name: str, state: State[Any]) -> dict[str, Any]:
-    """A line of the table of stages."""
+    """Return the row of one stage for the table of stages."""
     if state.is_completed():
         run: StageResult = state.result()
         return {"stage": name, "state": run.state, "seconds": round(run.seconds, 1)}
@@ -138,33 +138,33 @@ def _row(name: str, state: State[Any]) -> dict[str, Any]:
 
 
 def _create_artifacts(stages: Sequence[Stage], rows: list[dict[str, Any]]) -> None:
-    create_table_artifact(rows, key="stages", description="What the flow run did with each stage.")
+    create_table_artifact(rows, key="stages", description="The result of each stage in this flow run.")
     done = {row["stage"] for row in rows if row["state"] in ("ran", "cached")}
     for stage in stages:
         for out in stage.outs:
             if stage.name in done and out.name == _REPORT:
-                key = f"report-{_slug(stage.name)}"
+                key = f"report-{_artifact_key(stage.name)}"
                 create_markdown_artifact(out.read_text(encoding="utf-8"), key=key, description=f"The table of {stage.name}.")
 
 
-def _slug(name: str) -> str:
-    """Prefect's keys know lower-case letters, digits and dashes."""
+def _artifact_key(name: str) -> str:
+    """Reduce a name to the lower-case letters, digits and dashes that Prefect allows in artifact keys."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def main() -> int:
-    """Runs the flow once and gives the exit status: 1 where a stage failed."""
+    """Run the flow once and return the exit status, which is 1 if a stage failed."""
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run DVC's stages as one flow run.")
     add_options(parser)
     options = parser.parse_args()
     with one_line_errors():
         settings = read_options(options)
-        read_graph(Path.cwd(), options.targets)  # what is wrong is said before a server starts
+        read_graph(Path.cwd(), options.targets)  # report a wrong target before a server is started
         try:
             with prefect_server():
                 state = pipeline(options.targets or None, **dataclasses.asdict(settings), return_state=True)
         except KeyboardInterrupt:
-            print("interrupted; the next run does what is left", file=sys.stderr)
+            print("interrupted; the next run continues with the remaining stages", file=sys.stderr)
             return _INTERRUPTED
     if state.is_completed():
         return 0

@@ -1,7 +1,7 @@
-"""The Prefect server that a flow reports to: the user's own where one is configured, else one on loopback that ends with us.
+"""The Prefect server that a flow reports to: the one in PREFECT_API_URL, or else a local one that ends with this process.
 
-Prefect's ephemeral server fires no schedule that one can rely on and outlives a killed flow, so a whole server is started
-instead. `flows.serve` tells where its server is, and `flows.pipeline` reports to that one while it lives.
+Prefect's own ephemeral server does not run schedules reliably and outlives a killed flow, so a full server is started instead.
+`flows.serve` announces the address of its server, and `flows.pipeline` reports to that server while it is up.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _DRAIN_SECONDS = 10.0
 
 @contextlib.contextmanager
 def prefect_server(*, announce: bool = False) -> Iterator[str]:
-    """Gives the API address of a server that answers, and has Prefect use it inside the block.
+    """Yield the API address of a running server, which Prefect uses inside the block.
 
     Args:
-        announce: a server started here serves others as well; at most one such per `PREFECT_HOME`.
+        announce: let other processes use the server that is started here; only one server per `PREFECT_HOME` can do so.
 
     Raises:
-        InputError: the configured server does not answer, ours does not start, or `announce` and there is one already.
+        InputError: the configured server does not answer, the local one does not start, or another one is announced already.
     """
     configured = get_current_settings().api.url
     if configured:
@@ -49,12 +49,12 @@ def prefect_server(*, announce: bool = False) -> Iterator[str]:
         yield configured
     elif announce:
         try:
-            with lock_file(_announcement()) as note, _own_server() as url, _as_api_url(url):
-                note.write(url)
+            with lock_file(_announcement()) as lock, _own_server() as url, _as_api_url(url):
+                lock.write(url)
                 yield url
         except AlreadyLockedError as error:
             raise InputError(
-                f"a flow is served from {prefect_home()} already, at {error.note or 'start'}; stop it first"
+                f"a flow is already served from {prefect_home()} at {error.note or 'an address not known yet'}; stop it first"
             ) from None
     elif (announced := _announced_url()) is not None:
         with _as_api_url(announced):
@@ -69,7 +69,7 @@ def _announcement() -> Path:
 
 
 def _announced_url() -> str | None:
-    """The address of a server that `flows.serve` runs just now."""
+    """Return the address of the server that `flows.serve` runs at the moment, if there is one."""
     try:
         with lock_file(_announcement()):
             return None
@@ -78,7 +78,7 @@ def _announced_url() -> str | None:
 
 
 def _check(url: str) -> None:
-    """Raises `InputError` where the user's server does not answer to the user's credentials."""
+    """Raise `InputError` if the configured server does not answer to the configured credentials."""
     with get_client(sync_client=True) as client:
         error = client.api_healthcheck()
     if error is not None:
@@ -87,7 +87,7 @@ def _check(url: str) -> None:
 
 @contextlib.contextmanager
 def _as_api_url(url: str) -> Iterator[None]:
-    """Sets the address for this process and those that it starts."""
+    """Set the address for this process and for those that it starts."""
     os.environ["PREFECT_API_URL"] = url
     refresh_global_settings_context()
     try:
@@ -99,21 +99,23 @@ def _as_api_url(url: str) -> Iterator[None]:
 
 
 def _drain_logs() -> None:
-    """Has Prefect send the logs and states of tasks that it still holds back, before the server goes."""
+    """Make Prefect send buffered logs and task states before the server stops."""
     for worker in (EventsWorker, APILogWorker):
         worker.drain_all(timeout=_DRAIN_SECONDS)
 
 
 @contextlib.contextmanager
 def _own_server() -> Iterator[str]:
-    """A server on a free port of loopback for as long as the block, and no longer than this process, lasts."""
+    """Run a server on a free loopback port during the block; it never outlives this process."""
     port = _free_port()
     url = f"http://{LOOPBACK}:{port}/api"
     environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
     log = prefect_home() / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        process = supervisor.start([sys.executable, "-m", "prefect", "server", "start"], Path.cwd(), environment, output)
+        process = supervisor.start(
+            [sys.executable, "-m", "prefect", "server", "start"], env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         _wait_until_up(process, url, log)
         yield url
@@ -140,7 +142,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> Non
 
 
 def is_up(url: str) -> bool:
-    """Whether a server is up at an API address, be it one that asks for credentials."""
+    """Whether a server answers at an API address, even if only to ask for credentials."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310 (the address is our own or the user's)
             return True

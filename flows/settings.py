@@ -1,7 +1,7 @@
-"""Settings of a flow run, and the environment that Prefect finds.
+"""Settings of a flow run, and defaults for Prefect's environment variables.
 
-Prefect reads its environment when it is imported, so importing `flows` sets the defaults first; whatever the user has set
-stays as it is.
+Prefect reads the environment when it is imported, so importing `flows` sets the defaults first. Variables that the user has
+set keep their values.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tasks.paths import CACHE
 from tasks.settings import setting, settings
 
 SERVER_STARTUP_SECONDS = 120
-"""The first start of a Prefect server makes its database: half a minute on two busy cores."""
+"""A Prefect server creates its database at its first start, which takes half a minute on two busy cores."""
 
 
 def set_defaults() -> None:
-    """Keeps Prefect's files inside the project and its telemetry off, where the environment does not say otherwise."""
+    """Keep Prefect's files inside the project and its telemetry off, unless the environment says otherwise."""
     if "PREFECT_HOME" not in os.environ:
         home = Path.cwd() / CACHE / "prefect"
         home.mkdir(parents=True, exist_ok=True)
@@ -41,28 +41,28 @@ def prefect_home() -> Path:
 
 @settings
 class PipelineSettings:
-    """How a flow run goes about DVC's stages."""
+    """How a flow run executes DVC's stages."""
 
     workers: int = setting("Stages that run side by side.", default=3, unit="stages", ge=1, le=16)
-    retries: int = setting("Retries of a failed stage; a stage that refuses its input is not retried.", default=1, ge=0, le=10)
-    timeout_minutes: float = setting("Time that one try of a stage may take.", default=720.0, unit="minutes", gt=0.0)
+    retries: int = setting("Retries of a failed stage; a stage that rejects its input is not retried.", default=1, ge=0, le=10)
+    timeout_minutes: float = setting("Time limit for one attempt at a stage.", default=720.0, unit="minutes", gt=0.0)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--targets` and an option for each of `PipelineSettings`."""
-    parser.add_argument("--targets", nargs="+", default=[], metavar="STAGE", help="stages to run with all they need; all")
+    """Add `--targets` and one option for each field of `PipelineSettings`."""
+    parser.add_argument("--targets", nargs="+", default=[], metavar="STAGE", help="stages to run, with those they need [all]")
     for field in dataclasses.fields(PipelineSettings):
         text = f"{field.metadata['description']} [{field.default}]"
         parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default, help=text)
 
 
 def read_options(options: argparse.Namespace) -> PipelineSettings:
-    """The settings among parsed options.
+    """Return the settings from parsed options.
 
     Raises:
-        InputError: one is out of its bounds.
+        InputError: an option is out of bounds.
     """
     try:
         return PipelineSettings(**{field.name: getattr(options, field.name) for field in dataclasses.fields(PipelineSettings)})
     except ValueError as error:
-        raise InputError(f"the options are wrong: {error}") from None
+        raise InputError(f"invalid options: {error}") from None

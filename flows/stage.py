@@ -1,4 +1,4 @@
-"""Runs one DVC stage at a time: `dvc repro --single-item NAME`, its output line by line, its time bounded."""
+"""Runs single DVC stages by `dvc repro --single-item NAME`, with their output line by line and a time limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tasks import supervisor
 from tasks.errors import STATUS_BAD_INPUT
 
 DVC = (sys.executable, "-m", "dvc", "--wait-for-lock")
-"""Waiting keeps what a stage has done: a `dvc` that finds the repository locked after its command gives the outputs up."""
+"""Without waiting, a `dvc` that finds the repository locked after its command has run would discard the outputs."""
 FLOW_RUN = "PREFECT__FLOW_RUN_ID"
-"""Under this name the stages find the flow run's id and record it."""
+"""The environment variable from which stages read and record the id of the flow run."""
 _DVC_FAILED = 255
 _DVC_ERROR = "ERROR: "
 _LOCKED = re.compile("Unable to acquire lock|is busy, it is being blocked")
@@ -30,34 +30,35 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
 class StageError(Exception):
-    """A stage failed; the first line of the message says which and why, the others are the last of its output."""
+    """A stage failed; the first line of the message names it and the reason, the others are the end of its output."""
 
     def __init__(self, message: str, kind: str = "Failed") -> None:
         super().__init__(message)
         self.kind = kind
-        """Failed; Refused, where its command found the input wrong; TimedOut; or Stopped, by `StageRunner.close`."""
+        """Failed, Refused (its command rejected the input), TimedOut, or Stopped (by `StageRunner.close`)."""
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """A stage that has been brought up to date."""
+    """The result of bringing a stage up to date."""
 
     name: str
     state: str
-    """ran; or cached, where DVC found nothing to run."""
+    """`ran`, or `cached` if DVC found nothing to run."""
     seconds: float
 
 
 class StageRunner:
-    """Runs stages of one repository, each in processes that end with this one; safe to use from many threads."""
+    """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
     def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = DVC) -> None:
-        """Runs nothing yet.
+        """Store the options; `run` starts the processes.
 
         Args:
-            timeout: seconds that `run` may take.
-            flow_run: the id that stages are told.
-            dvc: the command in front of `repro`.
+            root: the folder of the repository.
+            timeout: time limit of `run` in seconds.
+            flow_run: the id of the flow run that stages record.
+            dvc: the command before `repro`.
         """
         self._root, self._timeout, self._dvc = root, timeout, tuple(dvc)
         self._environment = _environment(flow_run)
@@ -65,22 +66,22 @@ class StageRunner:
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
-    def run(self, name: str, tell: Callable[[str], None]) -> StageResult:
-        """Brings a stage up to date, given that those it needs are.
+    def run(self, name: str, log: Callable[[str], None]) -> StageResult:
+        """Bring a stage up to date; the stages that it needs must be up to date.
 
         Args:
-            tell: gets each line of output.
+            log: receives each line of output.
 
         Raises:
             StageError: it failed, took too long, or the launcher was closed.
         """
         start = time.monotonic()
         for pause in _pauses():
-            output = self._try(name, tell, start + self._timeout)
+            output = self._try(name, log, start + self._timeout)
             wait_until = time.monotonic() + pause
             if not output.locked or self._closed.is_set() or wait_until > start + self._timeout:
                 break
-            tell(f"stage {name!r} waits: another dvc works on the same files; next try in {pause:g} s")
+            log(f"stage {name!r} waits: another dvc works on the same files; next attempt in {pause:g} s")
             self._closed.wait(pause)
         seconds = time.monotonic() - start
         if output.status == 0:
@@ -89,12 +90,12 @@ class StageRunner:
             raise StageError(f"stage {name!r} was stopped", "Stopped")
         if seconds >= self._timeout:
             limit = f"{self._timeout / 60:g} minutes"
-            raise StageError(f"stage {name!r} was stopped, for it took more than {limit}\n{output.text()}", "TimedOut")
+            raise StageError(f"stage {name!r} was stopped because it took more than {limit}\n{output.text()}", "TimedOut")
         kind = "Refused" if output.refused else "Failed"
         raise StageError(f"stage {name!r} failed: {output.reason()}\n{output.text()}", kind)
 
     def close(self) -> None:
-        """Ends the stages that run and lets no other start; `run` then raises in the threads that wait in it."""
+        """End the running stages and prevent others from starting; `run` then raises in the threads that wait in it."""
         with self._lock:
             self._closed.set()
             running = list(self._running)
@@ -103,8 +104,8 @@ class StageRunner:
         for process in running:
             supervisor.stop(process)
 
-    def _try(self, name: str, tell: Callable[[str], None], deadline: float) -> _Output:
-        """Runs the command once, to its end or the deadline (of `time.monotonic`)."""
+    def _try(self, name: str, log: Callable[[str], None], deadline: float) -> _Output:
+        """Run the command once, until it ends or until `deadline` (by `time.monotonic`)."""
         output = _Output(name)
         with self._started([*self._dvc, "repro", "--single-item", name]) as process:
             if process is None or process.stdout is None:
@@ -113,11 +114,11 @@ class StageRunner:
             alarm.start()
             try:
                 for raw in process.stdout:
-                    # A progress bar draws itself anew after each carriage return: its last state is enough.
+                    # A progress bar redraws itself after each carriage return; keep its last state.
                     line = raw.decode(errors="replace").rstrip().rpartition("\r")[2]
                     if line:
                         output.add(line)
-                        tell(line)
+                        log(line)
                 output.status = process.wait()
             finally:
                 alarm.cancel()
@@ -125,12 +126,14 @@ class StageRunner:
 
     @contextlib.contextmanager
     def _started(self, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes] | None]:
-        """A process that `close` knows of; none once it was called."""
+        """Start a process that `close` can end; yield None if `close` was called before."""
         with self._lock:
             if self._closed.is_set():
                 process = None
             else:
-                process = supervisor.start(command, self._root, self._environment, subprocess.PIPE)
+                process = supervisor.start(
+                    command, cwd=self._root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
                 self._running.add(process)
         if process is None:
             yield None
@@ -145,7 +148,7 @@ class StageRunner:
 
 @dataclass
 class _Output:
-    """What a run of dvc said."""
+    """The exit status and the end of the output of one `dvc` process."""
 
     name: str
     status: int = -1
@@ -160,7 +163,7 @@ class _Output:
         return "\n".join(self.lines)
 
     def reason(self) -> str:
-        """The last line that is not dvc's own complaint, which only says that the command failed."""
+        """The last line that is not dvc's own error message, which only says that the command failed."""
         own = [line for line in self.lines if not line.startswith((_DVC_ERROR, "Running stage", "> "))]
         return (own or [*self.lines] or [f"exit status {self.status}"])[-1]
 
@@ -170,18 +173,18 @@ class _Output:
 
     @property
     def refused(self) -> bool:
-        """Whether the stage's command found its input wrong."""
+        """Whether the stage's command rejected its input."""
         return any(line.startswith(_DVC_ERROR) and line.endswith(f"exited with {STATUS_BAD_INPUT}") for line in self.lines)
 
 
 def _pauses() -> Iterator[float]:
-    """Seconds between tries while another dvc is in the way: 1, 2, 4 ... 30, 30 ..."""
+    """Yield the seconds between attempts while another dvc holds the lock: 1, 2, 4, ..., 30, 30, ..."""
     return (min(_FIRST_PAUSE * 2.0**number, _LONGEST_PAUSE) for number in itertools.count())
 
 
 def _environment(flow_run: str) -> dict[str, str]:
-    """This process's environment, with this interpreter's commands in front and nothing of the flow engine's own."""
+    """Return this environment without the flow engine's own variables and with this interpreter's folder first on PATH."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    told = {FLOW_RUN: flow_run} if flow_run else {}
-    return kept | {"PATH": path, "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "true"} | told
+    run = {FLOW_RUN: flow_run} if flow_run else {}
+    return kept | {"PATH": path, "PYTHONUNBUFFERED": "1", "DVC_NO_ANALYTICS": "true"} | run

@@ -1,4 +1,4 @@
-"""Sets right what a crash has left on the Prefect server: runs that nobody works on any more."""
+"""Marks flow runs as crashed when the process that worked on them is gone."""
 
 from __future__ import annotations
 
@@ -18,37 +18,36 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
-_AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 def mark_crashed(run_id: str) -> None:
-    """Marks a run whose process died, unless it reached an end or the server does not know it."""
+    """Mark a run whose process died; do nothing if the run has ended or the server does not know it."""
     with get_client(sync_client=True) as client:
         try:
             run = client.read_flow_run(UUID(run_id))
         except (ObjectNotFound, ValueError):
             return
-        if run.state is not None and run.state.type in _AT_WORK:
+        if run.state is not None and run.state.type in _UNFINISHED:
             _crash(client, run)
 
 
 def mark_all_crashed(flow: str, deployment: str) -> int:
-    """Marks the runs of a deployment that are at work as crashed, and gives their number.
+    """Mark all unfinished runs of a deployment as crashed and return their number.
 
-    Only the one process that serves the deployment may call this, before it serves: all of them are a dead predecessor's.
-
-    A run left like this would keep the deployment's only slot, so that no other could start.
+    Call this only from the process that is about to serve the deployment: every unfinished run then belongs to a predecessor
+    that died. Such a run would occupy the deployment's only slot, so that no other run could start.
     """
     with get_client(sync_client=True) as client:
-        left = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_AT_WORK))),
+        stale = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_UNFINISHED))),
             flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
             deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[deployment])),
         )
-        for run in left:
+        for run in stale:
             _crash(client, run)
-    return len(left)
+    return len(stale)
 
 
 def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
-    client.set_flow_run_state(run.id, Crashed(message="The process of this run ended without a word."), force=True)
+    client.set_flow_run_state(run.id, Crashed(message="The process of this run ended without reporting a state."), force=True)

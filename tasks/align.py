@@ -1,4 +1,4 @@
-"""Stage `align`: the small model, trained to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
+"""Stage `align`: train the small model to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
 
 `python -m tasks.align --task translation`
 """
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Reads `params.yaml` and the calibration set, writes the aligned drafter."""
+    """Read `params.yaml` and the calibration set; write the aligned drafter."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    task, machine = params.task(arguments.task), launch.overridden(params.machine, arguments)
-    launch.in_processes(machine, lambda: _train(task, machine, paths))
+    task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
+    launch.run(machine, lambda: _train(task, machine, paths))
 
 
 def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
-    # Not above: the process that only launches others needs no torch.
+    # Imported here: a process that only launches others does not need them.
     from tasks.alignment.description import describe_method
     from tasks.alignment.spec import alignment_spec, start_model
     from tasks.alignment.stored import FOLDER
@@ -52,9 +52,9 @@ def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
         files=(paths.calibration / FOLDER,) if task.align.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
     )
-    train_stage(job, lambda opened: alignment_spec(opened, task.align, paths.model("large")))
+    train_stage(job, lambda context: alignment_spec(context, task.align, paths.model("large")))
 
 
 if __name__ == "__main__":
-    with stage():
+    with stage(), launch.as_rank():
         main()

@@ -1,116 +1,116 @@
-"""What differs between two results, and whether it is more than noise.
+"""Compare two results: what differs between them, and whether it is more than noise.
 
 `python -m tasks.compare A B`: A and B are folders such as `results/translation`, paths of a summary.json, or
-`REV:results/translation`, the result of a commit, tag or DVC experiment. Both must be measured in the same metric; B is told
-against A.
+`REV:results/translation`, the result of a commit, tag or DVC experiment. Both must be measured in the same metric; changes
+are those from A to B. A result of another format version is refused; one without a version is read as version 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.errors import InputError, stage
-from tasks.evaluation.comparing.comparison import compare
+from tasks.evaluation.comparing.comparison import Comparison, Number, compare
+from tasks.evaluation.comparing.loaded import LoadedResult, load_result
 from tasks.evaluation.comparing.provenance import NOT_RECORDED
-from tasks.evaluation.comparing.results import Result, read_result
+from tasks.evaluation.report.formatting import NOTHING, aligned_columns, number_text
+from tasks.evaluation.statistics import Interval
 
 _HEADINGS = {"settings": "settings", "data": "data (md5)", "code": "code", "machine": "hardware and versions"}
 _HASH = 12
-_UNKNOWN = "–"
-_SURE = 0.001
+_SMALLEST_P = 0.001
 
 
-def open_result(text: str) -> Result:
+def open_result(text: str) -> LoadedResult:
     """Reads a result from disk, or from a revision of this repository.
 
     Raises:
         InputError: there is no such result.
     """
     if Path(text).exists():
-        return read_result(Path(text), text)
-    revision, colon, place = text.partition(":")
-    if not (colon and revision and place):
+        return load_result(Path(text), text)
+    revision, colon, path = text.partition(":")
+    if not (colon and revision and path):
         raise InputError(f"{text}: no such file or folder; give a folder of results, a summary.json or REV:results/TASK")
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / Path(place).name
-        _fetch(revision, place, copy)
-        return read_result(copy, text)
+        copy = Path(folder) / Path(path).name
+        _fetch(revision, path, copy)
+        return load_result(copy, text)
 
 
-def _fetch(revision: str, place: str, copy: Path) -> None:
+def _fetch(revision: str, path: str, copy: Path) -> None:
     """Copies a path of a revision: what git holds from git, what DVC holds from its cache or its remote."""
     try:
         from dvc.api import DVCFileSystem
         from dvc.exceptions import DvcException
     except ImportError:
-        raise InputError(f"{revision}:{place} needs dvc, which is not installed; give a folder instead") from None
+        raise InputError(f"{revision}:{path} needs dvc, which is not installed; give a folder instead") from None
     try:
-        DVCFileSystem(url=".", rev=revision).get(place, str(copy), recursive=True)
+        DVCFileSystem(url=".", rev=revision).get(path, str(copy), recursive=True)
     except FileNotFoundError as error:
-        raise InputError(f"{revision}:{place} is not there, or neither DVC's cache nor a remote holds it: {error}") from None
+        raise InputError(f"{revision}:{path} is not there, or neither DVC's cache nor a remote holds it: {error}") from None
     except (DvcException, OSError) as error:
-        raise InputError(f"{revision}:{place} cannot be read: {error}") from None
+        raise InputError(f"{revision}:{path} cannot be read: {error}") from None
 
 
-def as_text(comparison: Mapping[str, Any]) -> str:
-    """The comparison for a terminal; the last line is the verdict."""
-    sections = [f"A  {comparison['first']}\nB  {comparison['second']}"]
-    for section, rows in comparison["differing"].items():
+def as_text(comparison: Comparison) -> str:
+    """The comparison for a terminal; the last line is the conclusion."""
+    sections = [f"A  {comparison.first}\nB  {comparison.second}"]
+    for section, rows in comparison.differing.items():
         if any(value != NOT_RECORDED for _, *values in rows for value in values):
             shortened = [[name, *map(_short, values)] for name, *values in rows]
-            sections.append(_section(_HEADINGS[section], _columns([["", "A", "B"], *shortened])))
+            sections.append(_section(_HEADINGS[section], aligned_columns([["", "A", "B"], *shortened])))
         else:
             sections.append(f"{_HEADINGS[section]}: {NOT_RECORDED} in A or B")
     points = [
-        f"{one['method']} {one['drafter']}: {one['only_first']} only in A, {one['only_second']} only in B"
-        for one in comparison["points"]
+        f"{one.method} {one.drafter}: {one.only_first} only in A, {one.only_second} only in B" for one in comparison.points
     ]
-    for heading, lines in (("points", points), ("choices", comparison["unmatched"])):
+    for heading, lines in (("points", points), ("choices", comparison.unmatched)):
         if lines:
             sections.append(_section(heading, lines))
     heading = "numbers (B - A, or B / A of speed-ups; 95 %)"
-    sections.append(_section(heading, [*_columns(list(_table(comparison["numbers"]))), *_notes(comparison["numbers"])]))
-    return "\n\n".join([*sections, verdict(comparison)])
+    sections.append(_section(heading, [*aligned_columns(list(_table(comparison.numbers))), *_notes(comparison.numbers)]))
+    return "\n\n".join([*sections, conclusion(comparison)])
 
 
-def verdict(comparison: Mapping[str, Any]) -> str:
-    """One line in words."""
-    found = [number for number in comparison["numbers"] if number["more_than_noise"]]
-    unjudged = sum(number["change"]["p"] is None for number in comparison["numbers"])
-    rest = f" (not judged, for want of an interval: {unjudged} of {len(comparison['numbers'])} numbers)" if unjudged else ""
+def conclusion(comparison: Comparison) -> str:
+    """One line: what changed by more than noise."""
+    found = [number for number in comparison.numbers if number.more_than_noise]
+    unjudged = sum(number.change.p is None for number in comparison.numbers)
+    rest = f" (not judged, for want of an interval: {unjudged} of {len(comparison.numbers)} numbers)" if unjudged else ""
     if not found:
         return f"nothing that is more than noise{rest}"
-    words = [f"{number['name']} ({number['split']}) {_change(number)}" for number in found]
-    return f"more than noise: {'; '.join(words)}{rest}"
+    names = [f"{number.name} ({number.split}) {_change(number)}" for number in found]
+    return f"more than noise: {'; '.join(names)}{rest}"
 
 
-def _table(numbers: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+def _table(numbers: Sequence[Number]) -> Iterator[list[str]]:
     yield ["", "split", "A", "B", "change", "p", ""]
     for number in numbers:
-        p = number["change"]["p"]
+        p = number.change.p
         yield [
-            number["name"] + ("" if number["settings"] is None else " *"),
-            number["split"],
-            _value(number, "first"),
-            _value(number, "second"),
+            number.name + ("" if number.settings is None else " *"),
+            number.split,
+            _value(number.first, number.first_interval, number.unit),
+            _value(number.second, number.second_interval, number.unit),
             _change(number),
-            _UNKNOWN if p is None else f"< {_SURE}" if p < _SURE else f"{p:.3f}",
-            "more than noise" if number["more_than_noise"] else "",
+            NOTHING if p is None else f"< {_SMALLEST_P}" if p < _SMALLEST_P else f"{p:.3f}",
+            "more than noise" if number.more_than_noise else "",
         ]
 
 
-def _notes(numbers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the table cannot say: other settings behind a choice, and how the errors came about."""
-    changed = {number["name"].partition(":")[0]: number["settings"] for number in numbers if number["settings"] is not None}
+def _notes(numbers: Sequence[Number]) -> Iterator[str]:
+    """What the table leaves out: other settings behind a choice, and how the errors were estimated."""
+    changed = {number.name.partition(":")[0]: number.settings for number in numbers if number.settings is not None}
     yield from (f"* {name}: {before} -> {after}" for name, (before, after) in changed.items())
-    timed = [number for number in numbers if number["unit"] == "×"]
+    timed = [number for number in numbers if number.unit == "×"]
     if timed:
-        paired = sum(number["paired"] for number in timed)
+        paired = sum(number.paired for number in timed)
         yield (
             f"speed-ups: bootstrap over timed examples, {paired} of {len(timed)} paired (known to be the same examples in the "
             "same order)"
@@ -119,30 +119,19 @@ def _notes(numbers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"more than noise: at 5 % over all {len(numbers)} numbers together (Holm)"
 
 
-def _value(number: Mapping[str, Any], side: str) -> str:
-    if number[side] is None:
-        return ""
-    interval = number[f"{side}_interval"]
-    shown = f" [{', '.join(f'{end:.2f}' for end in interval)}]" if interval else ""
-    return f"{number[side]:.2f}{'×' if number['unit'] == '×' else ''}{shown}"
+def _value(value: float | None, interval: Interval | None, unit: str) -> str:
+    return "" if value is None else number_text(value, interval, unit="×" if unit == "×" else "")
 
 
-def _change(number: Mapping[str, Any]) -> str:
-    value, interval = number["change"]["value"], number["change"]["interval"]
-    form, unit = (".3f", "×") if number["unit"] == "×" else ("+.2f", "")
-    ends = "" if interval is None else f" [{', '.join(format(end, form) for end in interval)}]"
-    return f"{value:{form}}{unit}{ends}"
+def _change(number: Number) -> str:
+    value, interval = number.change.value, number.change.interval
+    return number_text(value, interval, digits=3, unit="×") if number.unit == "×" else number_text(value, interval, sign="+")
 
 
 def _short(value: str) -> str:
-    """A hash by its beginning, which is enough to tell two apart."""
+    """A hash by its first characters, which are enough to distinguish two."""
     name = value.removesuffix(".dir")
     return name[:_HASH] if len(name) >= 32 and all(letter in "0123456789abcdef" for letter in name) else value
-
-
-def _columns(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _section(heading: str, lines: Sequence[str]) -> str:
@@ -152,12 +141,13 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 def main() -> None:
     """Reads both results and prints the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("first", metavar="A", help="what came before")
-    parser.add_argument("second", metavar="B", help="what came after")
+    parser.add_argument("first", metavar="A", help="the earlier result")
+    parser.add_argument("second", metavar="B", help="the later result")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     arguments = parser.parse_args()
     comparison = compare(open_result(arguments.first), open_result(arguments.second))
-    print(json.dumps(comparison, ensure_ascii=False, indent=2) if arguments.json else as_text(comparison))
+    values = dataclasses.asdict(comparison)
+    print(json.dumps(values, ensure_ascii=False, indent=2) if arguments.json else as_text(comparison))
 
 
 if __name__ == "__main__":

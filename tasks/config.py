@@ -1,7 +1,7 @@
-"""`params.yaml` as one typed schema. It gathers what each package defines and holds no value of its own.
+"""The typed schema of `params.yaml`. It collects the settings of all packages and defines no default of its own.
 
-`python -m tasks.config` checks a file and counts the points of each grid; `--table` prints every setting with its meaning,
-`--presets` the ranges of the papers that a grid may name.
+`python -m tasks.config` checks a file and counts the points of each grid. `--table` prints every setting with its description,
+`--presets` the ranges from the papers that a grid may name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tasks.evaluation.sweeping.grid import expand, expand_entry, first_error
 from tasks.evaluation.sweeping.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.settings import bounds_text
 from tasks.training.settings import TrainingSettings
 
 DEFAULT = Path("params.yaml")
@@ -37,14 +38,14 @@ class _Strict(BaseModel):
 
 
 class ModelPair(_Strict):
-    """The small and the large model."""
+    """The small and the large model of a task."""
 
     small: ModelSettings = Field(default_factory=ModelSettings)
     large: ModelSettings = Field(default_factory=ModelSettings)
 
 
 class FinetunePair(_Strict):
-    """How each of the two is trained on the corpus."""
+    """How each of the two models is trained on the corpus."""
 
     small: TrainingSettings = Field(default_factory=TrainingSettings)
     large: TrainingSettings = Field(default_factory=TrainingSettings)
@@ -53,7 +54,7 @@ class FinetunePair(_Strict):
 class Task(_Strict):
     """One corpus, one pair of models, one sweep."""
 
-    metric: str = Field(description="The quality that thresholds are chosen by.", pattern=f"^({'|'.join(METRICS)})$")
+    metric: str = Field(description="Quality metric by which operating points are chosen.", pattern=f"^({'|'.join(METRICS)})$")
     corpus: CorpusSettings = Field(default_factory=CorpusSettings)
     text: TextSettings = Field(default_factory=TextSettings)
     tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
@@ -67,33 +68,31 @@ class Task(_Strict):
 class Params(_Strict):
     """The whole file."""
 
-    active: dict[str, Path] = Field(
-        description="Tasks that dvc repro runs, and where the text of each comes from.", min_length=1
-    )
-    inactive: dict[str, Path] = Field(default_factory=dict, description="The same of tasks that it leaves alone.")
+    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, with the source of their text.", min_length=1)
+    inactive: dict[str, Path] = Field(default_factory=dict, description="Tasks that it does not run, in the same form.")
     machine: MachineSettings = Field(default_factory=MachineSettings)
     tasks: dict[str, Task] = Field(description="Named tasks.", min_length=1)
 
     def task(self, name: str) -> Task:
-        """The task of that name.
+        """Return the task of that name.
 
         Raises:
-            InputError: there is none.
+            InputError: there is no such task.
         """
         if name not in self.tasks:
             raise InputError(f"params.yaml has no task {name!r}; it has {', '.join(self.tasks)}")
         return self.tasks[name]
 
     def corpus_source(self, name: str) -> Path:
-        """The folder of the user's files, or of the code that writes the embedded corpus."""
+        """The folder of the user's files, or of the code that generates the embedded corpus."""
         return {**self.inactive, **self.active}[name]
 
 
 def load(path: Path = DEFAULT) -> Params:
-    """Reads and checks a parameter file.
+    """Read and check a parameter file.
 
     Raises:
-        InputError: naming the file, the field and what would be right.
+        InputError: the file is missing or wrong; names the file, the field and the fix.
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -107,8 +106,8 @@ def load(path: Path = DEFAULT) -> Params:
         raise InputError(f"{path}: {first_error(error)}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
-        odd = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
-        raise InputError(f"{path}: {odd[0]!r} must stand once under tasks and once under active or inactive")
+        wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
+        raise InputError(f"{path}: {wrong[0]!r} must be listed once under tasks and once under active or inactive")
     for name, task in params.tasks.items():
         for index, grid in enumerate(task.sweep.grid):
             try:
@@ -119,7 +118,7 @@ def load(path: Path = DEFAULT) -> Params:
 
 
 def table() -> str:
-    """Every setting as a Markdown table: name, default, unit, bounds, meaning."""
+    """Return a Markdown table of all settings: name, default, unit, bounds, description."""
     lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|"]
     sections: dict[str, Any] = {
         "machine": MachineSettings,
@@ -161,22 +160,21 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _bounds(field: dataclasses.Field[Any]) -> str:
-    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    bounds = ", ".join(f"{signs[name]} {value}" for name, value in field.metadata["bounds"].items())
+    bounds = bounds_text(field.metadata["bounds"])
     choices = ", ".join(map(str, field.metadata["choices"]))
     return " ".join(part for part in (bounds, choices, field.metadata["unit"]) if part)
 
 
 def task_parser(description: str | None) -> argparse.ArgumentParser:
-    """The options that every stage takes."""
+    """Return a parser with the options that all stages share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", required=True, help="a task of params.yaml")
+    parser.add_argument("--task", required=True, help="name of a task in params.yaml")
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     return parser
 
 
 def main() -> None:
-    """Checks a parameter file, or prints the table of settings or of presets."""
+    """Check a parameter file, or print the table of settings or of presets."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--params", type=Path, default=DEFAULT)
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")

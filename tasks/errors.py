@@ -1,34 +1,34 @@
-"""Bad input ends in one line that names the thing, the place and the mend, with exit status 2."""
+"""Bad input ends the process with exit status 2 and one line that names the thing, the place and the fix."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
+
+from tasks.files import remove
+from tasks.supervisor import die_with_parent
 
 STATUS_BAD_INPUT = 2
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
 _BARELY_FREE = 1 << 20
-"""Bytes: a disk with less room is full to whoever writes weights."""
-_PR_SET_PDEATHSIG = 1
+"""Bytes; with less free space, a file of weights that came out too short means a full disk."""
 
 
 class InputError(Exception):
-    """A wrong setting, file or model pair; its message is the one line that the user reads."""
+    """A wrong setting, file or model pair. The message is the line that the user reads: the thing, the place, the fix."""
 
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turns an `InputError`, and a disk that is full, into one line on standard error and exit status 2."""
+    """Turn an `InputError` or a full disk into one line on standard error and exit status 2."""
     try:
         yield
     except InputError as error:
@@ -42,36 +42,33 @@ def one_line_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(what: str, partial: Path, then: Callable[[], str]) -> Iterator[None]:
-    """Removes what was written to `partial`, a file or a folder, where writing it fails.
+    """Remove the file or folder `partial` if writing it fails, and turn a full disk into an `InputError`.
 
     Args:
-        what: What is written, in words.
-        partial: Where.
-        then: What the same command does when it is run again, in words.
+        what: Describes what is written, for the message.
+        partial: The file or folder that is written.
+        then: Returns what the same command does when it is run again, for the message.
 
     Raises:
-        InputError: no space is left.
+        InputError: no space is left on the disk.
     """
     try:
         yield
     except Exception as error:
         full = disk_full(error, partial)
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        remove(partial)
         if not full:
             raise
         raise InputError(
             f"no space left for {what} in {partial.parent}: it needs more than the {free_space(partial)} that are free there; "
-            f"make room and run again, which {then()}"
+            f"make room and run the command again: it {then()}"
         ) from None
 
 
 def disk_full(error: BaseException, place: Path) -> bool:
-    """Whether writing to `place` failed because there is no space left.
+    """Whether writing to `place` failed because no space is left on the disk.
 
-    Libraries that write by themselves say so in words; torch says only that a file came out too short.
+    Some libraries report a full disk in words only, and torch reports only that a file came out too short.
     """
     for cause in _causes(error):
         words = str(cause)
@@ -83,7 +80,7 @@ def disk_full(error: BaseException, place: Path) -> bool:
 
 
 def free_space(place: Path) -> str:
-    """What is free on the disk of a file or folder, which need not exist yet, in words."""
+    """Describe the free space on the disk of a file or folder, which need not exist yet."""
     return f"{_free_bytes(place) / 1e6:.1f} MB"
 
 
@@ -103,18 +100,9 @@ def _end(line: str) -> NoReturn:
     raise SystemExit(STATUS_BAD_INPUT) from None
 
 
-def die_with_parent() -> None:
-    """Asks the kernel (Linux) to end this process when its parent ends.
-
-    A killed `dvc` otherwise orphans the command that it started, which then writes beside its own re-run.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 @contextlib.contextmanager
 def stage() -> Iterator[None]:
-    """What every stage's `main` runs inside: one-line errors, and no orphan when DVC started it."""
+    """Run the `main` of a stage inside this: one-line errors, and the stage ends when the `dvc` that started it does."""
     if os.environ.get("DVC_STAGE"):
         die_with_parent()
     with one_line_errors():

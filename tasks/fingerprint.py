@@ -1,6 +1,6 @@
-"""A name for a piece of work that changes whenever its settings, its data or its code do.
+"""Names for unfinished work that change with its settings, its data and its code.
 
-Unfinished work is kept under this name, so that what was begun under other circumstances is never mixed in.
+Unfinished work is stored under its fingerprint, so that a run never continues work that was begun under other conditions.
 """
 
 from __future__ import annotations
@@ -8,21 +8,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from tasks.files import remove
 
 _CODE = Path(__file__).parent
 
 
 def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) -> str:
-    """Sixteen hexadecimal digits.
+    """Return sixteen hexadecimal digits of a SHA-256 digest.
 
     Args:
         settings: Plain values or settings dataclasses.
-        files: Files, and folders with all that lies in them, whose content counts.
-        code: Modules and packages of this project, such as `training`, whose source counts.
+        files: Files and folders whose content is part of the digest.
+        code: Modules and packages below `tasks`, such as `training`, whose source is part of the digest.
     """
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=_plain).encode())
     digest.update(f"{version('torch')} {version('transformers')}".encode())
@@ -34,25 +35,11 @@ def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) ->
 
 
 def discard_others(folder: Path) -> None:
-    """Removes what other pieces of work left beside `folder`: with other settings, text or code it is of no use."""
+    """Remove unfinished work beside `folder` that has another fingerprint and can therefore not be continued."""
     if folder.parent.is_dir():
         for other in folder.parent.iterdir():
             if other != folder and not other.name.startswith("."):
                 remove(other)
-
-
-def checksum(file: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def remove(path: Path) -> None:
-    """A file, or a folder with all that lies in it; nothing where there is none."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _source(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Where each stage's files lie under the repository root; `dvc.yaml` declares the same places as inputs and outputs."""
+"""The files of each stage, relative to the repository root; `dvc.yaml` declares the same paths as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CACHE = Path(".cache")
-"""Scratch that nothing depends on: resume files, compiled extensions, records waiting for MLflow."""
+"""Scratch files that no stage depends on: unfinished work, compiled extensions, records to be sent to MLflow."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TaskPaths:
 
     @property
     def unlabelled(self) -> Path:
-        """Sources without references, JSONL like a split; empty where the corpus has none."""
+        """Sources without references, JSONL like a split; empty if the corpus has none."""
         return self.split("unlabelled")
 
     @property
@@ -62,4 +62,4 @@ class TaskPaths:
 
 
 DRAFTERS = {"unaligned": "small", "aligned": "aligned"}
-"""The model that each drafter of a sweep is."""
+"""The folder name of the model behind each drafter of a sweep."""

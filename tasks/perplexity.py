@@ -1,8 +1,8 @@
 """Perplexity of a text, scored by a small model with fallback to a large one (BiLD-v1, section 4.2).
 
-`python -m tasks.perplexity --small gpt2 --large gpt2-large --text wiki.valid.txt --fallback 0.05`: two decoder-only models and
-a text that is cut into chunks. Two encoder-decoders score each line of the text given the same line of `--sources`. One line of
-JSON is printed; `--timed 20` adds the speed-up over the large model alone, on twenty of the chunks.
+`python -m tasks.perplexity --small gpt2 --large gpt2-large --text wiki.valid.txt --fallback 0.05` scores a text in chunks with
+two decoder-only models. Two encoder-decoders score each line of the text given the same line of `--sources`. The command prints
+one line of JSON; `--timed 20` adds the speed-up over the large model alone, measured on twenty chunks.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
 from tasks.evaluation.timing import synchronised_clock
-from tasks.machine import MachineSettings, set_up, timing_lock, working_lock
+from tasks.locks import timing_lock, working_lock
+from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file.
+    """The text of a UTF-8 file.
 
     Raises:
-        InputError: it cannot be read, or is not UTF-8.
+        InputError: the file cannot be read or is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -42,10 +42,10 @@ def read_text(path: Path) -> str:
 
 
 def stream(tokenizer: Any, path: Path, chunk: int) -> tuple[Rows, Rows]:
-    """The chunks of a text: the token that each begins with, and those to score.
+    """The chunks of a text, each as its first token, which is only read, and the tokens to score.
 
     Raises:
-        InputError: the text is too short to have a token to score.
+        InputError: the text has fewer than two tokens.
     """
     tokens: list[int] = tokenizer(read_text(path), add_special_tokens=False, verbose=False)["input_ids"]
     sources, texts = chunks(tokens, chunk)
@@ -55,34 +55,34 @@ def stream(tokenizer: Any, path: Path, chunk: int) -> tuple[Rows, Rows]:
 
 
 def pairs(tokenizer: Any, source_path: Path, text_path: Path, limit: int) -> tuple[Rows, Rows]:
-    """Line by line a source and the text to score, the end token last in both, cut to `limit` tokens.
+    """The source and the text to score of each line, each cut to `limit` tokens with the end token last.
 
     Raises:
-        InputError: a file is empty or has an empty line, or the two are not of one length.
+        InputError: a file is empty or has an empty line, or the files differ in their number of lines.
     """
     columns = []
     for path in (source_path, text_path):
         lines = read_text(path).splitlines()
         empty = next((number for number, line in enumerate(lines, start=1) if not line.strip()), 0 if lines else 1)
         if empty:
-            raise InputError(f"{path}, line {empty}: nothing stands there; each line must hold a text")
+            raise InputError(f"{path}, line {empty}: the line is empty; each line must hold a text")
         columns.append(encode(tokenizer, lines, limit))
     sources, texts = columns
     if len(sources) != len(texts):
         counts = f"{source_path} has {len(sources)} lines and {text_path} has {len(texts)}"
-        raise InputError(f"{counts}; line n of the one must be the source of line n of the other")
+        raise InputError(f"{counts}; each line of one must be the source of the same line of the other")
     return sources, texts
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", required=True, help="the small model: a folder, or a name of the hub")
-    parser.add_argument("--large", required=True, help="the large model, of the same tokenizer")
+    parser.add_argument("--small", required=True, help="the small model: a folder or a name on the hub")
+    parser.add_argument("--large", required=True, help="the large model, with the same tokenizer")
     parser.add_argument("--text", required=True, type=Path, help="the text to score, UTF-8")
-    parser.add_argument("--sources", type=Path, help="for encoder-decoders: the source of each line of the text")
+    parser.add_argument("--sources", type=Path, help="for encoder-decoders: a source for each line of the text")
     parser.add_argument("--fallback", type=float, default=0.05, help="fallback threshold, 0 to 1 (default: %(default)s)")
-    parser.add_argument("--chunk", type=int, default=512, help="tokens of a chunk, or of a line (default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=4, help="chunks scored side by side (default: %(default)s)")
+    parser.add_argument("--chunk", type=int, default=512, help="most tokens of a chunk or of a line (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=4, help="chunks scored as a batch (default: %(default)s)")
     parser.add_argument("--timed", type=int, default=0, help="chunks to time at batch 1 (default: %(default)s)")
     parser.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16", "int8"), help="number format of the models"
@@ -100,7 +100,7 @@ def _settings(arguments: argparse.Namespace) -> PerplexitySettings:
 
 
 def _load(arguments: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any, Any]:
-    """The small model, the large one and their tokenizer, checked against each other and against the arguments."""
+    """Load both models and their tokenizer, and check them against each other and the arguments."""
     tokenizer = load_tokenizer(arguments.large)
     check_pair(load_tokenizer(arguments.small), tokenizer, arguments.small, arguments.large)
     small, large = (load_model(name, device, dtype) for name in (arguments.small, arguments.large))
@@ -112,12 +112,12 @@ def _load(arguments: argparse.Namespace, device: torch.device, dtype: torch.dtyp
     if large.config.is_encoder_decoder and arguments.sources is None:
         raise InputError(f"{arguments.large} is an encoder-decoder; give --sources, a line for each line of --text")
     if not large.config.is_encoder_decoder and arguments.sources is not None:
-        raise InputError(f"{arguments.large} is decoder-only, and reads no source; leave out --sources")
+        raise InputError(f"{arguments.large} is decoder-only and reads no source; leave out --sources")
     return small, large, tokenizer
 
 
 def main() -> None:
-    """Scores the text, and prints what came out as one line of JSON."""
+    """Score the text and print the result as one line of JSON."""
     arguments = _parser().parse_args()
     options = _settings(arguments)
     device, dtype = set_up(MachineSettings(dtype=arguments.dtype))

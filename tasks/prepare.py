@@ -1,11 +1,10 @@
-"""Stage `prepare`: the corpus as JSONL splits, the sources without references beside them, and the tokenizer of both models.
+"""Stage `prepare`: writes the corpus as JSONL splits with the unlabelled sources beside them, and the shared tokenizer.
 
 `python -m tasks.prepare --task translation`
 """
 
 from __future__ import annotations
 
-import shutil
 from importlib import import_module
 from pathlib import Path
 
@@ -13,25 +12,26 @@ from tasks.corpora import files
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
+from tasks.files import atomic_folder
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
 
 def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
-    """The three splits and what is unlabelled, from the embedded generator or from the files in the folder `source`.
+    """Return the three splits and the unlabelled sources, from the embedded generator or from files in the folder `source`.
 
-    Of the unlabelled, what repeats a source is left out: a drafter shall not learn from inputs that it is judged on.
+    Unlabelled sources that also occur in a split are dropped, so that no drafter learns from inputs that it is evaluated on.
     """
     corpus = _embedded(settings.embedded) if settings.files is None else files.read(settings.files, source)
-    known = {example.source for split in SPLITS for example in corpus[split]}
-    more = dict.fromkeys(example.source for example in corpus.get(UNLABELLED, []))
-    return {**corpus, UNLABELLED: [Example(text, ()) for text in more if text not in known]}
+    labelled = {example.source for split in SPLITS for example in corpus[split]}
+    unlabelled = dict.fromkeys(example.source for example in corpus.get(UNLABELLED, []))
+    return {**corpus, UNLABELLED: [Example(text, ()) for text in unlabelled if text not in labelled]}
 
 
 def _embedded(settings: EmbeddedSettings) -> Corpus:
     sizes = {split: getattr(settings, split) for split in SPLITS}
-    # Training examples are drawn last, so that more of them change nothing that stands before.
+    # Training examples are drawn last, so that drawing more of them leaves the other splits unchanged.
     sizes["train"] += settings.unlabelled
     corpus: Corpus = import_module(f"tasks.corpora.{settings.name}").generate(sizes, settings.seed)
     drawn = corpus["train"]
@@ -39,18 +39,14 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
-    """One JSONL file a split, and one of the unlabelled; the folder appears whole or not at all."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for split, examples in corpus.items():
-        write_jsonl(examples, partial / f"{split}.jsonl")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    """Write one JSONL file per split and one of the unlabelled sources; the folder appears whole or not at all."""
+    with atomic_folder(folder) as partial:
+        for split, examples in corpus.items():
+            write_jsonl(examples, partial / f"{split}.jsonl")
 
 
 def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -> None:
-    """Trains the tokenizer on both sides of the training split, or copies a published one."""
+    """Train the tokenizer on sources and references of the training split, or copy a published one."""
     if settings.pretrained is not None:
         tokenizer = load_tokenizer(settings.pretrained)
     else:
@@ -61,7 +57,7 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
 
 
 def main() -> None:
-    """Reads `params.yaml`, writes the task's corpus and tokenizer."""
+    """Read `params.yaml` and write the corpus and the tokenizer of the task."""
     from tasks.config import load, task_parser
 
     arguments = task_parser(__doc__).parse_args()

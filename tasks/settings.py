@@ -1,15 +1,15 @@
-"""How a setting is written down: a frozen dataclass field with its meaning, unit and bounds.
+"""Declares settings as fields of frozen dataclasses, with a description, a unit and bounds.
 
-Settings live beside what they set and need only the standard library, so that decoding runs where pydantic is missing.
-`tasks.config` gathers them into the schema of `params.yaml`, where pydantic adds types, unknown names and the place of a
-mistake; the bounds are checked here, whoever constructs the settings.
+Settings are defined beside the code that uses them and need only the standard library, so that decoding runs where pydantic is
+missing. `tasks.config` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
+place of a mistake. Bounds are checked here, whoever constructs the settings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ def setting(
     lt: float | None = None,
     choices: tuple[Any, ...] = (),
 ) -> Any:
-    """A documented, bounded dataclass field, required where no default is given."""
+    """Declare a dataclass field with a description and bounds; without a default it is required."""
     metadata = {
         "description": description,
         "unit": unit,
@@ -47,8 +47,16 @@ _BROKEN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def bounds_text(bounds: Mapping[str, float]) -> str:
+    """Return the bounds of a setting as `≥ 0, < 1`."""
+    return ", ".join(f"{_SIGNS[name]} {bound}" for name, bound in bounds.items())
+
+
 def _check_field(field: dataclasses.Field[Any], value: Any) -> None:
-    """Raises `ValueError` where `value`, or one of its items, breaks the field's bounds or choices."""
+    """Raise `ValueError` if `value` or one of its items is out of the field's bounds or choices."""
     for item in value if isinstance(value, list | tuple) else (value,):
         choices = field.metadata.get("choices", ())
         if choices and item not in choices:
@@ -60,16 +68,16 @@ def _check_field(field: dataclasses.Field[Any], value: Any) -> None:
 
 
 def check(settings: Any) -> None:
-    """Raises `ValueError` naming the first field of `settings` that is out of bounds."""
+    """Raise `ValueError` that names the first field of `settings` that is out of bounds."""
     for field in dataclasses.fields(settings):
         _check_field(field, getattr(settings, field.name))
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
 def settings(cls: type[T]) -> type[T]:
-    """Makes `cls` a frozen, keyword-only dataclass that checks its bounds and refuses unknown names.
+    """Make `cls` a frozen, keyword-only dataclass that checks its bounds and rejects unknown names.
 
-    A class may define `validate(self)` for what one field alone cannot tell; it raises `ValueError` as well.
+    A class may define `validate(self)` to check fields against each other; it raises `ValueError` as well.
     """
 
     def post_init(self: Any) -> None:

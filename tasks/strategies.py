@@ -1,6 +1,6 @@
-"""The table of decoding methods: paper, settings with their bounds, and what each keeps of the large model's output.
+"""Lists the decoding methods: paper, settings with their bounds, and whether the output is the large model's own.
 
-`python -m tasks.strategies` prints it as Markdown, `--json` for programs.
+`python -m tasks.strategies` prints the list as a Markdown table, `--json` prints it for programs.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import dataclasses
 import json
 from typing import Any
 
+from tasks.decoding.registry import METHODS, MethodSpec
 from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.decoding.strategies import METHODS, Entry
 from tasks.errors import stage
+from tasks.settings import bounds_text
 
-_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
-
-def described(entry: Entry) -> dict[str, Any]:
-    """One method as plain data; a setting's default, bounds and choices are as `params.yaml` writes them."""
+def as_json(method: MethodSpec) -> dict[str, Any]:
+    """Return a method as plain data; defaults, bounds and choices of its settings are as in `params.yaml`."""
     return {
-        "name": entry.name,
-        "paper": entry.paper,
-        "lossless": entry.lossless,
-        "architectures": list(entry.architectures),
+        "name": method.name,
+        "paper": method.paper,
+        "lossless": method.lossless,
+        "architectures": list(method.architectures),
         "settings": {
             field.name: {
                 "default": None if field.default is dataclasses.MISSING else field.default,
@@ -31,34 +30,35 @@ def described(entry: Entry) -> dict[str, Any]:
                 "choices": list(field.metadata["choices"]),
                 "description": field.metadata["description"],
             }
-            for field in dataclasses.fields(METHOD_SETTINGS[entry.name])
+            for field in dataclasses.fields(METHOD_SETTINGS[method.name])
         },
     }
 
 
-def _knob(name: str, setting: dict[str, Any]) -> str:
-    """A setting and its bounds; choices are too many for a cell and stand in the table of settings."""
-    bounds = ", ".join(f"{_SIGNS[sign]} {bound}" for sign, bound in setting["bounds"].items())
-    return f"`{name}`{f' ({bounds})' if bounds else ''}"
+def _settings_cell(method: MethodSpec) -> str:
+    """Return the settings with their bounds; the choices are too long for a cell and are in the table of settings."""
+    cells = []
+    for field in dataclasses.fields(METHOD_SETTINGS[method.name]):
+        bounds = bounds_text(field.metadata["bounds"])
+        cells.append(f"`{field.name}` ({bounds})" if bounds else f"`{field.name}`")
+    return ", ".join(cells)
 
 
 def table() -> str:
-    """Every method as a Markdown table."""
+    """Return all methods as a Markdown table."""
     lines = ["| method | paper | settings | output is the large model's own | models |", "|---|---|---|---|---|"]
-    for entry in METHODS.values():
-        method = described(entry)
-        knobs = ", ".join(_knob(name, setting) for name, setting in method["settings"].items())
-        own = "yes" if entry.lossless else "no"
-        lines.append(f"| `{entry.name}` | {entry.paper} | {knobs} | {own} | {', '.join(entry.architectures)} |")
+    for method in METHODS.values():
+        own, models = "yes" if method.lossless else "no", ", ".join(method.architectures)
+        lines.append(f"| `{method.name}` | {method.paper} | {_settings_cell(method)} | {own} | {models} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the methods."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    parser.add_argument("--json", action="store_true", help="print the methods as JSON")
     arguments = parser.parse_args()
-    print(json.dumps([described(entry) for entry in METHODS.values()], indent=2) if arguments.json else table())
+    print(json.dumps([as_json(method) for method in METHODS.values()], indent=2) if arguments.json else table())
 
 
 if __name__ == "__main__":

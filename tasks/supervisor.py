@@ -1,63 +1,134 @@
-"""Runs one command of which nothing stays behind, however the process that asked for it ends.
+"""Runs one command so that no process of it outlives whoever asked for it, however that process ends.
 
-A killed `dvc` orphans the command that it runs, which then writes beside its own re-run. So a command is started under this
-guard, the leader of a process group of its own. The kernel tells the guard (Linux) when its parent is gone; then, or when
-the parent sends SIGTERM, it ends the command and everything below it.
+A killed `dvc`, for example, orphans the command that it runs, which then writes beside its own re-run. So each command gets a
+supervisor: a small process that leads a process group of its own. The kernel tells the supervisor (Linux) when its parent is
+gone; then, or when the parent sends SIGTERM, it ends the command and everything below it.
+
+The supervisor runs this file by its path, outside the package, so that it starts in milliseconds and hands the environment on
+unchanged. Therefore the file imports nothing of the project.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-import psutil
-
-from tasks.errors import die_with_parent
-
 GRACE = 10.0
 """Seconds between asking processes to end and killing them."""
-_HERE = Path(__file__).resolve().parents[1]
+_BEYOND_GRACE = 5.0
+_NOT_STARTED = 127
+_PR_SET_PDEATHSIG = 1
 
 
 def start(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: IO[Any] | int, grace: float = GRACE
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: IO[Any] | int | None = subprocess.DEVNULL,
+    stdout: IO[Any] | int | None = None,
+    stderr: IO[Any] | int | None = None,
+    pass_fds: Sequence[int] = (),
+    grace: float = GRACE,
 ) -> subprocess.Popen[bytes]:
-    """Starts `command` in `folder` under a guard and gives the guard's process; its exit status is the command's.
+    """Start a command under a supervisor and return the supervisor's process; its exit status is the command's.
 
     The thread that calls this must outlive the process: the kernel takes the thread's end for the parent's.
+
+    Args:
+        command: The program and its arguments.
+        cwd: The working folder; None: this process's.
+        env: The environment; None: this process's.
+        stdin: As for `subprocess.Popen`, and so are `stdout`, `stderr` and `pass_fds`.
+        stdout: None: this process's.
+        stderr: None: this process's.
+        pass_fds: Open files that the command inherits.
+        grace: Seconds between SIGTERM and SIGKILL.
     """
-    guard = [sys.executable, "-m", "tasks.supervisor", str(os.getpid()), str(grace), str(folder), *command]
+    request = json.dumps({"parent": os.getpid(), "grace": grace, "pass_fds": list(pass_fds)})
     return subprocess.Popen(  # noqa: S603 (the command is the caller's own)
-        guard,
-        cwd=_HERE,  # so that the module is found from any repository
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
+        [sys.executable, "-I", str(Path(__file__).resolve()), request, *command],
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=pass_fds,
         start_new_session=True,
     )
 
 
-def stop(guard: subprocess.Popen[bytes]) -> None:
-    """Ends what `start` gave and waits until it is gone."""
-    guard.terminate()
+def stop(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
+    """End what `start` returned, with everything below it, and wait until it is gone."""
+    process.terminate()
     try:
-        guard.wait(GRACE + 5.0)
+        process.wait(grace + _BEYOND_GRACE)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(guard.pid, signal.SIGKILL)
-        guard.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command and stop it at the end of the block, if it still runs; `options` are those of `start`."""
+    with start(command, **options) as process:
+        try:
+            yield process
+        finally:
+            stop(process, options.get("grace", GRACE))
+
+
+def run(command: Sequence[str], *, text: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end with `text` as its standard input and return its status and output, decoded as UTF-8.
+
+    Standard output and standard error are captured unless `options`, which are those of `start`, say otherwise.
+    """
+    given = None if text is None else text.encode()
+    pipes = {"stdin": subprocess.DEVNULL if given is None else subprocess.PIPE}
+    pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running(command, **(pipes | options)) as process:
+        output, errors = (None if said is None else said.decode(errors="replace") for said in process.communicate(given))
+    return subprocess.CompletedProcess(list(command), process.returncode, output, errors)
+
+
+@contextlib.contextmanager
+def signals_as_exit() -> Iterator[None]:
+    """Turn SIGTERM, SIGINT and SIGHUP into `SystemExit` during the block, so that it cleans up before this process ends.
+
+    Only the main thread may enter the block.
+    """
+
+    def leave(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel (Linux) to send this process SIGTERM when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(grace: float) -> NoReturn:
-    """Ends the command, what it started, and the guard itself."""
-    _ignore_ends()
+    """End the command, everything that it started, and the supervisor itself."""
+    import psutil
+
+    _ignore_signals()
     below = psutil.Process().children(recursive=True)
     os.killpg(0, signal.SIGTERM)
     for process in below:
@@ -67,31 +138,31 @@ def _end(grace: float) -> NoReturn:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     os.killpg(0, signal.SIGKILL)
-    raise AssertionError("unreachable: the guard is of the group that it killed")
+    raise AssertionError("unreachable: the supervisor belongs to the group that it killed")
 
 
-def _ignore_ends() -> None:
+def _ignore_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
-def main() -> int:
-    """Runs the command of the arguments: the parent's process id, the grace, the folder, the words of the command."""
-    parent, grace, folder, *command = sys.argv[1:]
+def _supervise(request: str, *command: str) -> int:
+    """Run the command and return its exit status; `request` is what `start` wrote."""
+    asked = json.loads(request)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _end(float(grace)))
+        signal.signal(number, lambda *_: _end(asked["grace"]))
     die_with_parent()
-    if os.getppid() != int(parent):  # it ended before the kernel was asked
+    if os.getppid() != asked["parent"]:  # the parent ended before the kernel was asked
         return 1
     try:
-        status = subprocess.Popen(command, cwd=folder).wait()  # noqa: S603 (the command is the caller's own)
+        status = subprocess.Popen(command, pass_fds=asked["pass_fds"]).wait()  # noqa: S603 (the command is the caller's own)
     except OSError as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
-        return 127
-    _ignore_ends()
+        return _NOT_STARTED
+    _ignore_signals()
     os.killpg(0, signal.SIGTERM)  # a finished command leaves nothing running either
     return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(_supervise(*sys.argv[1:]))

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from tasks.decoding.distributions import Block
+from tasks.decoding.acceptance_rules import AcceptanceRule
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.verdicts import AcceptanceRule
 
 GREEDY = SamplingSettings()
 DRAWN = (
@@ -24,7 +24,7 @@ repeatable = hypothesis.settings(deadline=None, derandomize=True, database=None,
 
 
 @st.composite
-def positions(draw: st.DrawFn, samplings: tuple[SamplingSettings, ...] = DRAWN) -> tuple[Block, Block]:
+def positions(draw: st.DrawFn, samplings: tuple[SamplingSettings, ...] = DRAWN) -> tuple[PredictionBlock, PredictionBlock]:
     """q and p at one position, (1, 1, vocabulary): near or far apart, equal at times, with forbidden tokens at times."""
     size = draw(st.integers(2, 8))
     logits = st.lists(
@@ -33,13 +33,13 @@ def positions(draw: st.DrawFn, samplings: tuple[SamplingSettings, ...] = DRAWN) 
     sampling = draw(st.sampled_from(samplings))
     small = draw(logits)
     large = draw(st.one_of(logits, st.just(small)))
-    q, p = (Block(torch.tensor([[row]], dtype=torch.float32), sampling) for row in (small, large))
+    q, p = (PredictionBlock(torch.tensor([[row]], dtype=torch.float32), sampling) for row in (small, large))
     return q, p
 
 
-def block(probabilities: list[float], sampling: SamplingSettings = DRAWN[0]) -> Block:
+def block(probabilities: list[float], sampling: SamplingSettings = DRAWN[0]) -> PredictionBlock:
     """One position by hand: (1, 1, vocabulary)."""
-    return Block(torch.tensor([[probabilities]]).log(), sampling)
+    return PredictionBlock(torch.tensor([[probabilities]]).log(), sampling)
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ class Emission:
         return np.asarray(self.kept + self.rejected * self.replacement / self.replacement.sum())
 
 
-def emission(rule: AcceptanceRule, q: Block, p: Block) -> Emission:
+def emission(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Emission:
     """Drafts each token once, each at a position of its own."""
     size = q.logits.shape[-1]
-    blocks = (Block(one.logits.expand(1, size, size), one.sampling) for one in (q, p))
-    verdict = rule.judge(torch.arange(size)[None], *blocks)
+    blocks = (PredictionBlock(one.logits.expand(1, size, size), one.sampling) for one in (q, p))
+    verdict = rule.apply(torch.arange(size)[None], *blocks)
     assert verdict.accept.shape == (1, size)
-    assert verdict.replacement.shape == (1, size, size)
+    assert verdict.residual_probabilities.shape == (1, size, size)
     accept = verdict.accept[0].double().numpy()
-    replacement = verdict.replacement[0].double().numpy()
+    replacement = verdict.residual_probabilities[0].double().numpy()
     assert (replacement == replacement[0]).all()
     return Emission(accept, dist(q) * accept, replacement[0])
 
 
-def dist(block: Block) -> np.ndarray:
+def dist(block: PredictionBlock) -> np.ndarray:
     """The distribution that tokens of one position are drawn from: (vocabulary,), float64, summing to 1."""
     values = block.dist[0, 0].double().numpy()
     return np.asarray(values / values.sum())

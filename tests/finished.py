@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tasks.evaluation.comparing.loaded import LoadedResult
+from tasks.evaluation.results.codec import Source, decode
+from tasks.evaluation.results.rows import row_from
+from tasks.evaluation.results.summary import Summary
+
 Row = dict[str, Any]
 
 _TIMED = 40
@@ -30,18 +35,30 @@ def _measured(quality: float, speedup: float) -> Row:
         "quality_difference_interval": _around(quality - 60.0, 0.2),
         "speedup": speedup,
         "speedup_interval": _around(speedup, 0.1),
+        "qualities": {"bleu": quality},
+        "latency_ms": 30 / speedup,
+        "latency_ms_p50": 30 / speedup,
+        "latency_ms_p95": 50 / speedup,
+        "relative_latency": 1 / speedup,
+        "counts": {"tokens": 100},
+        "timed_examples": _TIMED,
     }
 
 
-def _row(drafter: str, split: str, threshold: float, speedup: float, chance: np.random.Generator) -> Row:
+def _row(drafter: str, split: str, threshold: float, speedup: float, rng: np.random.Generator) -> Row:
     lengths = np.random.default_rng(1).uniform(10, 50, _TIMED)
     return {
         "drafter": drafter,
         "split": split,
         "method": "bild",
         "settings": _settings(threshold),
-        "vanilla_latency_ms": (lengths * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
-        "latency_ms": (lengths / speedup * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
+        "lossless": False,
+        "metric": "bleu",
+        "quality": {"bleu": 60.0},
+        "counts": {"tokens": 100},
+        "speedup": speedup,
+        "vanilla_latency_ms": (lengths * np.exp(0.05 * rng.normal(size=_TIMED))).tolist(),
+        "latency_ms": (lengths / speedup * np.exp(0.05 * rng.normal(size=_TIMED))).tolist(),
     }
 
 
@@ -53,7 +70,7 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         better: what is added to every quality of the aligned drafter, points.
         seed: of the noise in the latencies.
     """
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     points: list[Row] = []
     rows: dict[str, list[Row]] = {"unaligned": [], "aligned": []}
     for drafter in rows:
@@ -61,11 +78,11 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         for threshold, (quality, speedup) in _POINTS.items():
             measured: dict[str, Row] = {}
             for split in ("validation", "test"):
-                row = _row(drafter, split, threshold, speedup * gain, chance)
+                row = _row(drafter, split, threshold, speedup * gain, rng)
                 rows[drafter].append(row)
                 found = sum(row["vanilla_latency_ms"]) / sum(row["latency_ms"])
                 measured[split] = _measured(quality + lift, found)
-            named = {"drafter": drafter, "method": "bild", "settings": _settings(threshold)}
+            named = {"drafter": drafter, "method": "bild", "settings": _settings(threshold), "lossless": False, "timed": True}
             points.append({**named, **measured["validation"], "test": measured["test"]})
     chosen = {
         ("unaligned", "no_loss"): 2,
@@ -83,10 +100,18 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         },
         "points": points,
         "choices": [
-            {"drafter": drafter, "method": "bild", "choice": choice, "point": place}
-            for (drafter, choice), place in chosen.items()
+            {"drafter": drafter, "method": "bild", "choice": choice, "point": index}
+            for (drafter, choice), index in chosen.items()
         ],
         "pairs": {drafter: _pair(drafter) for drafter in rows},
+        "split": "validation",
+        "frontier": {"split": "validation", "method": "bild", "unaligned": [0, 1, 2], "aligned": [3, 4, 5]},
+        "pareto": [],
+        "failed": [],
+        "definitions": {},
+        "tables": {"shares": [], "cascade": [], "speculative": [], "lenience": []},
+        "verdict": {"text": "", "changes": []},
+        "table": [],
     }
     return summary, rows
 
@@ -104,6 +129,13 @@ def _pair(drafter: str) -> Row:
         },
         "acceptance": {"greedy": {"rate": rate, "interval": _around(rate, 0.02), "tokens": 1000}, "sampled": None},
     }
+
+
+def loaded(name: str, summary: Row, rows: dict[str, list[Row]]) -> LoadedResult:
+    """The result as `tasks.compare` reads it."""
+    source = Source(name, "correct the test")
+    records = {drafter: [row_from(row, source) for row in lines] for drafter, lines in rows.items()}
+    return LoadedResult(name, decode(Summary, summary, source), records)
 
 
 def write(folder: Path, summary: Row, rows: dict[str, list[Row]]) -> Path:

@@ -94,9 +94,9 @@ def main() -> None:
         for name in arguments.recipes:
             train_recipe(name, arguments.folder, killed=arguments.killed)
 
-    launch.in_processes(launch.overridden(MachineSettings(device="cpu"), arguments), work)
+    launch.run(launch.with_overrides(MachineSettings(device="cpu"), arguments), work)
 
 
 if __name__ == "__main__":
-    with stage():
+    with stage(), launch.as_rank():
         main()

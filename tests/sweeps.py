@@ -1,12 +1,13 @@
-"""A small sweep of a toy pair, in a folder: what is made again on the same folder is the next process."""
+"""A small sweep of a toy pair in a folder; a second object on the same folder simulates the next process."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import (
     BeamSettings,
     BildOracleSettings,
@@ -15,9 +16,9 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Request
-from tasks.evaluation.rows import Row, RowFile
-from tasks.evaluation.sweeping.points import SweepPoint
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.rows import SweepRow, SweepRowFile, read_rows
+from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
 from tests.ticking import Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
@@ -39,14 +40,18 @@ TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "sho
 JUDGED = ("quality", "quality_interval", "quality_difference_interval", "signature", "counts")
 
 
+Row = dict[str, Any]
+"""A row as the file holds it."""
+
+
 class Sweep:
-    """A sweep in a folder; made again on the same folder it is the next process."""
+    """A sweep in a folder; a second object on the same folder simulates the next process."""
 
     def __init__(
         self,
         folder: Path,
         *,
-        finished: Callable[[Row], object] = id,
+        on_row: Callable[[SweepRow], object] = id,
         work: str = "this work",
         request: Request | None = None,
         **settings: Any,
@@ -56,17 +61,31 @@ class Sweep:
         self.pair = ticking_pair(clock)
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
         self.evaluator = evaluator_of(self.pair, clock, sweep, request)
-        rows = RowFile(self.path, work)
-        self.runner = SweepRunner(
-            RowWriter(self.evaluator, rows, {"task": "toy", "drafter": "aligned"}, finished), folder / work
-        )
+        writer = RowWriter(self.evaluator, SweepRowFile(self.path, work), "toy", "aligned", on_row)
+        self.runner = SweepRunner(writer, folder / work)
+        self._validated: list[SweepRow] = []
 
     def validate(self, grid: Sequence[SweepPoint] = GRID) -> list[Row]:
-        return self.runner.validate(grid, self.validation)
+        self._validated = self.runner.validate(grid, self.validation)
+        return plain(self._validated)
+
+    def report(self) -> list[Row]:
+        """Chooses among the rows of the last validation, and measures the choices on test."""
+        return plain(self.runner.report(self._validated, GRID, self.test))
 
     def large(self) -> TickingDecoder:
         assert isinstance(self.pair.large, TickingDecoder)
         return self.pair.large
+
+
+def plain(rows: Iterable[SweepRow]) -> list[Row]:
+    """Rows as the file holds them."""
+    return [encode(row, omit_null=True) for row in rows]
+
+
+def in_file(path: Path) -> list[Row]:
+    """The rows of a file, as plain values without its version."""
+    return plain(read_rows(path, "run the sweep again"))
 
 
 def name_of(row: Row) -> tuple[str, str]:
@@ -80,8 +99,8 @@ def by_name(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
 
 
 def named(*points: SweepPoint) -> set[tuple[str, str]]:
-    return {name_of(point.fields()) for point in points}
+    return {(point.method, str(point.row_settings)) for point in points}
 
 
 Planned = tuple[Sweep, list[Row], list[Row]]
-"""A sweep that went through, and its rows of validation and test."""
+"""A finished sweep with its rows of validation and test."""

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows, Step, require_finite
-from tasks.decoding.strategies import Pair
+from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.registry import Pair
 
 START, END = 0, 1
 VOCABULARY = 24
@@ -120,6 +120,7 @@ class PrefixDecoder:
 
     end_token = END
     end_tokens = frozenset((END,))
+    capabilities = Capabilities()
 
     def __init__(self, predict: Predict, name: str = "toy") -> None:
         self.predict = predict
@@ -138,15 +139,15 @@ class PrefixDecoder:
     def specials(self) -> frozenset[int]:
         return frozenset((START, END))
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         width = max(map(len, sources))
         ids = torch.tensor([source + [START] * (width - len(source)) for source in sources])
         mask = torch.tensor([[1] * len(source) + [0] * (width - len(source)) for source in sources])
-        return Memory(ids[..., None], mask)
+        return EncoderOutput(ids[..., None], mask)
 
-    def start(self, memory: Memory) -> Rows:
-        counts = memory.mask.sum(1).tolist()
-        self._sources = [row[:count, 0].tolist() for row, count in zip(memory.hidden, counts, strict=True)]
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        counts = encoder_output.mask.sum(1).tolist()
+        self._sources = [row[:count, 0].tolist() for row, count in zip(encoder_output.hidden, counts, strict=True)]
         self.runs = []
         self._hold([[] for _ in self._sources])
         return [[START] for _ in self._sources]

@@ -1,1 +1,1 @@
-"""How fast decoding is here, beside what everybody has: see `__main__`."""
+"""Benchmarks of decoding, sweeping, training and alignment against what is publicly available; see `__main__`."""

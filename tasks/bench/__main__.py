@@ -1,16 +1,19 @@
-"""How fast decoding is here, beside `transformers.generate` and CTranslate2 on the same weights and inputs, in one run.
+"""Decoding speed compared with `transformers.generate` and CTranslate2 on the same weights and inputs, in one run.
 
-Why it exists: a speed-up is worth something only against a baseline that is no slower than what everybody has. A small model
-drafts for a large one in vain where most of the time is the overhead of a step, and a method looks good beside a slow vanilla.
-So vanilla decoding, which every result of this project is a ratio of, is set against the two, alone and in batches; then what
-one drafts with, and the methods themselves, against what `generate` has in their place. All in one run, interleaved, everybody
-at the fastest setting that a short trial finds, only after the tokens were seen to be the same.
+Why it exists: a speed-up counts only against a baseline that is no slower than what everybody can install. A small model drafts
+in vain where step overhead dominates, and any method looks good beside a slow vanilla. Every result of this project is a ratio
+to vanilla decoding, so vanilla is compared with both baselines, one text at a time and in batches; the drafter and the methods
+are compared with their counterparts in `generate`. All contenders run interleaved in one process, each at the fastest setting
+that a short trial finds, and only after their tokens were found equal.
 
-`python -m tasks.bench` times random weights of three shapes; with `--task translation`, after `make repro`, the trained pair as
-well, on which alone BiLD means anything. The last line is JSON; ratios are above 1 where decoding here is faster.
-`python -m tasks.bench sweep --task translation` shows what planning a sweep saves, `python -m tasks.bench alignment --task
-translation` what ways of aligning the drafter are worth at equal training time, and `python -m tasks.bench training --task
-translation` how fast training and labelling are beside `transformers.Seq2SeqTrainer` and `generate`.
+`python -m tasks.bench` times random weights of three shapes; `--task translation`, after `make repro`, adds the trained pair,
+the only case in which BiLD is meaningful. The last line is JSON; a ratio above 1 means that decoding here is faster.
+
+Other benchmarks, each with `--task translation`:
+
+- `python -m tasks.bench sweep` measures what planning a sweep saves;
+- `python -m tasks.bench alignment` compares alignment recipes at equal training time;
+- `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`.
 """
 
 from __future__ import annotations
@@ -35,39 +38,46 @@ from tasks.bench.training import command as training
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 
 _ROUNDS = 9
 
 
 def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int) -> list[CaseResult]:
-    """Measures every shape and, where a task is given and trained, its pair; prints what it finds.
+    """Measure every shape and the trained pair of a task, and print each case as it is done.
+
+    Args:
+        shapes: Random pairs to time.
+        task: A task of `params` whose trained pair is timed as well; None for none. An untrained task is skipped.
+        params: Settings of the task.
+        threads: CPU threads.
+        rounds: Timed rounds of each case.
 
     Raises:
-        UnequalError: decoding here gave other tokens than it must.
+        UnequalError: decoding here generated other tokens than a baseline.
     """
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     if ctranslate.version() is None:
-        say("CTranslate2 is not installed: nothing is compared with it (pip install 'ctranslate2>=4.8,<5')")
+        say("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
     results = []
     with tempfile.TemporaryDirectory() as folder, ctranslate.all_environments() as translators, timing_lock("cpu"):
-        for make in _cases(shapes, task, params, Path(folder)):
-            case = make()
+        for make_case in _cases(shapes, task, params, Path(folder)):
+            case = make_case()
             if case is None:
-                say(f"\n{task}: not trained yet, so BiLD is not timed (make repro)")
+                say(f"\n{task}: not trained yet, so BiLD is not timed (run make repro)")
                 continue
             say(f"\n{case.name}")
-            opened = LoadedCase(case)
+            loaded = LoadedCase(case)
             validation = None if case.bild is None or task is None or params is None else Validation(task, params)
             with on_threads(threads):
-                result = measure_case(opened, translators, threads, rounds, say)
-                result.formats = number_formats(opened, rounds, None if validation is None else validation.alone)
+                result = measure_case(loaded, translators, threads, rounds, say)
+                result.formats = number_formats(loaded, rounds, None if validation is None else validation.quality_alone)
                 if validation is not None and case.bild is not None:
                     settings = " ".join(f"{name}={value}" for name, value in case.bild.items())
-                    result.bild = {"settings": settings, "from": case.bild_from, "quality": validation.bild(opened)}
+                    result.bild = {"settings": settings, "from": case.bild_from, "quality": validation.bild(loaded)}
             results.append(result)
             for line in case_lines(result):
                 say(line)
@@ -84,22 +94,25 @@ def _cases(
 
 
 def say(line: str) -> None:
-    """To a person, at once."""
+    """Print a line and flush it."""
     print(line, flush=True)
 
 
 def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> None:
-    """Prints a table a case, the targets, and JSON."""
+    """Print a table for each case, the targets, and JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--task", help="a task of params.yaml whose trained pair is timed as well")
+    parser.add_argument("--task", help="also time the trained pair of this task of params.yaml")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help="timed rounds of each case (default: %(default)s)")
     parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads; all cores are tried as well, by everybody (default: %(default)s)"
+        "--threads",
+        type=int,
+        default=1,
+        help="CPU threads; every contender is tried on all cores as well (default: %(default)s)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     arguments = parser.parse_args(given)
     for name in ("rounds", "threads"):
         if getattr(arguments, name) < 1:

@@ -1,4 +1,4 @@
-"""What `transformers` does by itself: `generate`, with each of its caches, in batches, and assisted by a small model."""
+"""The `transformers` baselines: `generate` with each of its caches, in batches, and assisted by a small model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
     """`transformers.generate`, greedy, on the sources as one batch.
 
     Args:
-        model: Of `transformers`.
+        model: A model of `transformers`.
         sources: Token ids of each source.
         limit: Most new tokens.
-        static: Whether its cache is preallocated instead of growing (on a GPU, `generate` then compiles the model as well).
-        options: More of its arguments.
+        static: Preallocate the cache instead of growing it; on a GPU `generate` then compiles the model as well.
+        options: Further arguments of `generate`.
 
     Returns:
-        Its output (rows, tokens), padding and whatever it begins with included; `written` takes those off.
+        The output of `generate`, (rows, tokens), with start tokens and padding; `new_tokens` removes them.
     """
     encoded = model.config.is_encoder_decoder
     widest = max(map(len, sources))
@@ -30,7 +30,7 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
     pad = model.config.pad_token_id or 0
 
     def padded(rows: Rows, filler: int) -> Tensor:
-        # A prompt is padded on the left, a source that is encoded on the right.
+        # Prompts are padded on the left, encoder sources on the right.
         gaps = [[filler] * (widest - len(row)) for row in rows]
         filled = [row + gap if encoded else gap + row for row, gap in zip(rows, gaps, strict=True)]
         return torch.tensor(filled, device=model.device)
@@ -46,14 +46,14 @@ def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **o
 
 
 def _dynamic_cache(encoded: bool) -> Any:
-    """One that grows. The one that `generate` makes by itself has no room for a decoder deeper than its encoder."""
+    """A growing cache. The default cache of `generate` lacks layers for a decoder deeper than its encoder."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
 
 
 def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
-    """What asks for a preallocated cache: by name, but where `generate` would make one of too few layers."""
+    """Arguments that request a preallocated cache; built here where `generate` would create too few layers."""
     from transformers import EncoderDecoderCache, StaticCache
 
     config = model.config
@@ -65,7 +65,7 @@ def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
 
 
 def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
-    """`generate`, drafted for by a small model: by default by rules of its own, else that many tokens at a time."""
+    """`generate` with a small model drafting `draft_length` tokens at a time; None keeps the drafting rules of `generate`."""
     settings = assistant.generation_config
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length
     settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
@@ -74,7 +74,7 @@ def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_le
 
 
 def new_tokens(model: Any, output: Tensor, sources: Rows) -> Rows:
-    """The new tokens of each row of what `generate` gave, the first end token included and nothing after it."""
+    """The new tokens of each row of the output of `generate`, up to and including the first end token."""
     skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
     ends = model.generation_config.eos_token_id
     ends = {ends} if isinstance(ends, int) else set(ends or ())
@@ -82,6 +82,6 @@ def new_tokens(model: Any, output: Tensor, sources: Rows) -> Rows:
 
 
 def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
-    """Cut after the first end token."""
+    """The tokens up to and including the first end token."""
     position = next((position for position, token in enumerate(tokens) if token in ends), len(tokens))
     return tokens[: position + 1]

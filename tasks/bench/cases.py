@@ -1,4 +1,4 @@
-"""What is timed: two models in folders, sources, and how long a text may be; and the same opened."""
+"""A benchmark case: a pair of models, its sources and text lengths, and the same case with its models loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows
 from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.checkpoints import load_model
 
 _SOURCES = 64
@@ -23,50 +23,51 @@ _SOURCES = 64
 
 @dataclass(frozen=True)
 class Case:
-    """One pair of models and its inputs; the folders are read again by the processes that measure memory."""
+    """One pair of models and its inputs. The processes that measure memory read the folders again."""
 
     name: str
     large: Path
     small: Path | None
     converted: Path
-    """Where CTranslate2 finds the large model."""
+    """Folder of the large model as CTranslate2 reads it; missing where it was not converted."""
     sources: Rows
     limit: int
-    """Most new tokens."""
+    """Most new tokens of a text."""
     examples: int
-    """Sources a round, one after the other."""
+    """Sources of a round, decoded one after the other."""
     batch: int
-    """Sources of a batch."""
+    """Sources of a round of batched decoding."""
     batch_limit: int
+    """Most new tokens of a text in a batch."""
     batch_rounds: int
     memory: bool = True
-    """Whether the memory of each contender is measured."""
+    """Whether the peak memory of each contender is measured."""
     vocabulary: int | None = None
-    """Ids that are predicted; none: all."""
+    """Number of token ids that are predicted; None for all of the model's."""
     bild: dict[str, Any] | None = None
-    """The settings of BiLD; none: the small model was not trained, and its speed would say nothing."""
+    """Settings of BiLD; None where the small model is untrained, so that its speed would mean nothing."""
     bild_from: str = ""
-    """Where they come from."""
+    """Origin of these settings, described."""
 
     def window(self, round_index: int, count: int) -> Rows:
-        """The sources of a turn."""
+        """The `count` sources of a round."""
         return [self.sources[(round_index * count + offset) % len(self.sources)] for offset in range(count)]
 
     def as_json(self) -> dict[str, Any]:
-        """For `from_json`, in another process."""
+        """Plain values, from which another process makes the case again."""
         values = dataclasses.asdict(self)
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Case:
-        """What `as_json` gave."""
+        """The case that `as_json` described."""
         small = values["small"]
         folders = {name: Path(values[name]) for name in ("large", "converted")}
         return cls(**{**values, **folders, "small": None if small is None else Path(small)})
 
 
 class LoadedCase:
-    """A case whose models are loaded when they are first used."""
+    """A case whose models are loaded on first use."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -77,40 +78,45 @@ class LoadedCase:
 
     @cached_property
     def small(self) -> Any:
-        """None where there is no small model."""
+        """None for a case without a small model."""
         return None if self.case.small is None else load_model(self.case.small)
 
     @cached_property
     def pair(self) -> Pair:
-        """The large model in the small one's place where there is none."""
+        """Both models in this project's runtimes; the large model twice for a case without a small one."""
         if self.small is None:
             alone = open_decoder(self.large, "large", self.case.vocabulary)
             return Pair(alone, alone)
         return open_pair(self.small, self.large, self.case.vocabulary)
 
+    @cached_property
+    def reference(self) -> Decoder:
+        """The large model in the reference runtime, whose margins say how close a token was."""
+        return open_decoder(self.large, "large", runtime=REFERENCE)
+
     def here(self, method: str, settings: Any, sources: Rows, limit: int) -> list[Generation]:
-        """By this project, the sources side by side."""
+        """Decode the sources as one batch with a method of this project."""
         return decode(method, settings, self.pair, sources, Request(limit))
 
     def vanilla(self, sources: Rows, limit: int) -> Rows:
-        """By this project and the large model alone."""
+        """New tokens of the large model alone, in this project."""
         return [one.tokens for one in self.here("vanilla_large", VanillaSettings(), sources, limit)]
 
     def bild(self, sources: Rows, limit: int) -> Rows:
-        """By this project and BiLD."""
+        """New tokens of BiLD, in this project."""
         return [one.tokens for one in self.here("bild", BildSettings(**(self.case.bild or {})), sources, limit)]
 
     def generated(self, sources: Rows, limit: int, *, static: bool = False) -> Rows:
-        """By `generate`, as one batch."""
+        """New tokens of `generate` on the sources as one batch."""
         return new_tokens(self.large, generate(self.large, sources, limit, static=static), sources)
 
     def assisted(self, source: list[int], limit: int, draft_length: int | None = None) -> Rows:
-        """By `generate` and the small model."""
+        """New tokens of `generate` assisted by the small model."""
         return new_tokens(self.large, assisted(self.large, self.small, source, limit, draft_length), [source])
 
 
 def random_case(shape: Shape, folder: Path) -> Case:
-    """Makes the models of a shape, and saves them under `folder`."""
+    """Build the models of a shape and save them under `folder`."""
     large, small = random_pair(shape)
     folder = folder / shape.name.replace(" ", "-")
     for name, model in (("large", large), ("small", small)):

@@ -1,4 +1,4 @@
-"""Who runs against whom: each contender with the settings that it is tried at, and the ratios that are made of them."""
+"""The contenders of the benchmark, the settings that each is tried at, and the ratios formed between them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tasks.bench.timing import TimedWork, Work, timed_by
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 
 Settings = dict[str, TimedWork]
-"""A contender: its settings by label; a label ends with the number of threads."""
+"""One contender: its work by the label of a setting; a label ends with the number of threads."""
 
 STATIC = "static cache"
 CACHES = {"dynamic cache": False, STATIC: True}
-"""Of `generate`, and whether it is preallocated."""
+"""Caches of `generate`: label to whether it is preallocated."""
 DRAFT_LENGTHS = (3, 5, 8)
 RATIOS = {
     "vanilla_over_generate": ("vanilla", "generate"),
@@ -29,43 +29,43 @@ RATIOS = {
     "batched_over_generate": ("batched", "batched by generate"),
     "batched_over_ctranslate2": ("batched", "batched by ctranslate2"),
 }
-"""Ours and theirs."""
+"""By name: our contender and the baseline."""
 
 
 def thread_counts(threads: int) -> list[int]:
-    """Those that every contender is tried with: the number asked for, and all cores of this process."""
+    """Thread counts that every contender is tried at: the requested number, and all cores of this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return sorted({threads, cores})
 
 
-def singles(opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
-    """One text at a time, end to end: source ids to output ids."""
-    case, limit = opened.case, opened.case.limit
+def singles(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
+    """Contenders that decode one text at a time, end to end from source ids to output ids."""
+    case, limit = loaded.case, loaded.case.limit
 
     def each(work: Work) -> Work:
-        """The sources of a turn one after the other."""
+        """Do the sources of a round one after the other."""
         return lambda round_index: [work(round_index * case.examples + offset) for offset in range(case.examples)]
 
     def here(method: str, settings: object) -> Work:
-        return each(lambda index: opened.here(method, settings, case.window(index, 1), limit))
+        return each(lambda index: loaded.here(method, settings, case.window(index, 1), limit))
 
     def by_generate(model: object, *, static: bool) -> Work:
         return each(lambda index: generate(model, case.window(index, 1), limit, static=static))
 
     def assisted_by(length: int | None) -> Work:
-        return each(lambda index: assisted(opened.large, opened.small, case.window(index, 1)[0], limit, length))
+        return each(lambda index: assisted(loaded.large, loaded.small, case.window(index, 1)[0], limit, length))
 
     found = {
         "vanilla": _threaded({"": here("vanilla_large", VanillaSettings())}, counts),
-        "generate": _threaded({name: by_generate(opened.large, static=one) for name, one in CACHES.items()}, counts),
+        "generate": _threaded({name: by_generate(loaded.large, static=one) for name, one in CACHES.items()}, counts),
     }
     if translators:
-        found["ctranslate2"] = _translated(opened, translators, counts, batched=False)
+        found["ctranslate2"] = _translated(loaded, translators, counts, batched=False)
     if case.small is None:
         return found
     found |= {
         "drafter": _threaded({"": here("vanilla_small", VanillaSettings())}, counts),
-        "drafter by generate": _threaded({name: by_generate(opened.small, static=one) for name, one in CACHES.items()}, counts),
+        "drafter by generate": _threaded({name: by_generate(loaded.small, static=one) for name, one in CACHES.items()}, counts),
         "speculative": _threaded(
             {f"draft length {one}": here("speculative", SpeculativeSettings(draft_length=one)) for one in DRAFT_LENGTHS}, counts
         ),
@@ -76,24 +76,24 @@ def singles(opened: LoadedCase, translators: Mapping[str, TranslatorProcess], co
         ),
     }
     if case.bild is not None:
-        bild = each(lambda index: opened.bild(case.window(index, 1), limit))
+        bild = each(lambda index: loaded.bild(case.window(index, 1), limit))
         found["bild"] = _threaded({"": bild}, counts)
     return found
 
 
-def batches(opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
-    """Many texts side by side."""
-    case, limit = opened.case, opened.case.batch_limit
+def batches(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
+    """Contenders that decode many texts as one batch."""
+    case, limit = loaded.case, loaded.case.batch_limit
 
     def by_generate(*, static: bool) -> Work:
-        return lambda round_index: generate(opened.large, case.window(round_index, case.batch), limit, static=static)
+        return lambda round_index: generate(loaded.large, case.window(round_index, case.batch), limit, static=static)
 
     found = {
-        "batched": _threaded({"": lambda round_index: opened.vanilla(case.window(round_index, case.batch), limit)}, counts),
+        "batched": _threaded({"": lambda round_index: loaded.vanilla(case.window(round_index, case.batch), limit)}, counts),
         "batched by generate": _threaded({name: by_generate(static=one) for name, one in CACHES.items()}, counts),
     }
     if translators:
-        found["batched by ctranslate2"] = _translated(opened, translators, counts, batched=True)
+        found["batched by ctranslate2"] = _translated(loaded, translators, counts, batched=True)
     return found
 
 
@@ -102,9 +102,9 @@ def _threaded(runs: Mapping[str, Work], counts: list[int]) -> Settings:
 
 
 def _translated(
-    opened: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
+    loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
 ) -> Settings:
-    case = opened.case
+    case = loaded.case
     count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
 
     def timed(process: TranslatorProcess, threads: int) -> TimedWork:
@@ -116,5 +116,5 @@ def _translated(
 
 
 def label(name: str, threads: int) -> str:
-    """A setting in words."""
+    """The label of a setting."""
     return ", ".join(part for part in (name, f"{threads} thread{'s' if threads > 1 else ''}") if part)

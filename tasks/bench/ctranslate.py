@@ -1,7 +1,7 @@
-"""CTranslate2, which decodes T5 in C++: it converts the same weights and is timed in processes of its own.
+"""The CTranslate2 baseline: T5 decoded in C++ from the same weights, timed in processes of its own.
 
-A process has one of its settings that are read from the environment, and its own thread pool, left as its makers set it. Only
-the translation itself is timed, in there.
+Each process has one of the settings that CTranslate2 reads from the environment, and CTranslate2's own thread pool with its
+default waiting policy. Only the translation itself is timed, inside that process.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from tasks.decoding.decoder import Rows
+from tasks import supervisor
+
+if TYPE_CHECKING:  # the translating processes need no torch
+    from tasks.decoding.decoder import Rows
 
 ENVIRONMENTS: dict[str, dict[str, str]] = {
     "its own choice of kernels": {},
@@ -25,11 +28,11 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {
     "MKL": {"CT2_USE_MKL": "1"},
 }
 _OURS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
-"""How threads wait is set for this project's way of working (`tasks/__init__.py`): not for a rival."""
+"""Variables that `tasks/__init__.py` sets for this project's threads; a baseline runs without them."""
 
 
 def version() -> str | None:
-    """None where it is not installed."""
+    """The installed version; None where it is not installed."""
     try:
         return importlib.metadata.version("ctranslate2")
     except importlib.metadata.PackageNotFoundError:
@@ -37,7 +40,7 @@ def version() -> str | None:
 
 
 def convert(model: Any, folder: Path) -> None:
-    """Writes a T5 of `transformers` in float32; a token is called by its number, so no tokenizer is needed."""
+    """Convert a T5 of `transformers` to float32 files. Tokens are named by their numbers, so no tokenizer is needed."""
     from ctranslate2.converters.transformers import T5Loader
 
     spec = T5Loader().get_model_spec(model)
@@ -47,7 +50,7 @@ def convert(model: Any, folder: Path) -> None:
     start, end = str(model.config.decoder_start_token_id), str(model.generation_config.eos_token_id)
     spec.config.bos_token = spec.config.decoder_start_token = start
     spec.config.eos_token = end
-    # It must have one; no text here is unknown to it.
+    # CTranslate2 requires an unknown token; no text here contains one.
     spec.config.unk_token = next(name for name in names if name not in (start, end))
     spec.validate()
     spec.optimize(quantization="float32")
@@ -56,13 +59,20 @@ def convert(model: Any, folder: Path) -> None:
 
 
 class TranslatorProcess:
-    """A process that translates, greedily, in float32."""
+    """A process that translates greedily in float32."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def run(self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False) -> tuple[float, Rows]:
-        """Seconds and new tokens, the end token left out, of sources one after the other or as one batch."""
+        """Translate the sources one after the other, or as one batch.
+
+        Returns:
+            Seconds, and the new tokens of each source without the end token.
+
+        Raises:
+            RuntimeError: the process ended.
+        """
         asked = {"folder": str(folder), "sources": sources, "limit": limit, "threads": threads, "batched": batched}
         answered = self._ask(asked)
         return answered["seconds"], answered["texts"]
@@ -70,7 +80,7 @@ class TranslatorProcess:
     def _ask(self, asked: dict[str, Any]) -> Any:
         to, back = self._process.stdin, self._process.stdout
         assert to is not None and back is not None  # noqa: S101 (both are pipes)
-        to.write(json.dumps(asked) + "\n")
+        to.write(json.dumps(asked).encode() + b"\n")
         to.flush()
         line = back.readline()
         if not line:
@@ -80,28 +90,24 @@ class TranslatorProcess:
 
 @contextmanager
 def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProcess]:
-    """Starts a process with these settings, and ends it afterwards."""
+    """Start a process with these environment variables, and end it on exit."""
     command = [sys.executable, "-m", "tasks.bench.ctranslate"]
     settings = {name: value for name, value in os.environ.items() if name not in _OURS} | environment
-    with subprocess.Popen(  # noqa: S603 (this module)
-        command, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield TranslatorProcess(process)
-        finally:
-            process.kill()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with supervisor.running(command, env=settings, **pipes) as process:
+        yield TranslatorProcess(process)
 
 
 @contextmanager
 def all_environments() -> Iterator[dict[str, TranslatorProcess]]:
-    """A process for each of `ENVIRONMENTS`; none where CTranslate2 is not installed."""
+    """One process for each of `ENVIRONMENTS`; an empty dictionary where CTranslate2 is not installed."""
     with ExitStack() as stack:
         wanted = ENVIRONMENTS.items() if version() else ()
         yield {name: stack.enter_context(translator_process(environment)) for name, environment in wanted}
 
 
 def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> tuple[float, Rows]:
-    """In this process: what `Translating.run` gives."""
+    """Translate in this process; see `TranslatorProcess.run`."""
     named = [[str(token) for token in source] for source in sources]
     begun = time.perf_counter()
     results = []
@@ -112,14 +118,14 @@ def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> t
 
 
 def open_translator(folder: str, threads: int) -> Any:
-    """A converted model on that many threads, one translation at a time."""
+    """Open a converted model that does one translation at a time on `threads` threads."""
     import ctranslate2
 
     return ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads)
 
 
 def serve(asked: IO[str], answers: IO[str]) -> None:
-    """Answers each line with a line; models stay open."""
+    """Answer each request line with a result line; models stay open between requests."""
     opened: dict[tuple[str, int], Any] = {}
     for line in asked:
         one = json.loads(line)

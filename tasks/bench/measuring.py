@@ -1,4 +1,4 @@
-"""One case from beginning to end: equal tokens first, then the fastest setting of everybody, then the rounds that count."""
+"""Measure one case: check that tokens are equal, find each contender's fastest setting, then time the final rounds."""
 
 from __future__ import annotations
 
@@ -12,61 +12,65 @@ from tasks.bench import memory
 from tasks.bench.cases import LoadedCase
 from tasks.bench.contenders import RATIOS, STATIC, Settings, batches, label, singles, thread_counts
 from tasks.bench.ctranslate import TranslatorProcess
-from tasks.bench.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches, widest_margin
 from tasks.bench.timing import fastest, median_ratio, time_interleaved
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches, widest_margin
 
 _COMPARED = 12
 _SLOW = 1.5
-"""Times the fastest setting's first round, after which a setting is tried no more."""
+"""A setting whose first round takes longer than this multiple of the fastest one's is not tried again."""
 _TRIALS = 2
 
 
 class UnequalError(RuntimeError):
-    """Decoding here does not give the tokens that it has to give."""
+    """Decoding here generated other tokens than a baseline."""
 
 
 @dataclass
 class CaseResult:
-    """What came out of a case."""
+    """Results of one case."""
 
     name: str
     settings: dict[str, str] = field(default_factory=dict)
     """The fastest setting of each contender."""
     tried: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Milliseconds per token of every setting, in a short trial."""
+    """Milliseconds per token of every setting in a short trial."""
     ms_per_token: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
     ratios_at_threads: dict[str, float] = field(default_factory=dict)
-    """The same where everybody uses the number of threads asked for."""
+    """The same ratios with every contender on the requested number of threads."""
     mismatches: dict[str, Any] = field(default_factory=dict)
     memory_mib: dict[str, Any] = field(default_factory=dict)
     accepted: float | None = None
-    """Share of the drafted tokens that speculative decoding keeps."""
+    """Share of the drafted tokens that speculative decoding accepts."""
     bild: dict[str, Any] = field(default_factory=dict)
     formats: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Vanilla in fewer bits: see `formats.number_formats`."""
+    """Vanilla in reduced precision; see `formats.number_formats`."""
 
 
-def require_equal(opened: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> tuple[dict[str, Any], float | None]:
-    """Compares the tokens of everybody on some sources; gives the counts, and the share of drafted tokens accepted.
+def require_equal(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> tuple[dict[str, Any], float | None]:
+    """Compare the tokens of all contenders on a few sources.
+
+    Returns:
+        Mismatches by comparison, and the share of drafted tokens that were accepted (None without a small model).
 
     Raises:
-        UnequalError: ours differ by more than float32 may, see `equal.SAME`. CTranslate2's may: it is not ours to mend.
+        UnequalError: our tokens differ beyond `MARGIN_TOLERANCE`. Differences of CTranslate2 are only counted, since its
+            kernels are not part of this project.
     """
-    case = opened.case
+    case = loaded.case
     sources = case.window(0, min(_COMPARED, len(case.sources)))
-    ours = [opened.vanilla([source], case.limit)[0] for source in sources]
-    theirs = [opened.generated([source], case.limit)[0] for source in sources]
+    ours = [loaded.vanilla([source], case.limit)[0] for source in sources]
+    theirs = [loaded.generated([source], case.limit)[0] for source in sources]
     found = {
-        "vanilla and generate": find_mismatches(opened.large, sources, ours, theirs),
-        "batched and vanilla": find_mismatches(opened.large, sources, opened.vanilla(sources, case.limit), ours),
+        "vanilla and generate": find_mismatches(loaded.reference, sources, ours, theirs),
+        "batched and vanilla": find_mismatches(loaded.reference, sources, loaded.vanilla(sources, case.limit), ours),
     }
     accepted = None
     if case.small is not None:
-        drafted = opened.here("speculative", SpeculativeSettings(), sources, case.limit)
+        drafted = loaded.here("speculative", SpeculativeSettings(), sources, case.limit)
         accepted = sum(one.counts.accepted for one in drafted) / max(1, sum(one.counts.drafted for one in drafted))
-        found["speculative and vanilla"] = find_mismatches(opened.large, sources, [one.tokens for one in drafted], ours)
+        found["speculative and vanilla"] = find_mismatches(loaded.reference, sources, [one.tokens for one in drafted], ours)
     for name, different in found.items():
         if widest_margin(different) >= MARGIN_TOLERANCE:
             raise UnequalError(
@@ -74,7 +78,7 @@ def require_equal(opened: LoadedCase, translators: Mapping[str, TranslatorProces
             )
     for process in list(translators.values())[:1]:
         texts = process.run(case.converted, sources, case.limit, 1)[1]
-        found["vanilla and ctranslate2"] = find_mismatches(opened.large, sources, ours, texts)
+        found["vanilla and ctranslate2"] = find_mismatches(loaded.reference, sources, ours, texts)
     return {name: _counted(different, len(sources)) for name, different in found.items()}, accepted
 
 
@@ -83,44 +87,44 @@ def _counted(different: list[Mismatch], texts: int) -> dict[str, Any]:
 
 
 def measure_case(
-    opened: LoadedCase, translators: Mapping[str, TranslatorProcess], threads: int, rounds: int, say: Callable[[str], None]
+    loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], threads: int, rounds: int, say: Callable[[str], None]
 ) -> CaseResult:
-    """Runs everything on a case.
+    """Check, time and measure the memory of every contender on a case.
 
     Raises:
         UnequalError: see `require_equal`.
     """
-    case = opened.case
+    case = loaded.case
     translators = translators if case.converted.exists() else {}
     result = CaseResult(case.name)
-    result.mismatches, result.accepted = require_equal(opened, translators)
+    result.mismatches, result.accepted = require_equal(loaded, translators)
     for name, counted in result.mismatches.items():
         say(f"  tokens: {name}: {counted['differ']} of {counted['texts']} texts differ {_margin(counted)}".rstrip())
     rng = random.Random(0)  # noqa: S311 (an order, not a secret)
     counts = thread_counts(threads)
     for contenders, number, examples, limit in (
-        (singles(opened, translators, counts), rounds, case.examples, case.limit),
-        (batches(opened, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
+        (singles(loaded, translators, counts), rounds, case.examples, case.limit),
+        (batches(loaded, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
     ):
         texts = [case.window(round_index, examples) for round_index in range(number + 1)]
-        large = [sum(map(len, opened.vanilla(some, limit))) for some in texts]
-        small = [sum(len(one.tokens) for one in opened.here("vanilla_small", VanillaSettings(), some, limit)) for some in texts]
+        large = [sum(map(len, loaded.vanilla(some, limit))) for some in texts]
+        small = [sum(len(one.tokens) for one in loaded.here("vanilla_small", VanillaSettings(), some, limit)) for some in texts]
         tokens = {name: small if name.startswith("drafter") else large for name in contenders}
         leave_out_failing(contenders, say)
         _time(contenders, tokens, number, threads, rng, result)
     if case.memory:
-        result.memory_mib = memory.peaks(case, _measured_for_memory(opened, translators))
+        result.memory_mib = memory.peaks(case, _measured_for_memory(loaded, translators))
     return result
 
 
 def leave_out_failing(contenders: dict[str, Settings], say: Callable[[str], None]) -> None:
-    """Not every model of `transformers` takes its static cache."""
+    """Remove static-cache settings that fail, since not every model of `transformers` supports that cache."""
     for name, settings in contenders.items():
         for one in [one for one in settings if one.startswith(STATIC)]:
             try:
                 settings[one](0)
             except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-                say(f"  {name}: left out, since it fails, is {one}: {' '.join(str(error).split())[:200]}")
+                say(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
                 del settings[one]
 
 
@@ -136,7 +140,7 @@ def _time(
     rng: random.Random,
     result: CaseResult,
 ) -> None:
-    """First a short trial of all settings, then the rounds of the fastest one of each, and of the fastest at `threads`."""
+    """Try all settings briefly, then time each contender's fastest setting and its fastest one at `threads`."""
     trial = _trial(contenders, rng)
     finals: dict[str, list[str]] = {}
     for name, settings in contenders.items():
@@ -163,7 +167,7 @@ def _firsts(finals: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def _trial(contenders: Mapping[str, Settings], rng: random.Random) -> dict[tuple[str, str], list[float]]:
-    """Seconds of a few rounds of every setting, and of one round of those that are slow in it."""
+    """Seconds of a few rounds of every setting; slow settings get a single round."""
     runs = {(name, one): run for name, settings in contenders.items() for one, run in settings.items()}
     first = time_interleaved(runs, 1, rng)
     least = {name: min(first[name, one][0] for one in settings) for name, settings in contenders.items()}
@@ -172,12 +176,12 @@ def _trial(contenders: Mapping[str, Settings], rng: random.Random) -> dict[tuple
 
 
 def _ms_per_token(seconds: list[float], tokens: list[int]) -> float:
-    """The median over the rounds; the first turn was not timed."""
+    """The median over the rounds; the first round's tokens are skipped because that round is not timed."""
     return round(1000 * statistics.median(one / count for one, count in zip(seconds, tokens[1:], strict=False)), 4)
 
 
-def _measured_for_memory(opened: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> list[str]:
+def _measured_for_memory(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> list[str]:
     names = ["vanilla", "generate", "batched", "batched by generate"]
     names += ["ctranslate2", "batched by ctranslate2"] if translators else []
-    names += ["speculative", "assisted"] if opened.case.small is not None else []
-    return names + (["bild"] if opened.case.bild is not None else [])
+    names += ["speculative", "assisted"] if loaded.case.small is not None else []
+    return names + (["bild"] if loaded.case.bild is not None else [])

@@ -1,4 +1,4 @@
-"""Peak memory of one way of decoding a case, in a process of its own that has done nothing else before."""
+"""Peak memory of each contender on a case, measured in a fresh process of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import os
 import re
 import resource
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tasks import supervisor
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, LoadedCase
 from tasks.decoding.settings import SpeculativeSettings
@@ -24,28 +24,27 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peaks(case: Case, contenders: Sequence[str]) -> dict[str, dict[str, float]]:
-    """For each contender, in MiB: `whole`, its peak over an idle process, and `above_model`, over what it had loaded.
+    """Peak memory of each contender in MiB: `whole`, above an idle process, and `above_model`, above its loaded models.
 
-    Here, opening a model belongs to the work: what is packed anew counts as above the model. Two processes run at a time.
+    For this project, opening a model is part of the work, so weights that a runtime repacks count as above the model. Two
+    processes run at a time.
     """
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(contenders, pool.map(lambda name: _measured(case, name), contenders), strict=True))
 
 
 def _measured(case: Case, contender: str) -> dict[str, float]:
-    asked = json.dumps({"case": case.as_json(), "contender": contender})
-    done = subprocess.run(
-        [sys.executable, "-m", "tasks.bench.memory"], input=asked, capture_output=True, text=True, check=False
-    )
+    request = json.dumps({"case": case.as_json(), "contender": contender})
+    done = supervisor.run([sys.executable, "-m", "tasks.bench.memory"], text=request)
     if done.returncode:
         raise RuntimeError(f"measuring the memory of {contender} failed: {done.stderr.strip()[-300:]}")
     measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return measured
 
 
-def work_of(opened: LoadedCase, contender: str) -> Callable[[], object]:
-    """Loads what a contender needs and gives its work, which `measure` times nothing of."""
-    case = opened.case
+def work_of(loaded: LoadedCase, contender: str) -> Callable[[], object]:
+    """Load the models of a contender and return its work as a function, so that the two can be measured apart."""
+    case = loaded.case
     one, many = case.window(0, 1), case.window(0, case.batch)
     if contender.endswith("ctranslate2"):
         translator = ctranslate.open_translator(str(case.converted), 1)
@@ -53,20 +52,20 @@ def work_of(opened: LoadedCase, contender: str) -> Callable[[], object]:
         sources, limit = (many, case.batch_limit) if batched else (one, case.limit)
         return lambda: ctranslate.translate(translator, sources, limit, batched=batched)
     works: dict[str, Callable[[], object]] = {
-        "vanilla": lambda: opened.vanilla(one, case.limit),
-        "generate": lambda: opened.generated(one, case.limit),
-        "speculative": lambda: opened.here("speculative", SpeculativeSettings(), one, case.limit),
-        "assisted": lambda: opened.assisted(one[0], case.limit),
-        "bild": lambda: opened.bild(one, case.limit),
-        "batched": lambda: opened.vanilla(many, case.batch_limit),
-        "batched by generate": lambda: opened.generated(many, case.batch_limit),
+        "vanilla": lambda: loaded.vanilla(one, case.limit),
+        "generate": lambda: loaded.generated(one, case.limit),
+        "speculative": lambda: loaded.here("speculative", SpeculativeSettings(), one, case.limit),
+        "assisted": lambda: loaded.assisted(one[0], case.limit),
+        "bild": lambda: loaded.bild(one, case.limit),
+        "batched": lambda: loaded.vanilla(many, case.batch_limit),
+        "batched by generate": lambda: loaded.generated(many, case.batch_limit),
     }
-    _ = opened.large, opened.small
+    _ = loaded.large, loaded.small
     return works[contender]
 
 
 def measure(case: Case, contender: str) -> dict[str, float]:
-    """In this process, MiB; see `peaks`."""
+    """Measure a contender in this process, in MiB; see `peaks`."""
     if contender not in _OF_TWO:
         case = dataclasses.replace(case, small=None)
     idle = _resident()
@@ -79,12 +78,12 @@ def measure(case: Case, contender: str) -> dict[str, float]:
 
 
 def _resident() -> int:
-    """KiB in memory now; where /proc is missing, the most that ever was."""
+    """Resident memory in KiB; without /proc, the peak."""
     return _field("VmRSS")
 
 
 def peak_kib() -> int:
-    """The most that this process ever had in memory."""
+    """Peak resident memory of this process in KiB."""
     return _field("VmHWM")
 
 
@@ -96,25 +95,25 @@ def _field(name: str) -> int:
 
 
 def _reset_peak() -> None:
-    """Loading may have needed more than decoding does; Linux lets the mark be set back."""
+    """Reset the peak on Linux, since loading may need more memory than decoding."""
     if os.access(_RESET, os.W_OK):
         _RESET.write_text("5")
 
 
 def main() -> None:
-    """Reads what to measure from standard input."""
+    """Read the case and the contender from standard input, and print the measurement as JSON."""
     import torch
 
     torch.set_num_threads(1)
-    asked: dict[str, Any] = json.loads(sys.stdin.read())
-    case = Case.from_json(asked["case"])
-    if asked["contender"].endswith("ctranslate2"):
-        import ctranslate2  # noqa: F401 (an idle process has what it will need)
+    request: dict[str, Any] = json.loads(sys.stdin.read())
+    case = Case.from_json(request["case"])
+    if request["contender"].endswith("ctranslate2"):
+        import ctranslate2  # noqa: F401 (imported before the idle measurement)
     from transformers import AutoModelForSeq2SeqLM, DynamicCache, T5ForConditionalGeneration  # noqa: F401 (as above)
     from transformers.utils import logging
 
     logging.set_verbosity_error()
-    print(json.dumps(measure(case, asked["contender"])))
+    print(json.dumps(measure(case, request["contender"])))
 
 
 if __name__ == "__main__":

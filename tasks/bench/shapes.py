@@ -1,4 +1,4 @@
-"""Random T5s of a given shape, whose every text is as long as it may be, so that all contenders do the same work."""
+"""Random T5 pairs of given shapes whose texts always reach the length limit, so that all contenders do equal work."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from tasks.decoding.decoder import Rows
 from tasks.models.layers import first_layers
 
 _START, _END = 0, 1
-# What makes a random decoder write varied text: embeddings too small for a token to predict itself for ever, a source that says
-# little, since it says the same at every token, and feed-forward layers that make much of the token before.
+# These scales make a random decoder generate varied text: embeddings are too small for a token to predict itself forever, the
+# source, which is the same at every position, has little influence, and feed-forward layers amplify the previous token.
 _EMBEDDED, _CROSS, _FEED = 0.1, 0.2, 3.0
-# What makes its first layers write much the same.
+# This scale makes the first layers alone generate nearly the same text.
 _LATER = 0.03
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a random pair looks like, and how much of it is timed."""
+    """The dimensions of a random pair, and how much of it is timed."""
 
     layers: int
-    """Of the encoder, and of the large model's decoder."""
+    """Layers of the encoder and of the large model's decoder."""
     width: int
     heads: int
     small_layers: int = 0
-    """Decoder layers of the small model, which are the large one's first; 0: there is none."""
+    """Decoder layers of the small model, the first ones of the large model; 0 for a case without a small model."""
     vocabulary: int = 32128
     tokens: int = 40
-    """Of every text."""
+    """New tokens of every text."""
     examples: int = 1
-    """Texts a round, one after the other."""
+    """Texts of a round, decoded one after the other."""
     batch: int = 16
     batch_tokens: int = 20
     batch_rounds: int = 5
     memory: bool = False
-    """Whether the memory of each contender is measured, which takes a process for each."""
+    """Whether to measure the peak memory of each contender, in a process for each."""
 
     @property
     def name(self) -> str:
@@ -54,10 +54,10 @@ SHAPES = (
 
 
 def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
-    """A large model, and a small one that agrees with it on many tokens.
+    """A large model and a small one that agrees with it on many tokens.
 
-    The end token's embedding, which is its row of the head as well, is zero: its logit is 0, and it is never the likeliest.
-    What layers beyond the small model's add is scaled down.
+    The end token's embedding, tied to its row of the head, is zero; its logit is therefore 0 and never the highest. The
+    contribution of layers that the small model lacks is scaled down.
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -92,6 +92,6 @@ def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
 
 
 def random_sources(shape: Shape, count: int, seed: int = 0) -> Rows:
-    """Sources of 8 to 16 random tokens, the end token last."""
+    """Sources of 8 to 16 random tokens, each ending with the end token."""
     rng = random.Random(seed)  # noqa: S311 (text, not a secret)
     return [[rng.randrange(2, shape.vocabulary) for _ in range(rng.randint(7, 15))] + [_END] for _ in range(count)]

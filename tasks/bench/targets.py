@@ -1,4 +1,4 @@
-"""The ratios that the targets speak of, whether they are met, and all of it for people and for programs."""
+"""The target ratios of the benchmark, whether they are met, and the results as text and JSON."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 from tasks.bench.contenders import RATIOS
 from tasks.bench.measuring import CaseResult
-from tasks.tracking.lineage import lineage
+from tasks.lineage import lineage
 
 _SHOWN = 2
 
 
 @dataclass(frozen=True)
 class Target:
-    """What one ratio is to be."""
+    """The target of one ratio."""
 
     least: float
     trained: bool
-    """Whether the trained pair is asked, where it was measured."""
+    """Whether the ratio is taken from the trained pair where that was measured."""
     shape: str = ""
-    """Which random shape is asked otherwise; none: this ratio means nothing on random weights."""
+    """The random shape that the ratio is taken from otherwise; empty where random weights say nothing about it."""
     of: str = ""
-    """The ratio of that case that is read, if it goes by another name there."""
+    """Name of the ratio in that case, where it differs."""
 
 
 TARGETS = {
@@ -38,11 +38,11 @@ TARGETS = {
     "bild_over_ctranslate2": Target(1.0, True),
     "batched_over_generate": Target(2.0, False, "4 layers d 256"),
 }
-"""A model of the shape of a drafter is decoded with alone, which is its step; 0.8 is within 1.25 times of the other's time."""
+"""The drafter's step is measured by decoding with a model of its shape alone; a ratio of 0.8 means 1.25 times their time."""
 
 
 def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[str, dict[str, Any]]:
-    """Ratio, case, target and whether it is met, of each target that was measured; BiLD must lose no quality either."""
+    """Ratio, case, target and outcome of each target that was measured; a target of BiLD also requires no loss of quality."""
     cases = {one.name: one for one in results}
     found = {}
     for name, target in TARGETS.items():
@@ -57,7 +57,7 @@ def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[st
 def as_json(
     results: Sequence[CaseResult], checks: Mapping[str, Mapping[str, Any]], threads: int, rounds: int
 ) -> dict[str, Any]:
-    """Everything that was measured, and on what; a ratio that was not is null."""
+    """All measurements and the hardware that they were taken on; a ratio that was not measured is null."""
     return {
         **hardware(),
         "threads": threads,
@@ -69,7 +69,7 @@ def as_json(
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, the cores that this process may use, and the versions of what is compared."""
+    """Processor, cores available to this process, package versions and commit."""
     tags = lineage()
     versions = {"python": platform.python_version()}
     for package in ("torch", "transformers", "ctranslate2"):
@@ -85,7 +85,7 @@ def hardware() -> dict[str, Any]:
 
 
 def case_lines(one: CaseResult) -> Iterator[str]:
-    """A table of who took how long, at which setting, with how much memory, and of the ratios."""
+    """A table of each contender's time, setting and memory, followed by the ratios."""
     yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
     for name, ms in one.ms_per_token.items():
         used = one.memory_mib.get(name)
@@ -95,9 +95,9 @@ def case_lines(one: CaseResult) -> Iterator[str]:
         yield f"  {name:24}{ms:>10.3f}  {whole:>7} {above:>12}  {one.settings[name]} ({others})"
     for name, ratio in one.ratios.items():
         ours, theirs = RATIOS[name]
-        yield f"  {name:28}{ratio:>7.2f}   ({ours} over {theirs}; at the threads asked for {one.ratios_at_threads[name]:.2f})"
+        yield f"  {name:28}{ratio:>7.2f}   ({ours} over {theirs}; at the requested threads {one.ratios_at_threads[name]:.2f})"
     if one.accepted is not None:
-        yield f"  speculative decoding keeps {one.accepted:.0%} of what is drafted"
+        yield f"  speculative decoding accepts {one.accepted:.0%} of the drafted tokens"
     for name, found in one.formats.items():
         scored = "" if found["quality"] is None else f"; quality {found['quality']}"
         yield (

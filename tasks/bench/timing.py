@@ -1,4 +1,4 @@
-"""Times contenders side by side: a ratio is the median over rounds in which each of them ran once."""
+"""Time contenders in interleaved rounds; a ratio is the median over rounds in which each contender ran once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from tasks.evaluation.timing import on_threads
 
 Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[int], object]
-"""Does the work of a turn; turns go round the inputs."""
+"""Does the work of one round; rounds cycle through the inputs."""
 TimedWork = Callable[[int], float]
-"""Does the work of a turn and gives the seconds that it took."""
+"""Does the work of one round and returns its seconds."""
 
 
 def timed_by(work: Work, clock: Callable[[], float] = time.perf_counter, threads: int = 0) -> TimedWork:
-    """`run`, timed by `clock` (`evaluation.timing.synchronised_clock` on a GPU) on that many CPU threads; 0: as set."""
+    """Work that returns its own seconds.
+
+    Args:
+        work: Does one round.
+        clock: Seconds; on a GPU use `evaluation.timing.synchronised_clock`.
+        threads: CPU threads during the work; 0 leaves torch's number unchanged.
+    """
 
     def timed(round_index: int) -> float:
         with on_threads(threads):
@@ -30,9 +36,9 @@ def timed_by(work: Work, clock: Callable[[], float] = time.perf_counter, threads
 
 
 def time_interleaved(contenders: Mapping[Name, TimedWork], rounds: int, rng: random.Random) -> dict[Name, list[float]]:
-    """Seconds of each contender in each round, the order drawn anew each round, after one untimed round.
+    """Seconds of each contender in each round, after one untimed round; the order is drawn anew for each round.
 
-    In a round all do the same turn, one right after the other: a machine that slows down slows them all.
+    Within a round all contenders do the same inputs back to back, so a machine that slows down slows all of them.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contenders}
     for round_index in range(rounds + 1):
@@ -42,7 +48,7 @@ def time_interleaved(contenders: Mapping[Name, TimedWork], rounds: int, rng: ran
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Median over the rounds of their time over ours: above 1, ours is faster."""
+    """Median over the rounds of their seconds over ours; above 1 ours is faster."""
     return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The embedded pair as a case, if it has been trained: BiLD at the sweep's own choice, and the quality that it keeps."""
+"""The trained pair of a task as a case: BiLD at the setting that the sweep chose, and its quality."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request
-from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, point_of
+from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, tradeoff_of
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.rows import read_rows
+from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
@@ -26,7 +26,7 @@ _SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 144, 16, 32, 5
 
 
 def trained_case(name: str, params: Params, folder: Path) -> Case | None:
-    """None where the models, or the text, are not there."""
+    """The case of a task; None where its models or its validation split are missing."""
     paths, text = TaskPaths(name), params.task(name).text
     needed = [paths.model("large"), paths.model("aligned"), paths.split(CHOSEN_ON)]
     if not all(path.exists() for path in needed):
@@ -56,25 +56,29 @@ def trained_case(name: str, params: Params, folder: Path) -> Case | None:
 
 
 def bild_settings(rows: Path) -> tuple[BildSettings, str]:
-    """The fastest BiLD of the sweep that loses nothing; else the best one of it; without a sweep, the defaults. And which."""
-    measured = read_rows(rows) if rows.exists() else []
+    """Settings of BiLD and their origin, described.
+
+    They are those of the sweep's fastest point without loss, else of its best point, else the defaults.
+    """
+    measured = read_rows(rows, "run the stage sweep again (dvc repro)")
     choice = choose_rows(measured).get(("bild", "no_loss"))
     if choice is not None:
         return _settings(measured[choice]), "the sweep's no-loss choice"
-    points = [(point_of(row), row) for row in measured if row["split"] == CHOSEN_ON and row["method"] == "bild"]
-    best = max(((point.quality, index) for index, (point, _row) in enumerate(points) if point is not None), default=None)
-    if best is not None:
-        return _settings(points[best[1]][1]), "the sweep's best quality, none being without loss"
-    return BildSettings(), "the defaults, without a sweep"
+    bild = [row for row in measured if row.split == CHOSEN_ON and row.method == "bild"]
+    points = [(point, row) for row in bild if (point := tradeoff_of(row)) is not None]
+    if points:
+        _, best = max(reversed(points), key=lambda one: one[0].quality)
+        return _settings(best), "the sweep's best quality, as no point is without loss"
+    return BildSettings(), "the defaults, since there is no sweep"
 
 
-def _settings(row: dict[str, Any]) -> BildSettings:
-    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row["settings"].items()}
+def _settings(row: SweepRow) -> BildSettings:
+    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row.settings.items()}
     return BildSettings(**values)
 
 
 class Validation:
-    """The split that points are chosen on, and what is written on it."""
+    """Quality on the validation split, on which operating points are chosen."""
 
     def __init__(self, name: str, params: Params) -> None:
         self._task, paths = params.task(name), TaskPaths(name)
@@ -85,24 +89,24 @@ class Validation:
         self._resampling = (self._task.metric, self._task.sweep.bootstrap_samples, self._task.sweep.seed)
 
     def texts(self, method: str, settings: Any, pair: Pair) -> list[str]:
-        """What a method writes."""
+        """Texts that a method generates."""
         request = Request(self._task.text.max_target_tokens)
         done = decode_all(method, settings, pair, self._sources, request, self._task.sweep.quality_batch)
         texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
         return texts
 
     def quality(self, texts: list[str]) -> Quality:
-        """By the task's metric."""
+        """Quality of texts by the task's metric."""
         return score(texts, self._references, *self._resampling)
 
-    def alone(self, decoder: Decoder) -> float:
-        """The metric of one model's own texts."""
+    def quality_alone(self, decoder: Decoder) -> float:
+        """Quality of one model decoding alone, in points."""
         return self.quality(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder))).value
 
-    def bild(self, opened: LoadedCase) -> dict[str, Any]:
-        """Of vanilla and of BiLD, and whether BiLD loses any (`TOLERANCES`)."""
-        ours = self.quality(self.texts("bild", BildSettings(**(opened.case.bild or {})), opened.pair))
-        theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), opened.pair))
+    def bild(self, loaded: LoadedCase) -> dict[str, Any]:
+        """Quality of vanilla and of BiLD, and whether BiLD is without loss (see `TOLERANCES`)."""
+        ours = self.quality(self.texts("bild", BildSettings(**(loaded.case.bild or {})), loaded.pair))
+        theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), loaded.pair))
         return {
             "metric": self._task.metric,
             "examples": len(self._sources),

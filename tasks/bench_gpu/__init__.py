@@ -1,1 +1,1 @@
-"""How fast decoding is on a GPU: see `__main__`."""
+"""Benchmark of decoding on a CUDA GPU; see `__main__`."""

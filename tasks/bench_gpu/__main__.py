@@ -1,13 +1,13 @@
-"""How fast decoding is on a GPU, beside `transformers.generate` on the same weights and inputs, in one run.
+"""Decoding speed on a GPU compared with `transformers.generate` on the same weights and inputs, in one run.
 
-Why it exists: on a GPU, a decoding step of a small batch is a few hundred kernels that each take microseconds, and whoever
-starts them one by one waits for Python, not for the memory. This says how far from the memory's own pace decoding here is, how
-far `generate` is, and whether a drafter is worth its steps. It needs torch and transformers alone: models are random, in pairs
-that agree on most tokens. First the fused runtime's tokens are checked against the reference's.
+Why it exists: on a GPU, a decoding step of a small batch runs a few hundred kernels of microseconds each, so a loop that
+launches them one by one is bound by Python rather than by memory bandwidth. This benchmark measures how far decoding here and
+`generate` are from the bandwidth limit, and whether a drafter pays for its steps. It needs only torch and transformers: models
+are random, in pairs that agree on most tokens. The fused runtime's tokens are first checked against the reference's.
 
-`python -m tasks.bench_gpu`; the last line is JSON, whose ratios are those of the first pair, and above 1 where decoding here is
-faster. `--device cpu --quick` goes through all of it on tiny models, for the way, not for the numbers. The exit status is 1
-where float32 tokens differ without excuse.
+Run `python -m tasks.bench_gpu`. The last line is JSON; its ratios are those of the first pair, and above 1 where decoding here
+is faster. `--device cpu --quick` runs every part on tiny models to check that it works; its numbers mean nothing. The exit
+status is 1 if float32 tokens differ at a top-2 margin of `MARGIN_TOLERANCE` or more.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from typing import Any
 
 import torch
 
-from tasks.bench.mismatches import MARGIN_TOLERANCE
 from tasks.bench_gpu import timings
 from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted, compiled_layers, static_generate
 from tasks.bench_gpu.roofline import copy_bandwidth
 from tasks.bench_gpu.shapes import QUICK, SHAPES, PairShape, random_model, random_sources
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.errors import InputError, stage
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE
 from tasks.evaluation.timing import synchronised_clock
 
 _FUSED = Runtime("fused")
@@ -38,11 +37,11 @@ _COPIED = {"cpu": 1 << 26, "cuda": 1 << 33}
 
 
 def main() -> int:
-    """Prints what it finds as it finds it, then all of it as JSON; gives the exit status."""
+    """Print each result as it is measured, then all of them as JSON; return the exit status."""
     arguments = _arguments()
     device = torch.device(arguments.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("bench-gpu times a CUDA GPU, and torch finds none here; --device cpu --quick shows what it does")
+        raise InputError("bench-gpu times a CUDA GPU, and torch finds none; --device cpu --quick runs it on a CPU")
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -57,7 +56,7 @@ def main() -> int:
     for run in runs:
         run.measure(*size, arguments.rounds, bandwidth)
     say(_as_json(result, runs))
-    # Compiling may take minutes, and whoever ends it has the rest.
+    # Compiling may take minutes; the results so far are already printed.
     for run in runs:
         run.measure_compiled()
     print(_as_json(result, runs))
@@ -65,18 +64,18 @@ def main() -> int:
 
 
 class _Pair:
-    """One pair of models, and what is found about it."""
+    """One pair of models and its results."""
 
     def __init__(self, shape: PairShape, device: torch.device, clock: Callable[[], float], until: float) -> None:
         self.shape = shape
         self.wrong = 0
-        """Texts whose float32 tokens differ without excuse."""
+        """Texts whose float32 tokens differ at a margin of `MARGIN_TOLERANCE` or more."""
         self.found: dict[str, Any] = {"left_out": []}
         self._device, self._clock, self._until = device, clock, until
         self._bench: timings.PairBenchmark | None = None
 
     def measure(self, checked: int, limit: int, longest: int, rounds: int, bandwidth: float) -> None:
-        """Checks `checked` texts of `limit` tokens in both number formats, and times bfloat16."""
+        """Check `checked` texts of `limit` tokens in float32 and bfloat16, then time bfloat16."""
         say(f"\n{self.shape.name}")
         small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
         sources = random_sources(self.shape.large.vocabulary, max(timings.BATCH, rounds + 1), longest)
@@ -89,13 +88,13 @@ class _Pair:
         self._part("steps", lambda: timings.steps(bench, bandwidth))
         self._part("beside_generate", lambda: timings.comparisons(bench))
         self._part("encoder_ms", lambda: timings.encoder_milliseconds(bench))
-        self._part("paces_ms_per_token", lambda: timings.sync_policies(bench))
-        self._part("judging_ms_per_token", lambda: timings.verification_sites(bench))
+        self._part("sync_policy_ms_per_token", lambda: timings.sync_policies(bench))
+        self._part("verification_ms_per_token", lambda: timings.verification_sites(bench))
         self._part("peak_GiB", lambda: timings.peaks(bench))
         self._bench = bench if self.shape.compiled else None
 
     def measure_compiled(self) -> None:
-        """What `generate` and the runtime here gain by a compiler."""
+        """Measure what `generate` and the fused runtime gain from compilation."""
         if self._bench is not None:
             bench = self._bench
             say(f"\n{self.shape.name}")
@@ -114,8 +113,8 @@ class _Pair:
     def _agreement(self, small: Any, large: Any, sources: Rows, limit: int) -> dict[str, Any]:
         ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (_FUSED, REFERENCE))
         found = agreement(ours, reference, sources, limit)
-        unexcused = sum(margin >= MARGIN_TOLERANCE for margin in found.margins) if large.dtype == torch.float32 else 0
-        self.wrong += unexcused
+        beyond_tolerance = sum(margin >= MARGIN_TOLERANCE for margin in found.margins) if large.dtype == torch.float32 else 0
+        self.wrong += beyond_tolerance
         return found.as_json()
 
 
@@ -126,7 +125,7 @@ def _as_json(hardware: dict[str, Any], runs: list[_Pair]) -> str:
 
 
 def _short(value: Any) -> Any:
-    """With fractions of four digits."""
+    """The value with floats rounded to four significant digits."""
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}
     return float(f"{value:.4g}") if isinstance(value, float) else value
@@ -145,17 +144,20 @@ def _hardware(device: torch.device) -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tasks.bench_gpu", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="what runs it (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="tiny models")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where models run (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="use tiny models")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each comparison (default: %(default)s)")
     parser.add_argument(
-        "--minutes", type=float, default=8.0, help="after these, what is not begun is left out (default: %(default)s)"
+        "--minutes",
+        type=float,
+        default=8.0,
+        help="leave out parts that have not begun by then (default: %(default)s)",
     )
     return parser.parse_args()
 
 
 def say(line: str) -> None:
-    """At once, since it takes minutes."""
+    """Print a line and flush it."""
     print(line, flush=True)
 
 

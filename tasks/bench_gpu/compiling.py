@@ -1,4 +1,4 @@
-"""What needs a compiler, may take minutes and may fail: timed last, and where it fails, what it fails of is the answer."""
+"""Measurements that need a compiler. They may take minutes or fail, so they run last and report their failure as a result."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.settings import VanillaSettings
 
 _TUNED: dict[str, Any] = {"options": {"coordinate_descent_tuning": True}}
-"""Which makes one row times a matrix a kernel of its own."""
+"""With this option a matrix-vector product becomes a kernel of its own."""
 _BY_DEVICE: dict[str, dict[str, Any]] = {"cuda": _TUNED, "cpu": {"backend": "eager"}}
 
 
 def attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `work` finds, or why it does not."""
+    """The result of `work`, or its failure as a result."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 (whatever it fails of is the answer)
+    except Exception as error:  # noqa: BLE001 (any failure is the result)
         first = (str(error).splitlines() or [""])[0]
         return {"failed": f"{type(error).__name__}: {first}"[:300]}
 
 
 def static_generate(bench: PairBenchmark) -> dict[str, Any]:
-    """`generate` with a preallocated cache and the compilation that it chooses itself."""
+    """Time `generate` with a preallocated cache, with which it compiles the model."""
     static = bench.generated(bench.models[1], static=True)
     begun = bench.clock()
     static(0)
@@ -44,13 +44,13 @@ def static_generate(bench: PairBenchmark) -> dict[str, Any]:
 
 
 def compiled_layers(bench: PairBenchmark) -> dict[str, Any]:
-    """Steps of the large model as they are, then with its layers compiled inside the recording."""
+    """Time steps of the large model plain, then with its layers compiled inside the CUDA graphs."""
     decoder = bench.pair.large
     if not isinstance(decoder, FusedDecoder):
         raise TypeError("only the fused runtime's layers can be compiled")
     plain = step_milliseconds(bench, decoder, (1, 6))
     begun = bench.clock()
-    # There is a limit to how often one function is compiled.
+    # torch limits how often one function is compiled.
     torch.compiler.reset()
     decoder.wrap_layers(partial(torch.compile, dynamic=False, **_BY_DEVICE[decoder.device.type]))
     try:

@@ -1,4 +1,4 @@
-"""The fewest bytes that a decoding step must move, and how fast this device moves bytes."""
+"""The memory-bandwidth bound of a decoding step: the bytes that it must move, and how fast the device moves bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COPIES = 5
 
 
 def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) -> float:
-    """Bytes a second, read and written, of a copy of `size` random bytes on the device: the median of a few."""
+    """Bytes read and written per second while copying `size` random bytes on the device; the median of a few copies."""
     source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = []
@@ -26,7 +26,17 @@ def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) 
 
 
 def step_bytes(model: Any, rows: int, written: int, source: int) -> int:
-    """Of one token for each of `rows` texts of `written` tokens: weights once, keys and values of each text and its source."""
+    """Bytes that one decoding step must read.
+
+    Args:
+        model: An encoder-decoder or decoder-only model of `transformers`.
+        rows: Texts decoded as a batch; the weights are read once for all of them.
+        written: Tokens of each text so far, whose keys and values are read.
+        source: Tokens of each source, whose cross-attention keys and values are read; 0 without an encoder.
+
+    Raises:
+        ValueError: the architecture has no blueprint.
+    """
     blueprint = blueprint_of(model)
     if blueprint is None:
         raise ValueError(f"no blueprint of a {model.config.model_type}")

@@ -1,4 +1,4 @@
-"""Random models of well-known shapes, in pairs that agree on most tokens, as a trained drafter does with its large model."""
+"""Random models of well-known shapes, in pairs that agree on most tokens as a trained drafter and its large model do."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tasks.decoding.decoder import Rows
 
 START, END = 0, 1
 _SHARES = (1.0, 0.85)
-"""How much each of a token's two successors is favoured: the layers' own say decides between them, most often alike."""
+"""Head weight of each of a token's two successors. The layers' output decides between them, mostly alike in both models."""
 _LOUDNESS = 0.75
-"""Size of what all layers add to the embedding, beside it; about."""
+"""Approximate norm of all layers' contributions to the residual stream, relative to the embedding."""
 
 _WRITING = ("Attention.o.weight", ".wo.weight", ".o_proj.weight", ".down_proj.weight")
-"""What writes to the hidden state."""
+"""Parameters whose output is added to the residual stream."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One model."""
+    """Dimensions of one model."""
 
     family: str
     """t5 (encoder and decoder of equal depth) or llama."""
@@ -44,7 +44,7 @@ class PairShape:
     large: Shape
     small: Shape
     compiled: bool = False
-    """Whether what needs a compiler is tried too, which takes its time."""
+    """Whether the slow measurements that need a compiler run too."""
 
 
 _T5_SMALL = Shape("t5", 512, 6, 2048, 8, 8)
@@ -61,7 +61,7 @@ QUICK = (
 
 
 def random_model(shape: Shape, device: torch.device, seed: int) -> Any:
-    """Evaluation mode, float32: each token is followed by one of two, whatever the shape, and no text ends by itself."""
+    """A float32 model in evaluation mode, in which one of two tokens follows each token and no text ends before its limit."""
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]), torch.no_grad(), device:
         torch.manual_seed(seed)
         model = _BUILDERS[shape.family](shape).eval()
@@ -70,13 +70,13 @@ def random_model(shape: Shape, device: torch.device, seed: int) -> Any:
                 weight.normal_(std=_LOUDNESS / math.sqrt(3 * shape.layers * weight.shape[1]))
         words = torch.randn(shape.vocabulary, shape.width)
         model.get_input_embeddings().weight.copy_(words)
-        # A weight of its own, even where the architecture ties it to the embedding.
+        # The head gets its own weight even where the architecture ties it to the embedding.
         model.get_output_embeddings().weight = torch.nn.Parameter(_head(words))
     return model
 
 
 def _head(words: Tensor) -> Tensor:
-    """Favours the successors of each token; start and end follow none, and the end never comes."""
+    """Head weights that favour each token's two successors; start and end tokens are nobody's successor."""
     head = torch.zeros_like(words)
     generator = torch.Generator().manual_seed(1)
     for share in _SHARES:
@@ -86,7 +86,7 @@ def _head(words: Tensor) -> Tensor:
 
 
 def random_sources(vocabulary: int, count: int, longest: int) -> Rows:
-    """Random tokens, the end token last; at least half the longest."""
+    """Sources of random tokens with the end token last, each at least half as long as `longest`."""
     rng = random.Random(0)  # noqa: S311 (text, not a secret)
     lengths = [rng.randint(longest // 2, longest) for _ in range(count)]
     return [[rng.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]

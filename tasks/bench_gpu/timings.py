@@ -1,4 +1,4 @@
-"""What is timed of one pair of models, beside what `generate` has in its place."""
+"""Timings of one pair of models, and of `generate` on the same inputs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 from tasks.bench.baselines import assisted, generate
 from tasks.bench.timing import Work, median_ratio, time_interleaved, timed_by
 from tasks.bench_gpu.roofline import step_bytes
-from tasks.decoding.decoder import Decoder, Rows, Stop
+from tasks.decoding.decoder import Decoder, Rows, StopRule
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
+from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 
 BATCH = 32
 PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
@@ -37,10 +37,10 @@ RATIOS = {
 
 @dataclass(frozen=True)
 class PairBenchmark:
-    """A pair of models, opened; and how it is timed."""
+    """A loaded pair of models, its sources, and how it is timed."""
 
     models: tuple[Any, Any]
-    """Small and large."""
+    """The small and the large model of `transformers`."""
     pair: Pair
     sources: Rows
     limit: int
@@ -48,19 +48,19 @@ class PairBenchmark:
     clock: Callable[[], float]
 
     def decoded(self, method: str, settings: Any, count: int = 1) -> Work:
-        """A method here, on the sources of a turn."""
+        """Decode the sources of a round with a method of this project."""
         return lambda round_index: decode(method, settings, self.pair, self.window(round_index, count), Request(self.limit))
 
     def generated(self, model: Any, count: int = 1, **options: Any) -> Work:
-        """`generate` on the same."""
+        """Decode the sources of a round with `generate`."""
         return lambda round_index: generate(model, self.window(round_index, count), self.limit, **options)
 
     def window(self, round_index: int, count: int) -> Rows:
-        """The sources of a turn."""
+        """The `count` sources of a round."""
         return [self.sources[(round_index * count + offset) % len(self.sources)] for offset in range(count)]
 
     def timed(self, ours: dict[str, Work], theirs: dict[str, Work]) -> dict[str, list[float]]:
-        """Seconds of each in each round; ours do every turn once before, since each length is recorded when first met."""
+        """Seconds of each contender in each round. Ours run each round once before, to capture their CUDA graphs."""
         for run in ours.values():
             for round_index in range(self.rounds + 1):
                 run(round_index)
@@ -68,24 +68,24 @@ class PairBenchmark:
         return time_interleaved(contenders, self.rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
 
     def paced(self, pace: Any, run: Work) -> Work:
-        """With the host looking at continuations at that pace."""
+        """The work with both models under a synchronisation policy."""
 
         def with_pace(round_index: int) -> None:
             decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
-            before = [one.pace for one in decoders]
+            before = [one.sync_policy for one in decoders]
             for one in decoders:
-                one.pace = pace
+                one.sync_policy = pace
             try:
                 run(round_index)
             finally:
                 for one, kept in zip(decoders, before, strict=True):
-                    one.pace = kept
+                    one.sync_policy = kept
 
         return with_pace
 
 
 def comparisons(bench: PairBenchmark) -> dict[str, Any]:
-    """The ratios, and milliseconds a token of everything in them, the encoder included."""
+    """Ratios to `generate`, and milliseconds per token of every contender, the encoder included."""
     small, large = bench.models
     length = SpeculativeSettings().draft_length
     ours: dict[str, Work] = {
@@ -124,7 +124,7 @@ def _acceptance(bench: PairBenchmark, method: str) -> dict[str, float]:
 
 
 def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
-    """Milliseconds a token of what drafts, with each pace."""
+    """Milliseconds per token of the drafter and of the methods that draft, under each synchronisation policy."""
     works = {
         "drafter": bench.decoded("vanilla_small", VanillaSettings()),
         "speculative": bench.decoded("speculative", SpeculativeSettings()),
@@ -136,19 +136,19 @@ def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
 
 
 class WithoutDeviceCheck:
-    """A decoder that leaves it to the loop to judge drafts."""
+    """A decoder without `check_draft`, so that the loop verifies drafts on the host."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def __getattr__(self, name: str) -> Any:
-        if name == "check":
+        if name == "check_draft":
             raise AttributeError(name)
         return getattr(self._decoder, name)
 
 
 def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:
-    """Milliseconds a token of what checks drafts, judged on the device and by the loop's rules on the host."""
+    """Milliseconds per token of methods that verify drafts, with drafts checked on the device or by the loop on the host."""
     without_device_check = cast(Decoder, WithoutDeviceCheck(bench.pair.large))
     ways = {"on the device": bench, "by the loop": replace(bench, pair=replace(bench.pair, large=without_device_check))}
     methods: dict[str, Any] = {"speculative": SpeculativeSettings(), "bild": BildSettings()}
@@ -160,7 +160,7 @@ def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:
 
 
 def steps(bench: PairBenchmark, bandwidth: float) -> dict[str, Any]:
-    """Single runs of each model, and for one token the floor: bytes that must be moved over the bandwidth."""
+    """Milliseconds of single runs of each model, and their ratio to the memory-bandwidth bound of one token."""
     result: dict[str, Any] = {}
     source = bench.sources[0]
     for model, name, decoder in zip(bench.models, ("small", "large"), (bench.pair.small, bench.pair.large), strict=True):
@@ -173,7 +173,7 @@ def steps(bench: PairBenchmark, bandwidth: float) -> dict[str, Any]:
 
 
 def step_milliseconds(bench: PairBenchmark, decoder: Any, counts: Sequence[int]) -> dict[str, float]:
-    """Of runs of so many new tokens of one text, and of one of a chain of steps that the host looks at once, at its end."""
+    """Milliseconds of a run over each number of new tokens, and of a step of a greedy loop that synchronises once."""
     [start] = decoder.start(decoder.encode([bench.sources[0]]))
     decoder.forward([start + [2] * _WRITTEN])
     kept, taken = decoder.lengths[0], {}
@@ -185,19 +185,19 @@ def step_milliseconds(bench: PairBenchmark, decoder: Any, counts: Sequence[int])
             seconds.append(bench.clock() - begun)
             decoder.rewind([kept])
         taken[str(count)] = milliseconds(seconds[3:])
-    before, decoder.pace = decoder.pace, WHOLE_DRAFT
+    before, decoder.sync_policy = decoder.sync_policy, WHOLE_DRAFT
     seconds = []
     for _ in range(6):
         begun = bench.clock()
-        found = decoder.extend([3], _STEPS, Stop(), with_logits=False)
+        found = decoder.continue_greedily([3], _STEPS, StopRule(), with_logits=False)
         seconds.append((bench.clock() - begun) / len(found.tokens))
         decoder.rewind([kept])
-    decoder.pace = before
+    decoder.sync_policy = before
     return taken | {"chained": milliseconds(seconds[1:])}
 
 
 def encoder_milliseconds(bench: PairBenchmark) -> float:
-    """Of the large model's encoder and what a decoder makes of its output, one source."""
+    """Milliseconds of encoding one source, the cross-attention keys and values included."""
     decoder, seconds = bench.pair.large, []
     for _ in range(_STEPS):
         begun = bench.clock()
@@ -207,7 +207,7 @@ def encoder_milliseconds(bench: PairBenchmark) -> float:
 
 
 def peaks(bench: PairBenchmark) -> dict[str, float]:
-    """GiB allocated at most, the models and all that is kept of earlier runs included; empty on a CPU."""
+    """Peak GiB allocated, with the models and everything cached by earlier runs; empty on a CPU."""
     large = bench.models[1]
     works = {
         "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
@@ -233,5 +233,5 @@ def _peak(found: dict[str, float], name: str) -> Iterator[None]:
 
 
 def milliseconds(seconds: list[float]) -> float:
-    """The median of seconds."""
+    """The median of seconds, in milliseconds."""
     return 1000 * statistics.median(seconds)

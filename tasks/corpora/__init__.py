@@ -1,1 +1,1 @@
-"""Where text comes from: the embedded corpora and the user's files."""
+"""Sources of text: the embedded corpora and the user's files."""

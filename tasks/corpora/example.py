@@ -1,4 +1,4 @@
-"""One example of a sequence-to-sequence corpus, and its JSONL form."""
+"""One example of a sequence-to-sequence corpus, and its JSONL format."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tasks.errors import InputError
 
 SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
-"""Sources without references, beside the splits: the large model writes what a drafter learns of them."""
+"""The name of the sources without references; the large model writes targets for them, from which drafters learn."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A source text and its references; the first is the one a model trains on, and what is unlabelled has none."""
+    """A source text and its references. Models train on the first reference; unlabelled examples have none."""
 
     source: str
     references: tuple[str, ...]
 
 
 Corpus = dict[str, list[Example]]
-"""A list of examples under each of the names in `SPLITS`, and under `UNLABELLED` where there are such."""
+"""A list of examples for each name in `SPLITS`, and for `UNLABELLED` if there are such examples."""
 
 
 def write_jsonl(examples: Iterable[Example], path: Path) -> None:
-    """Writes one `{"source": ..., "references": [...]}` a line, UTF-8."""
+    """Write one `{"source": ..., "references": [...]}` per line, in UTF-8."""
     with path.open("w", encoding="utf-8") as file:
         for example in examples:
             record = {"source": example.source, "references": list(example.references)}
@@ -35,18 +35,18 @@ def write_jsonl(examples: Iterable[Example], path: Path) -> None:
 
 
 def read_jsonl(path: Path) -> list[Example]:
-    """Reads what `write_jsonl` wrote.
+    """Read a file that `write_jsonl` wrote.
 
     Raises:
-        InputError: the file is missing, or was not written by it.
+        InputError: the file is missing or has another format.
     """
     return list(stream_jsonl(path))
 
 
 def stream_jsonl(path: Path) -> Iterator[Example]:
-    """The same, one example at a time."""
+    """Yield the examples of a file that `write_jsonl` wrote; see `read_jsonl`."""
     try:
-        # A line ends at a line feed alone: "universal" line ends would break a text at a carriage return.
+        # Lines end at line feeds only: universal newlines would split a text at a carriage return.
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 yield _parse(line, f"{path}, line {number}")
@@ -54,9 +54,9 @@ def stream_jsonl(path: Path) -> Iterator[Example]:
         raise InputError(f"{path} is missing; run the stage that makes it (dvc repro)") from None
 
 
-def _parse(line: str, place: str) -> Example:
+def _parse(line: str, location: str) -> Example:
     try:
         record = json.loads(line)
         return Example(record["source"], tuple(record["references"]))
     except (json.JSONDecodeError, KeyError, TypeError):
-        raise InputError(f"{place}: not an example; run the stage that makes the file again") from None
+        raise InputError(f"{location}: not an example; run the stage that makes the file again") from None

@@ -1,7 +1,7 @@
-"""The user's own files: aligned plain text, one sentence a line, or JSON Lines.
+"""Reads the user's own files: aligned plain text with one sentence per line, or JSON Lines.
 
-Lines end at a line feed and nowhere else: the Unicode separators that `str.splitlines` also breaks at stand inside real
-sentences, and breaking there would shift one side of a pair against the other.
+Lines end at line feeds only. `str.splitlines` also splits at Unicode separators, which occur inside real sentences; splitting
+there would shift one side of a pair against the other.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @settings
 class FileSettings:
-    """Where a corpus of the user's lies and how its files are laid out."""
+    """The names and the format of the user's files."""
 
     format: str = setting(
         default=PARALLEL,
-        description="parallel: aligned plain-text files, one sentence a line; jsonl: one JSON object a line",
+        description="Format: parallel (aligned plain-text files, one sentence per line) or jsonl (one JSON object per line).",
         choices=(PARALLEL, JSONL),
     )
     files: dict[str, list[str]] = setting(
-        description="file names under train, validation and test; parallel: the source file, then one file or more of "
-        "references; jsonl: one file. unlabelled may name files of sources alone, for the large model to label; of jsonl only "
-        "source_field is read"
+        description="File names for train, validation and test. parallel: the source file, then one or more files of "
+        "references; jsonl: one file. unlabelled may name files with sources only, for the large model to label (jsonl: only "
+        "source_field is read)."
     )
-    source_field: str = setting(default="source", description="jsonl: field that holds the source text")
+    source_field: str = setting(default="source", description="jsonl: field with the source text.")
     reference_fields: list[str] = setting(
         default_factory=lambda: ["references"],
-        description="jsonl: fields that hold references, each a string or a list of strings; a line has "
-        "at least one of them, and its first reference is the one to train on",
+        description="jsonl: fields with references, each a string or a list of strings. A line has at least one of them; "
+        "models train on its first reference.",
     )
     limit: dict[str, int] = setting(
         default_factory=dict,
-        description="for quick trials, how many examples to take from the start of a split, or of each unlabelled file; 0 or "
-        "no entry: all",
+        description="For quick trials: number of examples taken from the start of a split, or of each unlabelled file; 0 or "
+        "no entry: all.",
         unit="examples",
     )
 
     def validate(self) -> None:
-        """Raises `ValueError` where the splits, the number of files, the fields or the limits make no sense."""
+        """Raise `ValueError` for wrong splits, a wrong number of files, empty field names or wrong limits."""
         if sorted({*self.files} - {UNLABELLED}) != sorted(SPLITS):
             raise ValueError(f"files has {_listed(self.files)}; it must have {_listed(SPLITS)}, and may have {UNLABELLED}")
         if not self.files.get(UNLABELLED, [""]):
@@ -70,7 +70,7 @@ def _listed(names: Any) -> str:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """The raw lines of a file, without line ends, carriage returns and a byte order mark."""
+    """Return the raw lines of a file, without line ends, carriage returns and byte order mark."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -91,8 +91,8 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
     try:
         text = raw.decode("utf-8").strip()
     except UnicodeDecodeError as error:
-        place = f"byte {error.start + 1} of the line"
-        raise InputError(f"{path}, line {number}: not UTF-8 ({place}); save the file as UTF-8") from None
+        position = f"byte {error.start + 1} of the line"
+        raise InputError(f"{path}, line {number}: not UTF-8 ({position}); save the file as UTF-8") from None
     if not text:
         raise InputError(f"{path}, line {number}: the line is empty; fill it, or remove the example")
     return text
@@ -103,7 +103,7 @@ def _read_parallel(paths: list[Path], limit: int) -> list[Example]:
     for path, column in zip(paths[1:], columns[1:], strict=True):
         if len(column) != len(columns[0]):
             counts = f"{paths[0]} has {len(columns[0])} lines and {path} has {len(column)}"
-            raise InputError(f"{counts}; line n of the one must translate or summarise line n of the other")
+            raise InputError(f"{counts}; line n of one file must translate or summarise line n of the other")
     rows = list(zip(*columns, strict=True))[: limit or None]
     examples = []
     for number, row in enumerate(rows, start=1):
@@ -112,42 +112,42 @@ def _read_parallel(paths: list[Path], limit: int) -> list[Example]:
     return examples
 
 
-def _texts(value: Any, field: str, place: str, several: bool) -> list[str]:
-    """The non-empty strings that a field holds: one, or a list of them where `several` may stand."""
+def _texts(value: Any, field: str, location: str, several: bool) -> list[str]:
+    """Return the non-empty strings in a field: one string or, if `several` is true, also a list of strings."""
     texts = value if several and isinstance(value, list) else [value]
     wanted = "a string or a list of strings" if several else "a string"
     for text in texts:
         if not isinstance(text, str):
-            raise InputError(f"{place}: {field} holds {type(text).__name__} where text belongs; it must be {wanted}")
+            raise InputError(f"{location}: {field} contains {type(text).__name__}; it must be {wanted}")
         if not text.strip():
-            raise InputError(f"{place}: {field} is empty; fill it, or remove the line")
+            raise InputError(f"{location}: {field} is empty; fill it, or remove the line")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise InputError(f"{place}: {field} holds half of a surrogate pair; write the whole character") from None
+            raise InputError(f"{location}: {field} contains half of a surrogate pair; write the whole character") from None
     if not texts:
-        raise InputError(f"{place}: {field} is an empty list; give at least one text, or remove the line")
+        raise InputError(f"{location}: {field} is an empty list; give at least one text, or remove the line")
     return [text.strip() for text in texts]
 
 
-def _parse(line: str, place: str, settings: FileSettings, labelled: bool) -> Example:
+def _parse(line: str, location: str, settings: FileSettings, labelled: bool) -> Example:
     try:
         record = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-        raise InputError(f"{place}: not valid JSON ({reason}); each line must be one JSON object") from None
+        raise InputError(f"{location}: not valid JSON ({reason}); each line must be one JSON object") from None
     if not isinstance(record, dict):
-        raise InputError(f"{place}: holds {type(record).__name__}; each line must be one JSON object")
+        raise InputError(f"{location}: contains {type(record).__name__}; each line must be one JSON object")
     if settings.source_field not in record:
-        raise InputError(f"{place}: no field {settings.source_field}; set source_field to one of {_listed(record)}")
-    (source,) = _texts(record[settings.source_field], settings.source_field, place, several=False)
+        raise InputError(f"{location}: no field {settings.source_field}; set source_field to one of {_listed(record)}")
+    (source,) = _texts(record[settings.source_field], settings.source_field, location, several=False)
     if not labelled:
         return Example(source, ())
     present = [field for field in settings.reference_fields if field in record]
     if not present:
         wanted = _listed(settings.reference_fields)
-        raise InputError(f"{place}: no field {wanted}; set reference_fields to some of {_listed(record)}")
-    references = [text for field in present for text in _texts(record[field], field, place, several=True)]
+        raise InputError(f"{location}: no field {wanted}; set reference_fields to some of {_listed(record)}")
+    references = [text for field in present for text in _texts(record[field], field, location, several=True)]
     return Example(source, tuple(dict.fromkeys(references)))
 
 
@@ -163,13 +163,13 @@ def _read_unlabelled(path: Path, limit: int, settings: FileSettings) -> list[Exa
 
 
 def read(settings: FileSettings, folder: Path) -> Corpus:
-    """Reads the three splits, and the unlabelled sources where files of such are named, from `folder` in the files' order.
+    """Read the three splits and the unlabelled sources, if files for them are named, in the order of the files.
 
-    White space around a text is dropped, and equal references of one source merge.
+    White space around a text is removed, and equal references of one source are merged.
 
     Raises:
         InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,
-            bytes that are not UTF-8, a broken or incomplete JSON line; with the file, the line and the mend.
+            bytes that are not UTF-8, a broken or incomplete JSON line; names the file, the line and the fix.
     """
     folder = folder.expanduser()
     if not folder.exists():

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafting import Drafter, DraftRule
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import Method
+from tasks.decoding.turn import DraftRule
 
 _ROUNDS = 6
 
@@ -57,7 +58,7 @@ def adaptive_window(counts: Counts, cost_ratio: float, longest: int) -> int:
     return max(1, best_draft_length(acceptance_rate, cost_ratio, longest))
 
 
-def adapted(method: Method, cost_ratio: float) -> Method:
+def with_adaptive_window(method: SpeculativeLoop, cost_ratio: float) -> SpeculativeLoop:
     """The method with each window, at most its draft rule's, chosen from the counts of its own text."""
     window = functools.partial(adaptive_window, cost_ratio=cost_ratio, longest=method.draft_rule.window)
     return dataclasses.replace(method, draft_rule=dataclasses.replace(method.draft_rule, adaptive=window))
@@ -69,9 +70,9 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
     It uses the parts as the loop does, at most `limit` tokens far, and leaves nothing behind that starting a text does not
     clear. Of several times the shortest counts: whatever else the machine does only adds to it.
     """
-    memory = target.encode([source])
-    tokens = target.start(memory)
-    drafter.start(memory, [source])
+    encoder_output = target.encode([source])
+    tokens = target.start(encoder_output)
+    drafter.start(encoder_output, [source])
     small, large = [], []
     for _ in range(min(_ROUNDS, limit)):
         begin = time.perf_counter()
@@ -89,14 +90,14 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
 
 
 @dataclass(frozen=True)
-class SelfTimed:
+class SelfTimedMethod:
     """An adaptive method that finds out its own c before it first runs.
 
     c is kept with the pair of models. So all that one pair decodes goes by the same c and pays for it once; another
     process may find another, and with it other windows: greedy output and the law of what is drawn stay the same.
     """
 
-    method: Method
+    method: SpeculativeLoop
     drafter: str
     ratios: dict[str, float]
     """c of each drafter that was timed with this pair, by name."""
@@ -104,4 +105,4 @@ class SelfTimed:
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         if self.drafter not in self.ratios:
             self.ratios[self.drafter] = measured_cost_ratio(self.method.target, self.method.drafter, sources[0], limit)
-        return adapted(self.method, self.ratios[self.drafter]).run(sources, examples, limit)
+        return with_adaptive_window(self.method, self.ratios[self.drafter]).run(sources, examples, limit)

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
-from tasks.decoding.strategies import Pair, Request, decode
+from tasks.decoding.registry import Pair, Request, decode
 
 
 def decode_all(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.generation import LARGE, Counts, Generation
 
 Tokens = tuple[int, ...]
@@ -98,7 +98,7 @@ def extended(beams: Sequence[Beam], ranked: Sequence[Ranked]) -> Iterator[Beam]:
         yield Beam((*tokens, token), score)
 
 
-def reach(width: int, end_tokens: frozenset[int]) -> int:
+def candidates_per_beam(width: int, end_tokens: frozenset[int]) -> int:
     """How many of a beam's next tokens can matter to a step of this width: what goes on, and what ends above that."""
     return width + len(end_tokens)
 
@@ -119,9 +119,9 @@ class PrefixCache:
         self._held: list[Tokens] = []
         """What the cache holds in each row."""
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
         """One empty row a source; gives their first tokens."""
-        starts = self.decoder.start(memory)
+        starts = self.decoder.start(encoder_output)
         self._places = list(range(len(starts)))
         self._held = [()] * len(starts)
         return starts
@@ -198,7 +198,9 @@ class BeamSearch:
         going = searches
         while going:
             places, groups = [search.place for search in going], [search.beams for search in going]
-            for search, ranked in zip(going, predict(cache, places, groups, reach(self.beams, ends)), strict=True):
+            for search, ranked in zip(
+                going, predict(cache, places, groups, candidates_per_beam(self.beams, ends)), strict=True
+            ):
                 search.counts.large_calls += 1
                 search.counts.verified[len(search.beams)] += 1
                 search.proposers += LARGE

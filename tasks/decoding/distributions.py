@@ -12,7 +12,7 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.settings import SamplingSettings
 
 
-class Block:
+class PredictionBlock:
     """One model's predictions at consecutive positions of every row.
 
     Thresholds, maxima, entropies and -log p read `scores`; drawing, acceptance, residuals and Σ min(p, q) read `dist`.
@@ -66,28 +66,28 @@ class Block:
         """-log of the scores of these tokens, in nats, finite where the score itself rounds to zero: (rows, positions)."""
         return -probability(torch.log_softmax(self.logits.float(), dim=-1), tokens)
 
-    def apart(self, other: Block) -> Tensor:
+    def total_variation(self, other: PredictionBlock) -> Tensor:
         """D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
 
-    def head(self, positions: int) -> Block:
+    def head(self, positions: int) -> PredictionBlock:
         """The first `positions` positions."""
         if positions == self.logits.shape[1]:
             return self
         known = None if self._likeliest is None else [row[:positions] for row in self._likeliest]
-        return Block(self.logits[:, :positions], self.sampling, known)
+        return PredictionBlock(self.logits[:, :positions], self.sampling, known)
 
-    def at(self, rows: Sequence[int], positions: Sequence[int]) -> Block:
+    def at(self, rows: Sequence[int], positions: Sequence[int]) -> PredictionBlock:
         """One position of each of `rows`: (rows, 1, vocabulary)."""
         places = list(zip(rows, positions, strict=True))
         known = None if self._likeliest is None else [[self._likeliest[row][place]] for row, place in places]
-        return Block(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
+        return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 
-def certain(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> Block:
+def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> PredictionBlock:
     """What a drafter that does not hesitate predicts: all probability on `tokens` (rows, positions)."""
     logits = torch.full((*tokens.shape, vocabulary), -torch.inf, device=tokens.device)
-    return Block(logits.scatter_(-1, tokens[..., None], 0.0), sampling)
+    return PredictionBlock(logits.scatter_(-1, tokens[..., None], 0.0), sampling)
 
 
 def probability(dist: Tensor, tokens: Tensor) -> Tensor:

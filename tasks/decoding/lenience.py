@@ -10,9 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import Block
-from tasks.decoding.readings import Reading
-from tasks.decoding.verdicts import AcceptanceRule, Verdict, acceptance, left_over, speculative
+from tasks.decoding.acceptance_rules import (
+    AcceptanceResult,
+    AcceptanceRule,
+    acceptance_probability,
+    positive_residual,
+    speculative_sampling,
+)
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.token_statistics import TokenStatistics
 
 
 def lenient(lenience: float) -> AcceptanceRule:
@@ -22,17 +28,19 @@ def lenient(lenience: float) -> AcceptanceRule:
     more than p(x)/l. Greedy decoding keeps x where p(x) ≥ l max p, read from scores.
     """
     if lenience == 1:
-        return speculative
+        return speculative_sampling
 
-    def stays(tokens: Any, q: Reading, p: Reading) -> Any:
+    def accept_mask(tokens: Any, q: TokenStatistics, p: TokenStatistics) -> Any:
         return p.of(tokens) >= lenience * p.top
 
-    def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
+    def apply(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         if p.sampling.greedy:
-            return Verdict(stays(tokens, q, p), p)
-        return Verdict(acceptance(p.dist / lenience, q.dist, tokens), left_over(p.dist - lenience * q.dist, p.dist))
+            return AcceptanceResult(accept_mask(tokens, q, p), p)
+        return AcceptanceResult(
+            acceptance_probability(p.dist / lenience, q.dist, tokens), positive_residual(p.dist - lenience * q.dist, p.dist)
+        )
 
-    return AcceptanceRule(judge, stays=stays)
+    return AcceptanceRule(apply, accept_mask=accept_mask)
 
 
 def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
@@ -43,11 +51,13 @@ def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
     be rejected, R = 0, it emits q. Greedy decoding has nothing to lose: it is strict.
     """
 
-    def judge(tokens: Tensor, q: Block, p: Block) -> Verdict:
+    def apply(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         beta = tuned_beta(q.dist, p.dist, alpha)[..., None].to(p.dist.dtype) if tuned else 1.0
-        return Verdict(acceptance(p.dist / (1 - alpha), q.dist, tokens), left_over(p.dist / beta - q.dist, q.dist))
+        return AcceptanceResult(
+            acceptance_probability(p.dist / (1 - alpha), q.dist, tokens), positive_residual(p.dist / beta - q.dist, q.dist)
+        )
 
-    return AcceptanceRule(judge, stays=speculative.stays)
+    return AcceptanceRule(apply, accept_mask=speculative_sampling.accept_mask)
 
 
 def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:

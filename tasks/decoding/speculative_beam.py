@@ -27,7 +27,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.beam import Beam, PrefixCache, Ranked, Search, Tokens, extended, predict, rank, reach
+from tasks.decoding.beam import Beam, PrefixCache, Ranked, Search, Tokens, candidates_per_beam, extended, predict, rank
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Generation
 
@@ -55,9 +55,9 @@ class SpeculativeBeamSearch:
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         """One generation a source, each of at most `limit` tokens; nothing is drawn, so `examples` is not read."""
         large, small = PrefixCache(self.large), PrefixCache(self.small)
-        memory = self.large.encode(sources)
-        starts = large.start(memory)
-        small.start(memory if self.shares_encoder else self.small.encode(sources))
+        encoder_output = self.large.encode(sources)
+        starts = large.start(encoder_output)
+        small.start(encoder_output if self.shares_encoder else self.small.encode(sources))
         if max(map(len, starts)) > 1:
             # A prompt is run once, as an encoder is, before its row becomes one row a branch.
             large.feed([tuple(start[:-1]) for start in starts])
@@ -76,7 +76,7 @@ class SpeculativeBeamSearch:
         budgets = [min(self.draft_length, search.limit - search.generated - 1) for search in searches]
         drafts = [[search.beams] for search in searches]
         places = [search.place for search in searches]
-        count = reach(self.draft_beams, self.large.end_tokens)
+        count = candidates_per_beam(self.draft_beams, self.large.end_tokens)
         for depth in range(max(budgets)):
             predicted = predict(small, places, [levels[-1] for levels in drafts], count)
             # A shorter draft's last beams ride along, so that the small model keeps their rows.
@@ -104,7 +104,7 @@ class SpeculativeBeamSearch:
         }
         rows, columns = zip(*cells.values(), strict=True)
         found: dict[int, Predictions] = {search.place: {} for search in searches}
-        count = reach(self.beams, self.large.end_tokens)
+        count = candidates_per_beam(self.beams, self.large.end_tokens)
         for (place, text), ranked in zip(cells, rank(step.logits[list(rows), list(columns)], count), strict=True):
             found[place][text] = ranked
         return list(found.values())

@@ -1,37 +1,26 @@
-"""How well two models agree: the acceptance rate α of a pair, and what became of each drafted token of a method.
+"""Agreement of two models: the acceptance rate α of a pair, and how many drafted tokens of a method were accepted.
 
-α is of the pair alone, whatever the method; accepted lengths and acceptance by position are of what a method drafted.
+α belongs to the pair, whatever the method; accepted lengths and acceptance by position belong to a method's drafts.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Memory, Rows, Step
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
 from tasks.decoding.distributions import transform
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
-from tasks.evaluation.statistics import Interval, ratio_interval
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.statistics import ratio_interval
 
 _CELLS = 2**24
-"""Probabilities of one model that are held at a time, 64 MiB as float32."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """How many drafted tokens speculative sampling would keep."""
-
-    rate: float
-    """α = E Σ min(p, q)."""
-    interval: Interval
-    tokens: int
-    """Positions that it is the mean of."""
+"""Probabilities of one model in memory at a time: 64 MiB as float32."""
 
 
 @torch.inference_mode()
@@ -44,20 +33,21 @@ def measure_acceptance(
     batch: int,
     most_tokens: int = 10_000,
     samples: int = 1000,
-) -> Acceptance:
+) -> AcceptanceRate:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
-    p and q are what tokens are drawn from: greedy, the mean is the share of positions at which both put the same token.
+    p and q are the distributions that tokens are drawn from. Greedy, α is the share of positions at which both models put the
+    same token.
 
     Args:
         pair: The two models.
-        sources: Token ids of each source; taken in random order, until there are tokens enough.
-        sampling: How the large model writes the texts, and what both models' predictions go through.
+        sources: Token ids of each source; they are taken in random order until there are enough tokens.
+        sampling: The sampling transform, with which the large model generates and which both models' predictions go through.
         seed: Of the order, the draws and the bootstrap.
         limit: Most tokens of a text, the end token included.
-        batch: Sources side by side.
-        most_tokens: Positions after which no more are read; the text that they end in is cut.
-        samples: Resamples of the examples, for the interval.
+        batch: Sources in a batch.
+        most_tokens: Most positions in all; the last text is cut there.
+        samples: Bootstrap resamples of the examples, for the interval.
 
     Raises:
         ValueError: there is no source.
@@ -68,7 +58,7 @@ def measure_acceptance(
     lengths: list[int] = []
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
-        rows = [sources[place] for place in chosen]
+        rows = [sources[index] for index in chosen]
         written = decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen)
         texts = list(_at_most([one.tokens for one in written], most_tokens - sum(lengths)))
         sums += _agreements(pair, rows[: len(texts)], texts, sampling)
@@ -76,11 +66,13 @@ def measure_acceptance(
         if sum(lengths) == most_tokens:
             break
     interval = ratio_interval(sums, lengths, samples, seed)
-    return Acceptance(sum(sums) / sum(lengths), interval, sum(lengths))
+    return AcceptanceRate(
+        rate=sum(sums) / sum(lengths), interval=interval, tokens=sum(lengths), temperature=sampling.temperature
+    )
 
 
 def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
-    """The first texts, up to this many tokens of all together."""
+    """The first texts, up to this many tokens in all."""
     for text in texts:
         if tokens <= 0:
             return
@@ -89,11 +81,11 @@ def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
 
 
 def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettings) -> list[float]:
-    """Σ min(p, q), added up over the positions of each text."""
-    memory = pair.large.encode(sources)
+    """Σ min(p, q), summed over the positions of each text."""
+    encoder_output = pair.large.encode(sources)
     streams = (
-        _predictions(pair.small, memory if pair.shares_encoder else pair.small.encode(sources), texts),
-        _predictions(pair.large, memory, texts),
+        _predictions(pair.small, encoder_output if pair.shares_encoder else pair.small.encode(sources), texts),
+        _predictions(pair.large, encoder_output, texts),
     )
     sums = torch.zeros(len(texts), dtype=torch.float64)
     for small, large in zip(*streams, strict=True):
@@ -104,11 +96,11 @@ def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettin
     return [float(one) for one in sums]
 
 
-def _predictions(decoder: Decoder, memory: Memory, texts: Rows) -> Iterator[Step]:
-    """What a model predicts at each token of given texts, a few positions at a time."""
-    starts = decoder.start(memory)
+def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -> Iterator[Step]:
+    """A model's predictions at each token of given texts, a few positions at a time."""
+    starts = decoder.start(encoder_output)
     if max(map(len, starts)) > 1:
-        # By itself, so that each position of the runs after it predicts a token of a text.
+        # A run of its own, so that each position of the later runs predicts a token of a text.
         decoder.forward([start[:-1] for start in starts])
     fed = [[start[-1], *text[:-1]] for start, text in zip(starts, texts, strict=True)]
     size = max(1, _CELLS // (len(texts) * decoder.vocabulary))
@@ -116,11 +108,11 @@ def _predictions(decoder: Decoder, memory: Memory, texts: Rows) -> Iterator[Step
         yield decoder.forward([row[begin : begin + size] for row in fed])
 
 
-def accepted_lengths(counts: Mapping[str, Any]) -> dict[int, int]:
-    """How many verified drafts had this many tokens kept, from none to the most that any draft had.
+def accepted_lengths(counts: DecodingCounts) -> dict[int, int]:
+    """Verified drafts by how many of their tokens were kept, from none to the longest draft's length.
 
     Args:
-        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+        counts: with `kept`, else nothing is counted.
     """
     drafts = _drafts(counts)
     found: Counter[int] = Counter()
@@ -130,11 +122,11 @@ def accepted_lengths(counts: Mapping[str, Any]) -> dict[int, int]:
     return {kept: found[kept] for kept in range(longest + 1)}
 
 
-def acceptance_by_position(counts: Mapping[str, Any]) -> list[float]:
-    """P(token i of a draft is kept | all before it were, and there is one), for i = 1, 2, …, as far as any draft came.
+def acceptance_by_position(counts: DecodingCounts) -> list[float]:
+    """P(token i of a draft is kept | all before it were, and it exists), for i = 1, 2, …, up to the last position reached.
 
     Args:
-        counts: As rows hold them, with `kept`: drafts by `"drafted/kept"`.
+        counts: with `kept`, else the list is empty.
     """
     drafts = _drafts(counts)
     shares = []
@@ -146,7 +138,7 @@ def acceptance_by_position(counts: Mapping[str, Any]) -> list[float]:
     return shares
 
 
-def _drafts(counts: Mapping[str, Any]) -> dict[tuple[int, int], int]:
+def _drafts(counts: DecodingCounts) -> dict[tuple[int, int], int]:
     """Drafts by the numbers of drafted and of kept tokens."""
-    split = ((key.split("/"), number) for key, number in counts["kept"].items())
-    return {(int(drafted), int(kept)): int(number) for (drafted, kept), number in split}
+    split = ((key.split("/"), number) for key, number in (counts.kept or {}).items())
+    return {(int(drafted), int(kept)): number for (drafted, kept), number in split}

@@ -1,57 +1,61 @@
-"""What one row measured, with the ratios of its raw counts: made here and nowhere else."""
+"""Measurements of one row, with the ratios of its raw counts: made here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from tasks.evaluation.frontier import point_of
-
-Row = Mapping[str, Any]
-"""One line of a sweep's rows.jsonl; rows are only read here."""
-
-_RATIOS = {
-    "large_calls_per_token": ("large_calls", "tokens"),
-    "small_steps_per_token": ("small_steps", "tokens"),
-    "accepted_share": ("accepted", "drafted"),
-    "mean_accepted_length": ("accepted", "large_calls"),
-    "fallback_rate": ("fallbacks", "tokens"),
-    "rollback_rate": ("rollbacks", "large_calls"),
-}
+from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.points import Measurements, TimedMeasurements
+from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 
 
-def measurements(row: Row) -> dict[str, Any]:
-    """What one row measured on its split, with the ratios of its counts; of a row that was not timed every time is None."""
-    point, counts = point_of(row), row["counts"]
-    latencies = np.asarray(row.get("latency_ms", ()), dtype=np.float64)
-    return {
-        "quality": row["quality"][row["metric"]],
-        "quality_interval": row.get("quality_interval"),
-        "quality_difference_interval": row.get("quality_difference_interval"),
-        "qualities": row["quality"],
-        "speedup": row.get("speedup"),
-        "speedup_interval": row.get("speedup_interval"),
-        "latency_ms": latencies.mean() if len(latencies) else None,
-        "latency_ms_p50": np.percentile(latencies, 50) if len(latencies) else None,
-        "latency_ms_p95": np.percentile(latencies, 95) if len(latencies) else None,
-        "relative_latency": point.latency if point else None,
-        "predicted": row.get("predicted"),
-        "time_ms": row.get("time_ms"),
-        **{name: _ratio(counts.get(over, 0), counts.get(under, 0)) for name, (over, under) in _RATIOS.items()},
-        "counts": counts,
-        "examples": row.get("examples"),
-        "timed_examples": len(latencies),
-    }
+def measure(row: MeasuredRow) -> Measurements:
+    """Measurements of a row on its split; a `TimedMeasurements` where the row was timed."""
+    return measure_timed(row) if isinstance(row, TimedRow) else _counted(row)
 
 
-def point_metrics(row: Row) -> dict[str, float]:
-    """The numbers of one row that did not fail under flat names, for a tracker: what the summary says of the point.
+def measure_timed(row: TimedRow) -> TimedMeasurements:
+    """Measurements of a timed row on its split."""
+    latencies = np.asarray(row.latency_ms, dtype=np.float64)
+    return joined(
+        TimedMeasurements,
+        _counted(row),
+        speedup=row.speedup,
+        speedup_interval=row.speedup_interval,
+        latency_ms=float(latencies.mean()),
+        latency_ms_p50=float(np.percentile(latencies, 50)),
+        latency_ms_p95=float(np.percentile(latencies, 95)),
+        relative_latency=1.0 / row.speedup,
+        time_ms=row.time_ms,
+        timed_examples=len(latencies),
+    )
 
-    What is predicted stands under names of its own, `predicted_speedup` and `predicted_latency_ms`.
+
+def _counted(row: MeasuredRow) -> Measurements:
+    counts = row.counts
+    return Measurements(
+        quality=row.value,
+        quality_interval=row.quality_interval,
+        quality_difference_interval=row.quality_difference_interval,
+        qualities=dict(row.quality),
+        predicted=row.predicted,
+        large_calls_per_token=_ratio(counts.large_calls, counts.tokens),
+        small_steps_per_token=_ratio(counts.small_steps, counts.tokens),
+        accepted_share=_ratio(counts.accepted, counts.drafted),
+        mean_accepted_length=_ratio(counts.accepted, counts.large_calls),
+        fallback_rate=_ratio(counts.fallbacks, counts.tokens),
+        rollback_rate=_ratio(counts.rollbacks, counts.large_calls),
+        counts=counts,
+        examples=row.examples,
+    )
+
+
+def point_metrics(row: MeasuredRow) -> dict[str, float]:
+    """The numbers of one row under flat names, for a tracker.
+
+    Predictions stand under names of their own, `predicted_speedup` and `predicted_latency_ms`.
     """
-    found = measurements(row)
+    found = encode(measure(row))
     flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
     for name in ("predicted", "time_ms"):
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
@@ -62,5 +66,5 @@ def point_metrics(row: Row) -> dict[str, float]:
     return {name: float(value) for name, value in {**found, **flat}.items() if isinstance(value, int | float)}
 
 
-def _ratio(over: float, under: float) -> float | None:
-    return over / under if under else None
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None

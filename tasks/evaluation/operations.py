@@ -1,19 +1,20 @@
-"""The theory of what decoding costs: operations and memory traffic, from two models' sizes and a method's counts.
+"""Theory of the cost of decoding: operations and memory traffic, from two models' sizes and a method's counts.
 
-Nothing here is measured. BiLD, appendix 7.5.1 and Figure 8 (FLOPs, MOPs, arithmetic intensity, each relative to vanilla);
-SD, Theorem 3.11 (operations) and the remark below it (memory accesses). A run over several positions reads the weights
-once: verification adds operations and saves traffic.
+Nothing here is measured. Sources: BiLD, appendix 7.5.1 and Figure 8 (FLOPs, MOPs, arithmetic intensity, each relative to
+vanilla); SD, Theorem 3.11 (operations) and the remark below it (memory accesses). A run over several positions reads the
+weights once, so verification adds operations and saves traffic.
 
-What is counted of a run over k positions, each with `context` cached ones before it in mean (the source's included):
+Counted for a run over k positions, each with a mean of `context` cached positions before it (the source's included):
 
 - operations: 2 for each weight that a position is multiplied with, and 4 · layers · heads · head width · context for the
   products of its query with the keys and of their softmax with the values;
 - bytes: those weights once, and the keys and values of `context` positions once;
-- each source once: 2 for each weight of the encoder, and of the decoder's view of it, a source token, with their attention.
+- for each source, once: 2 operations for each source token and weight of the encoder and of the decoder's keys and values of
+  cross-attention, and their attention.
 
-What is left out: norms, biases, softmax, sampling, activations, and embeddings, which are looked up. Approximations: every
-run sees half of a text of mean length, sources are all of mean length, a small step has one position (the one after a
-kept draft has two), and a model that runs at all reads every source (in a sequence cascade the large one reads some only).
+Not counted: norms, biases, softmax, sampling, activations, and embeddings, which are looked up. Approximations: every run sees
+half of a text of mean length; all sources have mean length; a small step has one position (after a fully accepted draft it has
+two); a model that runs at all reads every source (in a sequence cascade the large model reads only some).
 """
 
 from __future__ import annotations
@@ -25,67 +26,43 @@ from typing import Any
 
 import torch
 
+from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.points import OperationsRatio
+from tasks.evaluation.results.rows import DecodingCounts
+
 _SOURCE, _TARGET = 3, 2
-"""Tokens of the probe: two numbers that tell a source from a target."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What one token costs a model. Weights are those of matrices; a matrix that runs twice counts twice."""
-
-    parameters: int
-    """All of the model, embeddings and what is trained beside it included; shared ones once."""
-    encoder_parameters: int
-    """Weights that each source token is multiplied with in the encoder; 0 without one."""
-    memory_parameters: int
-    """Weights that each source token is multiplied with in the decoder: keys and values of cross-attention."""
-    decoder_parameters: int
-    """Weights that each token is multiplied with when it is decoded, those of the head included."""
-    head_parameters: int
-    """Weights of the head alone."""
-    encoder_layers: int
-    layers: int
-    """Of the decoder."""
-    width: int
-    attention_width: int
-    """Heads times head width: numbers of a query."""
-    cache_width: int
-    """Numbers that a layer keeps of a position: its key and its value."""
-    weight_bytes: int
-    """Bytes of a weight."""
-    cache_bytes: int
-    """Bytes of a number in the cache of keys and values."""
+"""Tokens of the probe: two different numbers, so that a source can be told from a target."""
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Of one generated token, or relative to the large model alone."""
+    """Work of one generated token."""
 
     flops: float
-    """Arithmetic operations; a multiplication and an addition are two."""
+    """Arithmetic operations; a multiplication and an addition count as two."""
     bytes: float
     """Memory traffic: weights, keys and values read."""
     intensity: float
-    """Operations a byte."""
+    """Operations per byte."""
 
 
 @torch.inference_mode()
-def sizes_of(model: Any, *, int8: bool = False) -> Sizes:
-    """Counts the weights of a `transformers` model by which of them a probe of a few tokens runs through.
+def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
+    """Counts the weights of a `transformers` model that a probe of a few tokens runs through.
 
     Args:
         model: An encoder-decoder or decoder-only model with its head.
-        int8: Whether its matrices are run in 8 bits; keys and values are float32 then.
+        int8: Whether its matrices run in 8 bits; keys and values are float32 then.
     """
     config, decoder_only = model.config, not model.config.is_encoder_decoder
     encoder = set() if decoder_only else set(model.get_encoder().modules())
     weights = {"encoder": 0, "memory": 0, "decoder": 0}
 
-    def note(module: Any, positions: int) -> None:
+    def count(module: Any, positions: int) -> None:
         part = "encoder" if module in encoder else "memory" if positions == _SOURCE else "decoder"
         weights[part] += module.weight.numel()
 
-    with _watched(model, note):
+    with _watched(model, count):
         target = torch.zeros(1, _TARGET, dtype=torch.long, device=model.device)
         if decoder_only:
             model(input_ids=target, attention_mask=torch.ones_like(target), use_cache=False)
@@ -95,7 +72,7 @@ def sizes_of(model: Any, *, int8: bool = False) -> Sizes:
             model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
     heads = _first(config, "decoder_attention_heads", "num_attention_heads")
     head_width = _first(config, "head_dim", default=config.hidden_size // heads)
-    return Sizes(
+    return ModelSizes(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         encoder_parameters=weights["encoder"],
         memory_parameters=weights["memory"],
@@ -112,12 +89,12 @@ def sizes_of(model: Any, *, int8: bool = False) -> Sizes:
 
 
 @contextmanager
-def _watched(model: Any, note: Callable[[Any, int], None]) -> Iterator[None]:
-    """Has `note` called with each matrix that runs and the number of positions it runs over."""
+def _watched(model: Any, count: Callable[[Any, int], None]) -> Iterator[None]:
+    """Calls `count` with each matrix that runs and the number of positions that it runs over."""
     from transformers.pytorch_utils import Conv1D
 
     def hook(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        note(module, inputs[0].numel() // inputs[0].shape[-1])
+        count(module, inputs[0].numel() // inputs[0].shape[-1])
 
     matrices = [module for module in model.modules() if isinstance(module, torch.nn.Linear | Conv1D)]
     hooks = [module.register_forward_pre_hook(hook) for module in matrices]
@@ -129,73 +106,75 @@ def _watched(model: Any, note: Callable[[Any, int], None]) -> Iterator[None]:
 
 
 def _first(config: Any, *names: str, default: int | None = None) -> int:
-    """The first of these settings that a configuration has; families name them differently."""
+    """The first of these settings that a configuration has; model families name them differently."""
     values = [getattr(config, name, None) for name in names]
     return next(int(value) for value in [*values, default] if value is not None)
 
 
 def operations_of(
-    counts: Mapping[str, Any],
+    counts: DecodingCounts,
     examples: int,
     source_tokens: float,
-    small: Sizes | None,
-    large: Sizes,
+    small: ModelSizes | None,
+    large: ModelSizes,
     *,
     shares_encoder: bool = False,
 ) -> Operations | None:
     """Operations and bytes of one generated token.
 
     Args:
-        counts: As rows hold them, summed over the examples: `tokens`, `small_steps`, `verified`, `layers`.
-        examples: How many texts they are of.
+        counts: Summed over the examples.
+        examples: Number of texts that the counts are of.
         source_tokens: Mean length of a source.
-        small: What drafts; none where it is not a model of its own.
-        large: What verifies.
-        shares_encoder: Whether the small model decodes what the large one's encoder gives.
+        small: The drafting model; None where the drafter is not a model of its own.
+        large: The verifying model.
+        shares_encoder: Whether the small model decodes from the large model's encoder output.
 
     Returns:
-        None where counts and sizes do not tell: runs of a drafter without sizes, or of a model that leaves layers out.
+        None where counts and sizes are not enough: runs of a drafter of unknown size, or of a model that leaves layers out.
     """
-    if counts["layers"] or (counts["small_steps"] and small is None):
+    runs = counts.verified
+    if counts.layers != 0 or runs is None or (counts.small_steps and small is None):
         return None
-    runs = {int(positions): int(calls) for positions, calls in counts["verified"].items()}
-    text_tokens = counts["tokens"] / examples
+    text_tokens = counts.tokens / examples
     parts = [_work(large, runs, examples, source_tokens, text_tokens, encodes=True)]
     if small is not None:
-        # With a shared encoder it is the large model's that runs, unless that model never does.
-        steps, encodes = {1: int(counts["small_steps"])}, not (shares_encoder and any(runs.values()))
+        # A shared encoder is counted with the large model, unless that model never runs.
+        steps, encodes = {1: counts.small_steps}, not (shares_encoder and any(runs.values()))
         parts.append(_work(small, steps, examples, source_tokens, text_tokens, encodes=encodes))
-    flops, moved = (sum(column) / counts["tokens"] for column in zip(*parts, strict=True))
+    flops, moved = (sum(column) / counts.tokens for column in zip(*parts, strict=True))
     return Operations(flops, moved, flops / moved)
 
 
 def relative_operations(
-    counts: Mapping[str, Any],
+    counts: DecodingCounts,
     examples: int,
     source_tokens: float,
-    small: Sizes | None,
-    large: Sizes,
+    small: ModelSizes | None,
+    large: ModelSizes,
     *,
     shares_encoder: bool = False,
-) -> Operations | None:
-    """The same over what the large model alone takes for texts of this length: 1 is vanilla (BiLD, Figure 8)."""
+) -> OperationsRatio | None:
+    """The same relative to the large model alone on texts of this length: 1 is vanilla (BiLD, Figure 8)."""
     found = operations_of(counts, examples, source_tokens, small, large, shares_encoder=shares_encoder)
-    alone = {"tokens": counts["tokens"], "small_steps": 0, "verified": {"1": counts["tokens"]}, "layers": 0}
+    alone = DecodingCounts(tokens=counts.tokens, verified={1: counts.tokens}, layers=0)
     vanilla = operations_of(alone, examples, source_tokens, None, large)
     if found is None or vanilla is None:
         return None
-    return Operations(found.flops / vanilla.flops, found.bytes / vanilla.bytes, found.intensity / vanilla.intensity)
+    return OperationsRatio(
+        flops=found.flops / vanilla.flops, bytes=found.bytes / vanilla.bytes, intensity=found.intensity / vanilla.intensity
+    )
 
 
 def _work(
-    sizes: Sizes, runs: Mapping[int, int], examples: int, source_tokens: float, text_tokens: float, *, encodes: bool
+    sizes: ModelSizes, runs: Mapping[int, int], examples: int, source_tokens: float, text_tokens: float, *, encodes: bool
 ) -> tuple[float, float]:
     """Operations and bytes of all runs of one model, given as calls by positions, and of the sources before them."""
     calls = sum(runs.values())
     if not calls:
         return 0.0, 0.0
     positions = sum(length * number for length, number in runs.items())
-    # A prompt's last token is the first that is decoded, where an encoder-decoder has a start token.
+    # In a decoder-only model the prompt's last token takes the place of an encoder-decoder's start token.
     context = source_tokens + (text_tokens + 1) / 2 - (sizes.encoder_layers == 0)
     attention = 4 * sizes.layers * sizes.attention_width * context
     flops = positions * (2 * sizes.decoder_parameters + attention)
@@ -205,10 +184,10 @@ def _work(
     return flops + examples * source_flops, moved + examples * source_bytes
 
 
-def _source_work(sizes: Sizes, source_tokens: float, *, encodes: bool) -> tuple[float, float]:
+def _source_work(sizes: ModelSizes, source_tokens: float, *, encodes: bool) -> tuple[float, float]:
     """Operations and bytes of reading one source."""
     if sizes.encoder_layers == 0:
-        # All of the prompt but its last token; in one run with that token, so that weights are not read once more.
+        # The prompt without its last token, in one run with that token: the weights are not read again.
         prompt = max(source_tokens - 1, 0.0)
         attention = 4 * sizes.layers * sizes.attention_width * prompt * (prompt + 1) / 2
         return 2 * (sizes.decoder_parameters - sizes.head_parameters) * prompt + attention, 0.0

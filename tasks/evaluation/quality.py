@@ -1,8 +1,8 @@
 """Quality of generated text: BLEU and ROUGE in points from 0 to 100, with a bootstrap interval.
 
 BLEU is Papineni et al., 2002, by `sacrebleu` (tokenizer 13a, mixed case, exponential smoothing); ROUGE is Lin, 2004,
-by `rouge-score` (F-measure, Porter stemmer). Several references an example: BLEU clips against all of them, ROUGE
-takes the best.
+by `rouge-score` (F-measure, Porter stemmer). With several references for an
+example, BLEU clips against all of them and ROUGE takes the best.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a list of hypotheses is."""
+    """The quality of a list of hypotheses."""
 
     metric: str
     """The task's metric, one of `METRICS`."""
@@ -41,28 +41,28 @@ class Quality:
     scores: dict[str, float]
     """Every metric that was computed, `metric` among them, in points."""
     signature: str
-    """How BLEU was computed, in sacrebleu's own words; to be printed beside a BLEU."""
+    """sacrebleu's signature: how BLEU was computed. It is printed beside every BLEU."""
     resampled: NDArray[np.float64] = field(compare=False, repr=False)
-    """`value` of each bootstrap resample of the examples, `[samples]`: what is paired with another text's."""
+    """`value` on each bootstrap resample of the examples, `[samples]`, for paired differences."""
 
     def minus(self, other: Quality) -> Interval:
         """The 95 % interval of `value` minus that of `other`, in points; both on the same examples, samples and seed.
 
-        It is far narrower than either quality's own interval, because the examples that are hard are hard for both.
+        The interval is far narrower than that of either quality, because hard examples are hard for both.
         """
         return percentile_interval(self.resampled - other.resampled)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int) -> Quality:
-    """Scores `hypotheses` by `metric` and by the metrics that are usually read beside it.
+    """Scores `hypotheses` by `metric` and by the metrics that are usually reported beside it.
 
     With BLEU that is ROUGE-L alone; with a ROUGE it is BLEU and all of `ROUGES`.
 
     Args:
-        hypotheses: a text for each example.
-        references: one or more right answers for each example; the number may differ between examples.
-        metric: one of `METRICS`; the one that gets the interval.
-        samples: bootstrap resamples.
+        hypotheses: one text for each example.
+        references: one or more reference texts for each example; their number may differ between examples.
+        metric: one of `METRICS`; it gets the interval.
+        samples: number of bootstrap resamples.
         seed: of the resamples; hypotheses for the same examples are resampled alike.
 
     Raises:
@@ -79,7 +79,7 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
 
 
 def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
-    """`metric` alone, in points, without its interval; takes and raises what `score` does."""
+    """`metric` alone, in points, without an interval; arguments and errors are those of `score`."""
     _check(hypotheses, references, metric)
     if metric == "bleu":
         return bleu_of(bleu_statistics(hypotheses, references).sum(axis=0))
@@ -114,14 +114,14 @@ def _check(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], met
         raise ValueError(f"unknown metric {metric!r}; it must be one of {', '.join(METRICS)}")
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
-    for place, texts in enumerate(references):
+    for index, texts in enumerate(references):
         if not texts:
-            raise ValueError(f"example {place} has no reference; it needs at least one")
+            raise ValueError(f"example {index} has no reference; it needs at least one")
 
 
 def bleu_statistics(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
-    """The counts that corpus BLEU is a function of, `[examples, 10]`, int64: system length, closest reference length, matched
-    1- to 4-grams, all 1- to 4-grams. They add up over examples."""
+    """The counts that determine corpus BLEU, `[examples, 10]`, int64: system length, closest reference length, matched 1- to
+    4-grams, all 1- to 4-grams. They are additive over examples."""
     rows = [_bleu_example(text, tuple(right)) for text, right in zip(hypotheses, references, strict=True)]
     return np.array(rows, dtype=np.int64)
 
@@ -136,10 +136,10 @@ def bleu_of(sums: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def bleus_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same for many rows, `[samples, 10]`: a thousand resamples of every point of a sweep.
+    """Corpus BLEU for many rows of sums, `[samples, 10]`: a sweep has a thousand resamples for every point.
 
-    Where every order has a match nothing is smoothed, and BLEU is its definition (Papineni et al., 2002); else it is left to
-    sacrebleu.
+    Where every order has a match nothing is smoothed, and BLEU follows its definition (Papineni et al., 2002); sacrebleu
+    computes the other rows.
     """
     matched, total = sums[:, 2 : 2 + _NGRAMS], sums[:, 2 + _NGRAMS :]
     plain = np.asarray((matched > 0).all(axis=1))
@@ -151,11 +151,11 @@ def bleus_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=4)
 def _signature(references: tuple[int, ...]) -> str:
-    """What sacrebleu calls a corpus BLEU over examples with these numbers of references."""
+    """sacrebleu's signature of a corpus BLEU over examples with these numbers of references."""
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU()
-    # Missing references are `None` in sacrebleu's streams, which it looks at in a score only.
+    # sacrebleu marks missing references by `None`, but only while scoring.
     streams: list[Any] = [[None if stream >= count else "" for count in references] for stream in range(max(references))]
     metric.corpus_score([""] * len(references), streams)
     return str(metric.get_signature())
@@ -165,11 +165,11 @@ def _signature(references: tuple[int, ...]) -> str:
 def _sentence_bleu() -> BLEU:
     from sacrebleu.metrics.bleu import BLEU
 
-    # Only its counts are read, which this flag leaves alone; without it sacrebleu warns at every sentence.
+    # Only the counts are read, which this flag does not change; without it sacrebleu warns at every sentence.
     return BLEU(effective_order=True)
 
 
-# Points of a sweep give the same text for most examples, so remembering examples makes all but the first point cheap.
+# Points of a sweep give the same text for most examples, so a cache of examples makes all but the first point cheap.
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _bleu_example(hypothesis: str, references: tuple[str, ...]) -> tuple[int, ...]:
     found = _sentence_bleu().sentence_score(hypothesis, list(references))
@@ -184,26 +184,26 @@ def _rouge_example(hypothesis: str, references: tuple[str, ...], names: tuple[st
 
 
 def forget() -> None:
-    """Forgets the examples scored so far, for whoever times the scoring."""
+    """Clears the caches of scored examples, for benchmarks of the scoring."""
     _bleu_example.cache_clear()
     _rouge_example.cache_clear()
 
 
 def split_sentences(text: str) -> str:
-    """`text` with a sentence a line, which is where ROUGE-Lsum looks for sentences; the other metrics read it as a space."""
+    """`text` with one sentence a line, as ROUGE-Lsum expects; the other metrics read a line break as a space."""
     return _SENTENCE_END.sub("\n", text.strip())
 
 
 @functools.cache
 def _rouge_scorer(names: tuple[str, ...]) -> Any:
-    # Importing rouge-score takes more than a second, for it imports nltk.
+    # Importing rouge-score takes more than a second because it imports nltk.
     from rouge_score import rouge_scorer
 
     return rouge_scorer.RougeScorer(list(names), tokenizer=_StemmingTokenizer())
 
 
 class _StemmingTokenizer:
-    """rouge-score's tokenizer with its stemmer, which stems each word once: stemming was two thirds of the time."""
+    """rouge-score's tokenizer with a cached stemmer: stemming took two thirds of the time."""
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -214,5 +214,5 @@ class _StemmingTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """The stemmed words of `text`, in lower case."""
-        words: list[str] = self._tokenize(text, self)
-        return words
+        stems: list[str] = self._tokenize(text, self)
+        return stems

@@ -1,4 +1,4 @@
-"""The paired bootstrap: examples are drawn anew with replacement, and whatever belongs to an example is drawn with it.
+"""The paired bootstrap: examples are resampled with replacement, and all values of an example are resampled together.
 
 Efron and Tibshirani, *An Introduction to the Bootstrap*, chapter 13 (percentile intervals); Koehn, *Statistical
 Significance Tests for Machine Translation Evaluation*, 2004 (resampling sentences for BLEU).
@@ -21,8 +21,8 @@ _PERCENTILES = (2.5, 97.5)
 def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.float64]:
     """Sums of `columns` over bootstrap resamples of its rows.
 
-    The draws depend on the seed, the number of samples and the number of rows alone, so that two methods measured on
-    the same examples are resampled alike.
+    The resamples depend only on the seed, the number of samples and the number of rows, so that two methods measured on the
+    same examples are resampled alike.
 
     Args:
         columns: `[examples, values]`, a row for each example.
@@ -39,10 +39,10 @@ def resampled_sums(columns: ArrayLike, samples: int, seed: int) -> NDArray[np.fl
     return sums
 
 
-# Every point of a sweep is resampled by the same draws, which take longer to make than to use.
+# All points of a sweep use the same resamples, which take longer to draw than to apply.
 @functools.lru_cache(maxsize=4)
 def _times_drawn(rows: int, samples: int, seed: int) -> NDArray[np.float64]:
-    """How often each resample holds each row: `[samples, rows]`, whole numbers."""
+    """How often each resample contains each row: `[samples, rows]`, whole numbers."""
     draws = np.random.default_rng(seed)
     times = [np.bincount(draws.integers(rows, size=rows), minlength=rows) for _ in range(samples)]
     return np.array(times, dtype=np.float64)
@@ -55,7 +55,7 @@ def percentile_interval(statistics: ArrayLike) -> Interval:
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], samples: int, seed: int) -> Interval:
-    """The interval of sum(numerator) / sum(denominator), both of the same examples: a speed-up, if those are latencies.
+    """The interval of sum(numerator) / sum(denominator) over the same examples; for latencies, of a speed-up.
 
     Raises:
         ValueError: the lengths differ, there is no example, or a denominator is not positive.

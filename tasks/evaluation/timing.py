@@ -1,4 +1,4 @@
-"""Latency as a ratio of neighbours: every example is timed with a method and with vanilla, one right after the other."""
+"""Latency measured as a ratio of neighbours: each example is timed with a method and with vanilla, back to back."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-DecodeOne = Callable[[int], object]
-"""Decodes the example of that number, alone, from its source ids to its output ids."""
+Output = TypeVar("Output")
+"""What decoding one example returns."""
 
 
 @dataclass(frozen=True)
-class Latencies:
-    """Mean milliseconds of each timed example over the trials."""
+class Latencies(Generic[Output]):
+    """Mean milliseconds of each timed example over the trials, and what the timed calls returned."""
 
     method: list[float]
     vanilla: list[float]
+    method_outputs: list[list[Output]] = field(default_factory=list)
+    """By example, one for each trial."""
+    vanilla_outputs: list[list[Output]] = field(default_factory=list)
 
     @property
     def speedup(self) -> float:
@@ -26,7 +30,7 @@ class Latencies:
 
 
 def synchronised_clock(device: str) -> Callable[[], float]:
-    """Seconds, read after the device has finished what was asked of it."""
+    """A clock in seconds that waits for the device to finish its queued work before each reading."""
     if device == "cpu":
         return time.perf_counter
     import torch
@@ -40,7 +44,7 @@ def synchronised_clock(device: str) -> Callable[[], float]:
 
 @contextlib.contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Lets torch use `count` CPU threads meanwhile; 0 leaves it as it is."""
+    """Limits torch to `count` CPU threads inside the block; 0 leaves the number unchanged."""
     import torch
 
     before = torch.get_num_threads()
@@ -52,29 +56,43 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def measure(
-    method: DecodeOne,
-    vanilla: DecodeOne,
+    method: Callable[[int], Output],
+    vanilla: Callable[[int], Output],
     examples: Sequence[int],
     *,
     trials: int,
     warmup: int,
     rng: random.Random,
     clock: Callable[[], float],
-) -> Latencies:
-    """Times both on each example, in an order drawn anew each time, after `warmup` untimed examples.
+) -> Latencies[Output]:
+    """Time the method and vanilla on each example, in an order drawn anew for each trial.
 
-    Taken side by side, a machine that slows down slows both, and their ratio stands.
+    Both run back to back, so a machine that slows down slows both and their ratio stands.
+
+    Args:
+        method: Decodes the example of that number, alone, from its source ids to its output ids.
+        vanilla: The same with the large model alone.
+        examples: Numbers of the timed examples.
+        trials: Times each example is timed; latencies are means over them.
+        warmup: Examples that both decode untimed first.
+        rng: Draws the orders.
+        clock: Seconds; see `synchronised_clock`.
     """
     for example in examples[:warmup]:
         vanilla(example)
         method(example)
-    totals = {name: dict.fromkeys(examples, 0.0) for name in ("method", "vanilla")}
+    calls = {"method": method, "vanilla": vanilla}
+    totals = {name: dict.fromkeys(examples, 0.0) for name in calls}
+    outputs: dict[str, dict[int, list[Output]]] = {name: {example: [] for example in examples} for name in calls}
     for _ in range(trials):
         for example in rng.sample(list(examples), len(examples)):
-            contenders = [("method", method), ("vanilla", vanilla)]
+            contenders = list(calls.items())
             rng.shuffle(contenders)
-            for name, run in contenders:
+            for name, decode in contenders:
                 begun = clock()
-                run(example)
+                output = decode(example)
                 totals[name][example] += 1000 * (clock() - begun) / trials
-    return Latencies([totals["method"][one] for one in examples], [totals["vanilla"][one] for one in examples])
+                outputs[name][example].append(output)
+    method_ms, vanilla_ms = ([totals[name][example] for example in examples] for name in calls)
+    method_outputs, vanilla_outputs = ([outputs[name][example] for example in examples] for name in calls)
+    return Latencies(method_ms, vanilla_ms, method_outputs, vanilla_outputs)

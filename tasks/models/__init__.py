@@ -1,1 +1,1 @@
-"""Build, load and save models and tokenizers; check that two models make a pair."""
+"""Builds, loads and saves models and tokenizers, and checks that two models form a pair."""

@@ -1,24 +1,23 @@
-"""Models as `transformers` folders with safetensors: initialise, load, save."""
+"""Initialises, loads and saves models as `transformers` folders with safetensors."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tasks.errors import InputError
+from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> Any:
-    """The model that training starts from: `settings.pretrained`, or a random start that depends on them alone.
+    """Return the model that training starts from: `settings.pretrained`, or a random initialisation.
 
-    Called twice with the same arguments it gives the same weights, which is what makes an aligned and an unaligned
-    drafter differ in their training text only.
+    Equal arguments give equal weights, so that an aligned and an unaligned drafter differ in their training text only.
 
     Raises:
         InputError: the checkpoint does not exist, or its vocabulary is smaller than the tokenizer's.
@@ -26,7 +25,7 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
     if settings.pretrained is not None:
         return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
     with torch.random.fork_rng(devices=[]):
-        # Not `torch.manual_seed`, which would seed the GPUs as well, for good.
+        # `torch.manual_seed` would also seed the GPUs, and `fork_rng` does not restore those here.
         torch.default_generator.manual_seed(settings.seed)
         tokens = {"vocab_size": vocabulary, "pad_token_id": pad, "eos_token_id": end}
         return _set_decoder_depth(_RANDOM[settings.architecture](settings, tokens))
@@ -91,9 +90,9 @@ _RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
 
 
 def _set_decoder_depth(model: Any) -> Any:
-    """A T5 whose decoder and encoder differ in depth, with the decoder's under the name by which `generate` looks for it.
+    """Add `decoder_layers` to the configuration of a T5 whose decoder and encoder differ in depth.
 
-    It makes caches for as many layers as the encoder has where the configuration lacks that name, and fails in the next one.
+    Without that name `generate` sizes its caches by the encoder's layers and fails at the next decoder layer.
     """
     depth = getattr(model.config, "num_decoder_layers", None)
     if depth is not None and depth != model.config.num_layers:
@@ -111,17 +110,17 @@ def _check_vocabulary(model: Any, vocabulary: int, name: str) -> Any:
 
 
 def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Any:
-    """The model of a local folder or of the hub, in evaluation mode, with what was trained beside it.
+    """Load a model from a local folder or from the hub, in evaluation mode, with its draft heads and exit classifier.
 
-    Its configuration says whether it is an encoder-decoder or decoder-only.
+    The configuration decides between encoder-decoder and decoder-only.
 
     Raises:
-        InputError: nothing loadable is there, or weights are missing, which transformers would draw at random.
+        InputError: there is no loadable model, or weights are missing, which transformers would initialise at random.
     """
     model, info = load_from(_load_by_kind, source, "model", dtype=dtype, use_safetensors=True, output_loading_info=True)
     if info["missing_keys"]:
         raise InputError(
-            f"the model at {source} lacks {len(info['missing_keys'])} of its weights, {min(info['missing_keys'])} among them; "
+            f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}; "
             "name a folder or a hub model whose weights fit its config.json"
         )
     load_extras(model, Path(source))
@@ -137,39 +136,32 @@ def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> Any
 
 
 def embedded_tokens(model: Any) -> int:
-    """How many tokens a model knows, padding included: the rows of its embedding."""
+    """Return the number of rows of the input embedding, including padding."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path, *, card: str | None = None) -> None:
-    """Writes weights (safetensors), configuration, tokenizer, what was trained beside the model, and its card.
+    """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier and model card.
 
-    The folder appears whole or not at all; one that was there goes when the new one is in its place.
+    The folder appears whole or not at all; an older folder is removed when the new one is in its place.
 
     Args:
-        model: Of `transformers`.
-        tokenizer: The model's.
-        folder: Where to.
-        card: README.md, Markdown; none: without.
+        model: A `transformers` model.
+        tokenizer: Its tokenizer.
+        folder: The folder to write.
+        card: Markdown for README.md; None: no card.
     """
-    partial, old = (folder.with_name(f"{folder.name}.{state}") for state in ("partial", "old"))
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial, state_dict=own_weights(model))
-    save_extras(model, partial)
-    tokenizer.save_pretrained(partial)
-    if card is not None:
-        (partial / "README.md").write_text(card, encoding="utf-8")
-    _share(partial)
-    if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    with atomic_folder(folder) as partial:
+        model.save_pretrained(partial, state_dict=own_weights(model))
+        save_extras(model, partial)
+        tokenizer.save_pretrained(partial)
+        if card is not None:
+            (partial / "README.md").write_text(card, encoding="utf-8")
+        _share(partial)
 
 
 def _share(folder: Path) -> None:
-    """Gives weights, which safetensors writes for their owner alone, the permissions of the files beside them."""
+    """Give the weights, which safetensors makes readable for their owner alone, the permissions of the other files."""
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(mode)

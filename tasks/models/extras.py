@@ -1,7 +1,7 @@
-"""What can be trained beside a model: heads that draft, and a classifier that says when to exit early.
+"""Modules that are trained beside a model: parallel heads for drafting, and a classifier for early exits.
 
-They are attached to the model, so that they move, train and are checkpointed with it, and lie in files of their own beside
-its weights, so that the folder stays one that `transformers` loads.
+They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
+files, so that `transformers` still loads the folder.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _HEADS, _CLASSIFIER = "draft_heads", "exit_classifier"
 class ParallelHeads(torch.nn.Module):
     """Blockwise parallel heads (Stern et al., 2018, section 6): k feed-forward layers, each with a residual connection.
 
-    They stand between the decoder's last hidden state and the model's own output head: where that predicts the next token,
-    the output of layer j predicts the j-th token after it.
+    They lie between the decoder's last hidden state and the model's output head. The head predicts the next token from the
+    hidden state itself, and the j-th token after that from the output of layer j.
     """
 
     def __init__(self, count: int, width: int, inner: int) -> None:
@@ -32,23 +32,23 @@ class ParallelHeads(torch.nn.Module):
 
     @property
     def count(self) -> int:
-        """Tokens that the heads predict past the next one."""
+        """Number of heads: tokens predicted beyond the next one."""
         return self.first.shape[0]
 
     def initialise(self, seed: int) -> None:
-        """Draws weights of the size that T5 starts its feed-forward layers with."""
+        """Draw normal weights with the standard deviations of T5's feed-forward layers."""
         generator = torch.Generator().manual_seed(seed)
         for weight in (self.first, self.second):
             torch.nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=generator)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., width) to (..., count, width)."""
+        """Map hidden states of shape (..., width) to (..., count, width)."""
         inner = torch.relu(torch.einsum("...w,kwi->...ki", hidden, self.first))
         return hidden.unsqueeze(-2) + torch.einsum("...ki,kiw->...kw", inner, self.second)
 
 
 class ExitClassifier(torch.nn.Module):
-    """Whether a layer's prediction is already the last layer's: linear in its normed hidden state (CALM)."""
+    """Predicts whether a layer already agrees with the last one: linear in the normed hidden state (CALM)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,22 +56,22 @@ class ExitClassifier(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., width) to the logit of that probability, (...)."""
+        """Map hidden states of shape (..., width) to logits of the probability, (...)."""
         return hidden @ self.weight + self.bias
 
 
 def heads_of(model: Any) -> ParallelHeads | None:
-    """The drafting heads of a model; none where it has none."""
+    """Return the draft heads of a model, or None."""
     return getattr(model, _HEADS, None)
 
 
 def classifier_of(model: Any) -> ExitClassifier | None:
-    """The early-exit classifier of a model; none where it has none."""
+    """Return the exit classifier of a model, or None."""
     return getattr(model, _CLASSIFIER, None)
 
 
 def add_heads(model: Any, count: int, seed: int) -> None:
-    """Gives a T5-style model `count` new heads, unless it has as many already."""
+    """Add `count` new draft heads to a T5-style model, unless it has that many already."""
     there = heads_of(model)
     if there is None or there.count != count:
         heads = ParallelHeads(count, model.config.d_model, model.config.d_ff)
@@ -80,18 +80,18 @@ def add_heads(model: Any, count: int, seed: int) -> None:
 
 
 def add_classifier(model: Any) -> None:
-    """Gives a T5-style model a new early-exit classifier, unless it has one."""
+    """Add a new exit classifier to a T5-style model, unless it has one."""
     if classifier_of(model) is None:
         setattr(model, _CLASSIFIER, ExitClassifier(model.config.d_model).to(model.device))
 
 
 def own_weights(model: Any) -> dict[str, Tensor]:
-    """The state of a model without what is trained beside it."""
+    """Return the state of a model without its draft heads and its exit classifier."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.partition(".")[0] not in _FILES}
 
 
 def save_extras(model: Any, folder: Path) -> None:
-    """Writes a file for each thing trained beside the model."""
+    """Write one file each for the draft heads and the exit classifier, where the model has them."""
     from safetensors.torch import save_file
 
     for name, (file, _) in _FILES.items():
@@ -101,10 +101,10 @@ def save_extras(model: Any, folder: Path) -> None:
 
 
 def load_extras(model: Any, folder: Path) -> None:
-    """Attaches what `save_extras` wrote into the folder, in the model's own precision and on its device.
+    """Attach the modules that `save_extras` wrote to the folder, in the model's precision and on its device.
 
     Raises:
-        InputError: a file that is damaged or belongs to a model of another width.
+        InputError: a file is damaged or belongs to a model of another width.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file

@@ -1,4 +1,4 @@
-"""A model taken layer by layer: its norm and head after any decoder layer, and its first layers as a model of their own."""
+"""Access to single decoder layers: norm and output head after any layer, and the first layers as a model of their own."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from tasks.errors import InputError
 
 _LAYERED = ("t5", "mt5")
 _LAYER_LISTS = ("decoder.block", "model.decoder.layers", "transformer.h", "model.layers")
-"""Where T5, BART, GPT-2 and Llama keep their decoder layers."""
+"""Attribute paths of the decoder layers in T5, BART, GPT-2 and Llama."""
 
 
 def require_layered(model: Any, what: str) -> None:
-    """Raises `InputError` where the decoder of `model` is not built of T5's blocks, which `what` needs."""
+    """Raise `InputError` if the decoder of `model` is not built from T5's blocks, which `what` needs."""
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
     if kind not in _LAYERED:
         raise InputError(f"{what} takes T5 and mT5, but the model is of type {kind}; name one of those")
 
 
 def normed(model: Any, hidden: Tensor) -> Tensor:
-    """The shared final norm (and dropout while training) on a decoder layer's output, (..., width) both."""
+    """Apply the final norm, and dropout in training, to a decoder layer's output; both of shape (..., width)."""
     result: Tensor = model.decoder.dropout(model.decoder.final_layer_norm(hidden))
     return result
 
 
 def predict(model: Any, hidden: Tensor) -> Tensor:
-    """The shared head of a T5-style model on a normed hidden state: (..., width) to (..., vocabulary)."""
+    """Apply the output head of a T5-style model to normed hidden states: (..., width) to (..., vocabulary)."""
     logits: Tensor = model.lm_head(hidden if head_scale(model) == 1 else hidden * head_scale(model))
     return logits
 
 
 def head_scale(model: Any) -> float:
-    """What a T5-style model multiplies its last hidden state by before the head."""
+    """Return the factor that a T5-style model applies to its last hidden state before the head."""
     config = model.config
-    # UMT5 says by its tied embeddings what T5 and LongT5 say outright; mT5 does neither.
+    # T5 and LongT5 have a setting for it; UMT5 scales if its embeddings are tied; mT5 never scales.
     scaled = getattr(config, "scale_decoder_outputs", config.model_type == "umt5" and config.tie_word_embeddings)
     return float(config.d_model**-0.5) if scaled else 1.0
 
 
 def decoder_layers(model: Any) -> torch.nn.ModuleList:
-    """The decoder's layers, first to last.
+    """Return the decoder's layers, first to last.
 
     Raises:
-        InputError: an architecture whose layers lie elsewhere than T5's, BART's, GPT-2's or Llama's.
+        InputError: the architecture does not name its layers as T5, BART, GPT-2 or Llama do.
     """
     layers: torch.nn.ModuleList = _follow(model, _path(model))
     return layers
 
 
 def first_layers(model: Any, count: int) -> Any:
-    """A view of `model` whose decoder ends after `count` layers; the final norm, the head and every weight are shared."""
+    """Return a view of `model` whose decoder ends after `count` layers; norm, head and all weights are shared."""
     *owners, name = _path(model)
     view = inner = _shallow(model)
     for owner in owners:
@@ -65,7 +65,7 @@ def first_layers(model: Any, count: int) -> Any:
 
 
 def exit_layer_of(model: Any) -> int:
-    """Decoder layers that the early-layer drafter runs: `exit_layer` of the saved configuration, else 1.
+    """Return the number of decoder layers of the early-layer drafter: `exit_layer` of the configuration, or 1.
 
     Raises:
         InputError: the decoder does not have more layers than that.
@@ -73,7 +73,7 @@ def exit_layer_of(model: Any) -> int:
     count, layers = getattr(model.config, "exit_layer", 1), len(decoder_layers(model))
     if not 1 <= count < layers:
         raise InputError(
-            f"exit_layer is {count}, but the decoder has {layers} layers; it must be at least 1 and leave a layer to the model"
+            f"exit_layer is {count}, but the decoder has {layers} layers; it must be at least 1 and less than that"
         )
     return int(count)
 
@@ -83,7 +83,7 @@ def _path(model: Any) -> list[str]:
         if isinstance(_follow(model, path.split(".")), torch.nn.ModuleList):
             return path.split(".")
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
-    raise InputError(f"the decoder layers of a model of type {kind} are not known here; name a T5, BART, GPT-2 or Llama")
+    raise InputError(f"the decoder layers of a model of type {kind} cannot be located; name a T5, BART, GPT-2 or Llama")
 
 
 def _follow(model: Any, path: list[str]) -> Any:
@@ -91,7 +91,7 @@ def _follow(model: Any, path: list[str]) -> Any:
 
 
 def _shallow(module: Any) -> Any:
-    """A copy that shares everything, and whose parts can be exchanged without touching the original."""
+    """Return a copy that shares all parts, whose submodules can be replaced without changing the original."""
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
     return twin

@@ -1,4 +1,4 @@
-"""A small and a large model make a pair only if they speak the same vocabulary and take their source in the same way."""
+"""Checks whether two models form a pair: the same vocabulary, the same kind of architecture, enough positions."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ _SPECIAL = ("pad_token_id", "eos_token_id", "unk_token_id", "bos_token_id")
 
 
 def check_pair(small: Any, large: Any, small_name: str, large_name: str) -> None:
-    """Compares two tokenizers token by token, special tokens included.
+    """Compare two tokenizers token by token, including special tokens.
 
     Raises:
-        InputError: naming the first token that differs.
+        InputError: the tokenizers differ; names the first token that does.
     """
     ours, theirs = small.get_vocab(), large.get_vocab()
-    mend = "train or load both models with one tokenizer"
+    fix = "train or load both models with one tokenizer"
     if len(ours) != len(theirs):
-        raise InputError(f"{small_name} has {len(ours)} tokens but {large_name} has {len(theirs)}; {mend}")
+        raise InputError(f"{small_name} has {len(ours)} tokens but {large_name} has {len(theirs)}; {fix}")
     for token, index in sorted(ours.items(), key=lambda item: item[1]):
         if theirs.get(token) != index:
             raise InputError(
-                f"token {token!r} is {index} in {small_name} but {theirs.get(token, 'missing')} in {large_name}; {mend}"
+                f"token {token!r} is {index} in {small_name} but {theirs.get(token, 'missing')} in {large_name}; {fix}"
             )
     for role in _SPECIAL:
         if getattr(small, role) != getattr(large, role):
-            raise InputError(f"{role} differs between {small_name} and {large_name}; {mend}")
+            raise InputError(f"{role} differs between {small_name} and {large_name}; {fix}")
 
 
 def check_architectures(small: Any, large: Any) -> None:
-    """Compares how two models take their source: through an encoder, or as the beginning of the text.
+    """Check that both models are encoder-decoders or both are decoder-only.
 
     Raises:
         InputError: they differ.
     """
     if small.config.is_encoder_decoder != large.config.is_encoder_decoder:
-        raise InputError(f"the small model is {_kind(small)} but the large one {_kind(large)}; take two of one kind")
+        raise InputError(f"the small model is {_kind(small)} but the large one is {_kind(large)}; take two of one kind")
 
 
 def _kind(model: Any) -> str:
@@ -45,10 +45,10 @@ def _kind(model: Any) -> str:
 
 
 def vocabulary_size(tokenizer: Any, *models: Any) -> int:
-    """The ids that the tokenizer knows: what models predict past them is padding, of which each may have its own amount.
+    """Return the number of token ids of the tokenizer. Each model may predict over more of them, which are padding.
 
     Raises:
-        InputError: a model predicts over less.
+        InputError: a model predicts over fewer tokens.
     """
     known: int = max(tokenizer.get_vocab().values()) + 1
     for model in models:
@@ -61,12 +61,12 @@ def vocabulary_size(tokenizer: Any, *models: Any) -> int:
 
 
 def output_vocabulary(model: Any) -> int:
-    """How many tokens a model predicts over: the rows of its head, padding included."""
+    """Return the number of tokens that a model predicts over: the rows of its output head, including padding."""
     return int(model.get_output_embeddings().weight.shape[0])
 
 
 def max_positions(model: Any) -> int | None:
-    """How many positions a model has numbers for; none where they are relative or rotary, and have no end."""
+    """Return the number of absolute positions of a model; None if its positions are relative or rotary and have no limit."""
     if getattr(model.config, "rope_parameters", None) is not None:
         return None
     known: int | None = getattr(model.config, "max_position_embeddings", None)
@@ -74,10 +74,10 @@ def max_positions(model: Any) -> int | None:
 
 
 def check_lengths(model: Any, name: str, text: TextSettings) -> None:
-    """Compares the longest text with the positions that a model has numbers for.
+    """Compare the longest text with the number of positions of a model.
 
     Raises:
-        InputError: the text can be longer.
+        InputError: a text may be longer than that.
     """
     known = max_positions(model)
     if known is None:

@@ -1,4 +1,4 @@
-"""The tokenizer of a pair: trained SentencePiece with T5's special tokens, or a published one."""
+"""The tokenizer of a pair: SentencePiece trained with T5's special tokens, or a published one."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PAD, END, UNKNOWN = 0, 1, 2
 
 
 def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> Any:
-    """A T5 tokenizer over a unigram SentencePiece model of exactly `settings.vocabulary` pieces.
+    """Train a unigram SentencePiece model of exactly `settings.vocabulary` pieces and return a T5 tokenizer over it.
 
     Raises:
-        InputError: the text is too small for that many pieces, or has more characters than that.
+        InputError: the text is too small for that many pieces, or has more distinct characters.
     """
     import sentencepiece
     from transformers import T5Tokenizer
@@ -51,7 +51,7 @@ def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> Any:
 
 
 def _untrainable(reason: str, vocabulary: int) -> str:
-    """SentencePiece's reason in the terms of the settings."""
+    """Express SentencePiece's reason in terms of the settings."""
     if "too high" in reason:
         return (
             f"tokenizer.vocabulary is {vocabulary}: the training text does not support that many pieces ({reason}); "
@@ -66,7 +66,7 @@ def _untrainable(reason: str, vocabulary: int) -> str:
 
 
 def load_tokenizer(source: str | Path) -> Any:
-    """The tokenizer of a local folder, or of the hub where no such folder exists.
+    """Load the tokenizer of a local folder, or of the hub if there is no such folder.
 
     Raises:
         InputError: neither the folder nor the hub holds a tokenizer of that name.
@@ -75,23 +75,23 @@ def load_tokenizer(source: str | Path) -> Any:
 
     tokenizer = load_from(AutoTokenizer.from_pretrained, source, "tokenizer")
     files = tokenizer.vocab_files_names.values()
-    # Of a folder that holds no tokenizer but a model's configuration, transformers makes an empty one.
+    # From a folder with a model configuration but no tokenizer, transformers makes an empty tokenizer.
     if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
         raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder or a hub model")
     if tokenizer.eos_token_id is None:
-        raise InputError(f"the tokenizer at {source} has no end token; name one that has")
+        raise InputError(f"the tokenizer at {source} has no end token; name a tokenizer that has one")
     if tokenizer.pad_token_id is None:
-        # As decoder-only models have it; a mask tells padding from text.
+        # Decoder-only models often lack a padding token; attention masks distinguish padding from text.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def load_from(load: Callable[..., Any], source: str | Path, kind: str, **options: Any) -> Any:
-    """`load`, a `from_pretrained`, on a folder, or on a name of the hub where no such folder exists.
+    """Call `load`, a `from_pretrained`, for a folder, or for a name of the hub if there is no such folder.
 
     Raises:
-        InputError: nothing loadable is there. Without a network this is said at once: the hub's own client tries again
-            and again for half a minute.
+        InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
+            for half a minute.
     """
     from safetensors import SafetensorError
 
@@ -109,7 +109,7 @@ def load_from(load: Callable[..., Any], source: str | Path, kind: str, **options
 
 
 def _hub_answers() -> bool:
-    """Whether anything at all comes back from the hub."""
+    """Whether the hub answers at all."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -120,15 +120,15 @@ def _hub_answers() -> bool:
     except (urllib.error.HTTPError, http.client.HTTPException):
         return True
     except OSError as error:
-        # A certificate that this client does not know may be known to the hub's own.
+        # The hub's own client may accept a certificate that this one does not know.
         return isinstance(getattr(error, "reason", error), ssl.SSLError)
     return True
 
 
 def encode(tokenizer: Any, texts: list[str], limit: int) -> list[list[int]]:
-    """Token ids of each text, the end token last, cut to `limit` tokens in all.
+    """Return the token ids of each text, ending with the end token, truncated to `limit` tokens in all.
 
-    The tokenizers of decoder-only models put no end token by themselves; there it tells the target from its source.
+    Tokenizers of decoder-only models add no end token by themselves; there it separates the source from the target.
     """
     end = tokenizer.eos_token_id
     rows: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]

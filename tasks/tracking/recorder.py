@@ -1,203 +1,132 @@
-"""What a stage uses: a run that is written down line by line, and sent beside the work or after it."""
+"""What a stage uses: a run that is written to the outbox as it goes on, and sent to MLflow when it ends."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import hashlib
 import re
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tasks.tracking import spool as files
-from tasks.tracking.follower import Follower
-from tasks.tracking.shipper import Shipment, ship_all, tracking_uri
+from filelock import FileLock
 
-_LONGEST_PARAM = 6000
-_LONGEST_TAG = 8000
+from tasks.tracking.client import connect, tracking_uri
+from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, outbox_folder
+from tasks.tracking.upload import Upload, upload_all
+
+_LONGEST_TEXT = 6000
+_FORBIDDEN = re.compile(r"[^\w\-. :/]")
+"""Characters that MLflow does not allow in the names of metrics, params and tags."""
+Values = Mapping[str, Any]
 
 
 class Recorder:
     """A run under way; a context manager that ends it as FINISHED, FAILED (an exception) or KILLED (an interrupt).
 
+    Nothing is sent, and mlflow is not imported, before the run ends, unless it is live.
+
     Args:
-        experiment: the MLflow experiment, created where it is missing.
-        name: what the run is called on MLflow's pages.
-        tags, params: of the run; values become text, and None is left out.
-        parent: the run that this one is part of, in the same experiment.
-        live: send lines every few seconds while the stage works, for curves to watch. A stage that times something does so
-            under `quiet`; without `live` nothing is imported, and no thread runs, before `close`.
-        root: the repository, where the default spool and the default database lie.
-        spool: where records wait; see `spool_folder`.
-        uri: MLflow's tracking URI; see `tracking_uri`.
-        flush_seconds: the longest that `close` waits for what is left to be sent, seconds; 0 leaves it for later.
+        experiment: The MLflow experiment, created if missing.
+        name: The name of the run on MLflow's pages.
+        tags, params: Of the run. Values become text; None is left out.
+        live: Send metrics while the stage works, through MLflow's asynchronous logging. Not for a stage that times something.
+        flush_seconds: The longest time that `close` waits for the upload, in seconds; 0 leaves it for later.
     """
 
     def __init__(
-        self,
-        experiment: str,
-        name: str,
-        *,
-        tags: Mapping[str, Any] | None = None,
-        params: Mapping[str, Any] | None = None,
-        parent: Recorder | None = None,
-        live: bool = False,
-        root: Path = Path(),
-        spool: Path | None = None,
-        uri: str | None = None,
-        flush_seconds: float = 60.0,
+        self, experiment: str, name: str, tags: Values, params: Values, *, live: bool = False, flush_seconds: float = 60.0
     ) -> None:
-        opening = {
-            "experiment": experiment,
-            "name": name,
-            "parent": None if parent is None else parent.key,
-            "tags": _texts(tags, _LONGEST_TAG),
-            "params": _texts(params, _LONGEST_PARAM),
-        }
-        spool = files.spool_folder(root) if spool is None else spool
-        self.key: str = files.new_key()
-        self.path = files.create(spool, self.key, opening)
-        self._uri = tracking_uri(root) if uri is None else uri
-        self._flush_seconds = flush_seconds
-        self._file = self.path.open("ab", buffering=0)
-        self._artifacts = 0
-        self._live = live
-        self._follower: Follower | None = None
-        self._quiet = 0
+        self.key = uuid.uuid4().hex
+        self.folder = outbox_folder() / f"{time.time_ns()}-{self.key}"
+        self.folder.mkdir(parents=True)
+        self._lock = FileLock(self.folder / "lock", thread_local=False)
+        self._lock.acquire()
+        append(self.folder, **vars(Run(self.key, name, _texts(tags), _texts(params), now_ms(), experiment=experiment)))
+        self._live, self._flush_seconds = live, flush_seconds
+        self._upload: Upload | None = None
+        self._opening = threading.Thread(target=self._open, daemon=True)
+        self._pending: list[Any] = []
 
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Adds a value to each named curve; None is left out, NaN is kept."""
-        self._write(kind="metrics", values=_numbers(metrics), step=0 if step is None else step, time=files.now_ms())
-        self._follow()
+    def log_metrics(self, metrics: Values, step: int = 0) -> None:
+        """Add a value to each named curve; None is left out, NaN is kept."""
+        values = _metrics(metrics, step)
+        append(self.folder, metrics=values)
+        if self._upload is not None:
+            with contextlib.suppress(Exception):  # the upload at the end sends what does not arrive
+                self._pending.append(self._upload.log_async(values))
+        elif self._live and self._opening.ident is None:
+            # Not earlier: another thread's import would delay those of the stage.
+            self._opening.start()
 
-    def log_params(self, params: Mapping[str, Any]) -> None:
-        """Adds settings, which MLflow never lets change again."""
-        self._write(kind="params", values=_texts(params, _LONGEST_PARAM))
+    def log_artifact(self, path: Path, folder: str = "", also_in: Sequence[str] = ()) -> None:
+        """Keep a copy of a file or folder as artifact in `folder`, also of the earlier runs that have the keys `also_in`."""
+        copy = Path("files", uuid.uuid4().hex, path.name)
+        (self.folder / copy).parent.mkdir(parents=True)
+        (shutil.copytree if path.is_dir() else shutil.copy2)(path, self.folder / copy)
+        append(self.folder, artifacts=[(str(copy), folder, list(also_in))])
 
-    def set_tags(self, tags: Mapping[str, Any]) -> None:
-        """Sets tags, or changes them."""
-        self._write(kind="tags", values=_texts(tags, _LONGEST_TAG))
-
-    def log_artifact(self, path: Path, folder: str = "", beside: Sequence[str] = ()) -> None:
-        """Keeps a file or folder as it is now: it is copied, and may change before the copy is sent.
-
-        Args:
-            folder: where it goes among the run's artifacts.
-            beside: keys of earlier runs of the same experiment that keep it as well, those of them that MLflow has.
-        """
-        place = files.artifact_folder(self.path) / str(self._artifacts)
-        place.mkdir(parents=True)
-        if path.is_dir():
-            shutil.copytree(path, place / path.name)
-        else:
-            shutil.copy2(path, place / path.name)
-        self._write(kind="artifact", path=f"{self._artifacts}/{path.name}", folder=folder, beside=list(beside))
-        self._artifacts += 1
-
-    def child(
-        self,
-        name: str,
-        tags: Mapping[str, Any] | None = None,
-        params: Mapping[str, Any] | None = None,
-        metrics: Mapping[str, Any] | None = None,
-        *,
-        seconds: float = 0.0,
-        status: str = "FINISHED",
-    ) -> None:
-        """Records a whole run under this one in one line, such as a point of a sweep, which ends now and took `seconds`."""
-        end = files.now_ms()
-        self._write(
-            kind="child",
-            name=name,
-            key=files.new_key(),
-            tags=_texts(tags, _LONGEST_TAG),
-            params=_texts(params, _LONGEST_PARAM),
-            metrics=_numbers(metrics),
-            start=end - round(1000 * seconds),
-            end=end,
-            status=status,
-        )
-        self._follow()
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Around what is timed: lines are written, and sent after the block."""
-        with contextlib.nullcontext() if self._follower is None else self._follower.quiet():
-            self._quiet += 1
-            try:
-                yield
-            finally:
-                self._quiet -= 1
+    def child(self, name: str, tags: Values, params: Values, metrics: Values, status: str = "FINISHED") -> None:
+        """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""
+        key, now = hashlib.sha256(f"{self.key} {name}".encode()).hexdigest()[:32], now_ms()
+        run = Run(key, name, _texts(tags), _texts(params), now, now, status, metrics=_metrics(metrics, 0))
+        append(self.folder, children=[vars(run)])
 
     def close(self, status: str = "FINISHED") -> None:
-        """Ends the run and sends what waits, for at most `flush_seconds`; a KILLED run is left to the next shipper.
+        """End the run and send what the outbox holds, for at most `flush_seconds`. A KILLED run is left to the next upload.
 
-        Never fails on account of MLflow: what cannot be sent stays in the spool, and one line on standard error says so.
+        Never fails because of MLflow: what cannot be sent stays in the outbox, and one line on standard error says so.
         """
-        if self._file.closed:
-            return
-        self._write(kind="end", status=status, time=files.now_ms())
-        os.fsync(self._file.fileno())
-        self._file.close()
-        until = time.monotonic() + (0.0 if status == "KILLED" else self._flush_seconds)
-        if self._follower is not None:
-            self._follower.stop(max(0.0, until - time.monotonic()))
-        shipment = _ship_within(self.path.parent, self._uri, until - time.monotonic())
-        if shipment.left:
-            runs = "1 run waits" if shipment.left == 1 else f"{shipment.left} runs wait"
-            later = f"`python -m tasks.tracking` sends what is in {self.path.parent}"
-            print(f"warning: {runs} for MLflow ({shipment.reason}); {later}", file=sys.stderr)
+        append(self.folder, status=status, end=now_ms())
+        seconds = 0.0 if status == "KILLED" else self._flush_seconds
+        waiting = [f"not sent within {seconds:.0f} s" for _ in self.folder.parent.glob(f"*/{RUN_FILE}")]
+        sender = threading.Thread(target=self._send, args=(waiting, time.monotonic() + seconds), daemon=True)
+        if seconds:
+            sender.start()
+            sender.join(seconds)  # a request that hangs is left behind in its thread
+        else:
+            self._lock.release()
+        if waiting:
+            where = f"`python -m tasks.tracking` sends what is in {self.folder.parent}"
+            print(f"warning: runs that wait for MLflow: {len(waiting)} ({waiting[0]}); {where}", file=sys.stderr)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self.close("FINISHED")
-        else:
-            self.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        finished = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self.close("FINISHED" if finished else "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
 
-    def _follow(self) -> None:
-        """Starts sending: at the first number, when the stage has done its imports, which another thread's could get in."""
-        if self._live and self._follower is None and not self._quiet:
-            self._follower = Follower(self.path, self._uri)
-            self._follower.start()
+    def _open(self) -> None:
+        """Open the run in MLflow, for metrics to be sent while the stage works."""
+        with contextlib.suppress(Exception):
+            upload = Upload(self.folder, tracking_uri(), connect(tracking_uri()))
+            upload.send_values(upload.run, upload.open())
+            self._upload = upload
 
-    def _write(self, **line: Any) -> None:
-        self._file.write(files.encode(line))
-
-
-def _ship_within(spool: Path, uri: str, seconds: float) -> Shipment:
-    """`ship_all`, left behind in its thread where a call does not come back in time."""
-    if seconds <= 0:
-        return Shipment(_waiting(spool), "left for later")
-    done: list[Shipment] = []
-    deadline = time.monotonic() + seconds
-    thread = threading.Thread(target=lambda: done.append(ship_all(spool, uri, deadline=deadline)), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return done[0] if done else Shipment(_waiting(spool), f"not sent within {seconds:.0f} s")
+    def _send(self, waiting: list[str], deadline: float) -> None:
+        """Send what the outbox holds, when nothing else is on its way; put into `waiting` why runs still wait."""
+        if self._opening.ident is not None:
+            self._opening.join()
+        for batch in self._pending:
+            with contextlib.suppress(Exception):
+                batch.wait()
+        self._lock.release()  # only now: no other process may create the run while this one might
+        waiting[:] = upload_all(self.folder.parent, tracking_uri(), deadline)[1]
 
 
-def _waiting(spool: Path) -> int:
-    return sum(files.has_unsent(path) for path in files.run_files(spool))
+def _texts(values: Values) -> dict[str, str]:
+    """Return values as text, cut to what MLflow keeps; None is left out."""
+    return {_FORBIDDEN.sub("_", name): str(value)[:_LONGEST_TEXT] for name, value in values.items() if value is not None}
 
 
-def _name(name: str) -> str:
-    """`name` with the characters that MLflow does not allow in names of metrics, params and tags made underscores."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
-
-
-def _texts(values: Mapping[str, Any] | None, longest: int) -> dict[str, str]:
-    """Values as text, cut to what MLflow keeps; None is left out."""
-    return {_name(name): str(value)[:longest] for name, value in (values or {}).items() if value is not None}
-
-
-def _numbers(values: Mapping[str, Any] | None) -> dict[str, float]:
-    """Values as numbers; None is left out."""
-    return {_name(name): float(value) for name, value in (values or {}).items() if value is not None}
+def _metrics(values: Values, step: int) -> list[Metric]:
+    """Return values as metrics of this moment; None is left out."""
+    now = now_ms()
+    return [(_FORBIDDEN.sub("_", name), float(value), step, now) for name, value in values.items() if value is not None]

@@ -1,55 +1,79 @@
-"""The processes that train one model together: who this one is, how they meet, and what all of them agree on."""
+"""The processes that train one model together, in `torch.distributed`'s words; one process alone is a group of one."""
 
 from __future__ import annotations
 
+import datetime
+import functools
 import os
-from typing import Any
+import socket
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
-from tasks.training.workers import LAUNCHED, LISTENER
+from tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch documents it without listing it
+
+_TIMEOUT = datetime.timedelta(minutes=10)
+"""How long a process waits for the others to start."""
+
+Value = TypeVar("Value")
 
 
 def rank() -> int:
-    """This process's number, from 0."""
+    """Number of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """How many there are."""
+    """Number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main() -> bool:
-    """Whether this one speaks for all: it shows, records and saves."""
+    """Whether this is rank 0, which shows progress, records and saves."""
     return rank() == 0
 
 
+def description() -> str:
+    """Rank and host of this process, for messages."""
+    return f"rank {rank()} on {socket.gethostname()}"
+
+
+@functools.cache
+def connect() -> Store:
+    """Connect to the key-value store of this group, at MASTER_ADDR and MASTER_PORT; waits until every process has done so.
+
+    Raises:
+        InputError: the other processes did not start, or the address is taken or wrong.
+    """
+    try:
+        rendezvous = torch.distributed.rendezvous("env://", timeout=_TIMEOUT)  # type: ignore[attr-defined]  # as above
+        store: Store = next(rendezvous)[0]
+    except (RuntimeError, ValueError) as error:
+        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise InputError(
+            f"{description()} found no group of {world_size()} processes at {address} ({str(error).splitlines()[0]}); "
+            "start all of them with torchrun, deepspeed or srun, with one free MASTER_PORT"
+        ) from None
+    return store
+
+
 def init(backend: str) -> None:
-    """Meets the others, once in the life of a process: where `tasks.training.launch` says, or another launcher."""
+    """Open the process group, once in the life of a process."""
     if torch.distributed.is_initialized():
         return
-    store: Any = None
-    if world_size() == 1:
-        # A store in memory: a port, even one just found free, can be taken by the time it is opened.
-        store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # torch does not list it, though it documents it
-    elif LAUNCHED in os.environ:
-        listener = os.environ.get(LISTENER)
-        store = torch.distributed.TCPStore(  # type: ignore[attr-defined]  # as above
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            world_size(),
-            is_master=is_main(),
-            master_listen_fd=None if listener is None else int(listener),
-        )
+    # One process alone needs no port: even one just found free can be taken by the time it is opened.
+    store = connect() if world_size() > 1 else torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
     torch.distributed.init_process_group(backend, store=store, rank=rank(), world_size=world_size())
 
 
 def destroy() -> None:
-    """Ends the group, so that no process takes another's leaving for a failure.
+    """Close the group when all processes have finished, so that none takes another's exit for a failure.
 
-    A process by itself keeps it: DeepSpeed goes on naming the first group of a process, and could not train in a second.
+    A process alone keeps its group: DeepSpeed remembers the first group of a process and could not train in a second one.
     """
     if world_size() > 1 and torch.distributed.is_initialized():
         barrier()
@@ -57,22 +81,22 @@ def destroy() -> None:
 
 
 def all_reduce(numbers: Tensor) -> Tensor:
-    """The sum over all processes, in place."""
+    """Sum over all processes, in place."""
     if world_size() > 1:
         torch.distributed.all_reduce(numbers)
     return numbers
 
 
-def broadcast(value: Any) -> Any:
-    """What the first process says, told to all: a number, a string, or none of either."""
+def broadcast(value: Value) -> Value:
+    """Rank 0's value, in every process."""
     if world_size() == 1:
         return value
-    told = [value]
-    torch.distributed.broadcast_object_list(told, src=0)
-    return told[0]
+    values = [value]
+    torch.distributed.broadcast_object_list(values, src=0)
+    return values[0]
 
 
 def barrier() -> None:
-    """Until all processes are here."""
+    """Wait until all processes are here."""
     if world_size() > 1:
         torch.distributed.barrier()

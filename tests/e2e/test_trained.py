@@ -8,9 +8,9 @@ import pytest
 
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import DRAFTERS, BeamSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request
 from tasks.models.checkpoints import load_model
 from tasks.models.tokenizers import encode, load_tokenizer
 

@@ -12,14 +12,15 @@ import pytest
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
-from tasks.evaluation.rows import RowFile
+from tasks.evaluation.results.rows import MeasuredRow, SweepRowFile, TimedRow
 from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import Split, SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
@@ -107,20 +108,21 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100, sample=1)
     split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT.max_source_tokens, sweep)
     evaluator = PointEvaluator(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
-    runner = SweepRunner(
-        RowWriter(evaluator, RowFile(tmp_path / "rows.jsonl", "f"), {"drafter": "aligned"}), tmp_path / "notes"
-    )
+    writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "f"), "toy", "aligned")
+    runner = SweepRunner(writer, tmp_path / "predictions")
     grid = [
         SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
         SweepPoint("bild", BildSettings()),
         SweepPoint("speculative", SpeculativeSettings(drafter="bigram")),
     ]
-    vanilla, _, *rows = runner.validate(grid, split)
-    assert {row["how"] for row in rows} == {"replayed"}
-    drafted, loose, table = (next(row for row in rows if row["settings"] == point.fields()["settings"]) for point in grid)
-    assert drafted["quality"] == table["quality"] == vanilla["quality"]
-    assert drafted["counts"]["large_calls"] < vanilla["counts"]["large_calls"]
-    assert loose["speedup"] > 0
+    vanilla, _, *rows = [row for row in runner.validate(grid, split) if isinstance(row, MeasuredRow)]
+    assert len(rows) == len(grid)
+    assert {row.how for row in rows} == {"replayed"}
+    drafted, loose, table = (next(row for row in rows if row.settings == point.row_settings) for point in grid)
+    assert drafted.quality == table.quality == vanilla.quality
+    assert drafted.counts.large_calls < vanilla.counts.large_calls
+    assert isinstance(loose, TimedRow)
+    assert loose.speedup > 0
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,9 +1,10 @@
-"""Training in two processes: the same model as in one, the same after a kill, and through ssh as well as here."""
+"""Training in two processes: the model of one process, and the same weights after a kill."""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,27 +22,23 @@ from tests.processes import RECIPES, examples, train_recipe
 
 ROOT = Path(__file__).parents[2]
 SAME_MODEL = ("adamw", "adafactor", "accumulated", "zero")
-LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def environment(**more: str) -> dict[str, str]:
+def command(*words: str, folder: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a module in a folder."""
     kept = {name: value for name, value in os.environ.items() if name not in LAUNCHERS}
-    return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
-
-
-def command(*words: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a module of the repository in a folder."""
-    arguments = [sys.executable, "-m", *words]
+    environment = kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | more
     return subprocess.run(
-        arguments, cwd=folder, env=environment(**more), capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def in_two(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return command("tests.processes", str(folder), *words, "--nproc", "2", folder=ROOT)
+    return command("tests.processes", str(folder), *words, "--nproc", "2")
 
 
-def told(folder: Path, name: str) -> dict[str, Any]:
+def curves(folder: Path, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
@@ -64,16 +61,17 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two make of them."""
+    """What two make of them, started by torchrun."""
     folder = tmp_path_factory.mktemp("two")
-    done = in_two(folder, *SAME_MODEL, "dropout")
+    torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m")
+    done = command(*torchrun, "tests.processes", str(folder), *SAME_MODEL)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.mark.parametrize("name", SAME_MODEL)
 def test_two_processes_train_the_model_of_one(one: Path, two: Path, name: str) -> None:
-    alone, together = told(one, name), told(two, name)
+    alone, together = curves(one, name), curves(two, name)
     assert len(alone["validation_loss"]) == RECIPES[name].steps
     assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
     assert together["validation_loss"] == pytest.approx(alone["validation_loss"], rel=1e-5)
@@ -82,7 +80,7 @@ def test_two_processes_train_the_model_of_one(one: Path, two: Path, name: str) -
 
 
 def test_micro_batches_train_the_same_model(one: Path) -> None:
-    assert told(one, "accumulated")["validation_loss"] == pytest.approx(told(one, "adamw")["validation_loss"], rel=1e-5)
+    assert curves(one, "accumulated")["validation_loss"] == pytest.approx(curves(one, "adamw")["validation_loss"], rel=1e-5)
     assert farthest(one / "accumulated.safetensors", one / "adamw.safetensors") < 1e-3
 
 
@@ -96,16 +94,17 @@ def test_a_mean_of_means_would_be_another_loss() -> None:
     assert any(min(counts) == 0 for counts in tokens)
 
 
-def test_a_killed_run_is_taken_up_and_ends_with_the_same_bits(two: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_killed_run_resumes_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     killed = in_two(tmp_path, "killed", "--killed")
     assert killed.returncode == 1
-    assert "error: process 2 of 2 was ended by SIGKILL" in killed.stderr
+    assert "error: rank 1 of 2 was killed by SIGKILL" in killed.stderr
     assert "Traceback" not in killed.stderr
     assert not (tmp_path / "killed.json").exists()
-    resumed = in_two(tmp_path, "killed")
+    resumed = in_two(tmp_path, "killed", "dropout")
     assert resumed.returncode == 0, resumed.stderr
-    assert told(tmp_path, "killed")["resumed_from"] == 8
-    assert (tmp_path / "killed.safetensors").read_bytes() == (two / "dropout.safetensors").read_bytes()
+    assert curves(tmp_path, "killed")["resumed_from"] == 8
+    assert (tmp_path / "killed.safetensors").read_bytes() == (tmp_path / "dropout.safetensors").read_bytes()
 
 
 @pytest.fixture
@@ -128,49 +127,18 @@ def toy_task(tmp_path: Path) -> Path:
 FINETUNE = ("tasks.finetune", "--task", "toy", "--model", "small")
 
 
-def test_two_hosts_train_together_through_ssh(toy_task: Path) -> None:
-    # The hosts are loopback addresses; what stands in for ssh runs the line in a shell here, with the bare environment that a
-    # login on another host has.
-    stand_in = toy_task / "bin" / "ssh"
-    stand_in.parent.mkdir()
-    stand_in.write_text(
-        '#!/bin/sh\nwhile [ "$#" -gt 2 ]; do shift; done\necho "$1" >> logins\n'
-        'cd / && exec env -i PATH=/usr/bin:/bin HOME="$HOME" sh -c "$2"\n'.replace("logins", str(toy_task / "logins")),
-        encoding="utf-8",
-    )
-    stand_in.chmod(0o755)
-    (toy_task / "hosts.txt").write_text("127.0.0.2 slots=1\n127.0.0.3 slots=1\n", encoding="utf-8")
-    path = f"{stand_in.parent}{os.pathsep}{os.environ['PATH']}"
+@pytest.mark.slow
+def test_a_stage_trains_in_two_processes_or_refuses_in_one_line(toy_task: Path) -> None:
     database = f"sqlite:///{toy_task / 'mlflow.db'}"
-    done = command(*FINETUNE, "--hostfile", "hosts.txt", folder=toy_task, PATH=path, MLFLOW_TRACKING_URI=database)
+    done = command(*FINETUNE, "--nproc", "2", folder=toy_task, MLFLOW_TRACKING_URI=database)
     assert done.returncode == 0, done.stderr
-    assert sorted((toy_task / "logins").read_text().split()) == ["127.0.0.2"] * 2 + ["127.0.0.3"] * 2
     assert done.stdout.startswith("toy/small: ")
     assert done.stdout.count("\n") == 1
     assert (toy_task / "models" / "toy" / "small" / "model.safetensors").is_file()
-    assert not list((toy_task / ".cache").glob("reach-*"))
-
-
-def test_bad_input_in_two_processes_is_one_line(toy_task: Path) -> None:
     (toy_task / "data" / "toy" / "corpus" / "validation.jsonl").unlink()
     done = command(*FINETUNE, "--nproc", "2", folder=toy_task)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: data/toy/corpus/validation.jsonl is missing")
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("hostfile", "line"),
-    [
-        ("nowhere.invalid slots=1\n127.0.0.3 slots=1\n", "error: the host nowhere.invalid cannot be reached ("),
-        ("node1 slots=1\nnode2 slots=two\n", "error: hosts.txt, line 2: 'node2 slots=two' is not `host slots=N`"),
-    ],
-)
-def test_hosts_that_cannot_be_used_stop_it_before_any_work(toy_task: Path, hostfile: str, line: str) -> None:
-    (toy_task / "hosts.txt").write_text(hostfile, encoding="utf-8")
-    done = command(*FINETUNE, "--hostfile", "hosts.txt", folder=toy_task)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(line)
+    assert done.stderr.startswith("error: rank ")
+    assert f"on {socket.gethostname()}: data/toy/corpus/validation.jsonl is missing" in done.stderr
     assert done.stderr.count("\n") == 1

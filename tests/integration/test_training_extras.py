@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.extras import own_weights
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -59,7 +59,10 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"draft_heads": 2, "exit_classifier": True, "exit_loss": "weighted"}, {"draft_heads": 2, "trunk": "frozen"}],
+    [
+        {"draft_heads": 2, "exit_classifier": True, "exit_loss": "weighted"},
+        pytest.param({"draft_heads": 2, "trunk": "frozen"}, marks=pytest.mark.slow),
+    ],
     ids=["all together", "frozen trunk"],
 )
 def test_an_interrupted_run_resumes_its_heads(

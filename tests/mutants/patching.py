@@ -16,7 +16,7 @@ class Break:
     name: str
     """Unique; the report names survivors by it."""
     place: str
-    """A dotted module of this project, or the path of a C++ file from the repository root."""
+    """A dotted module of this project, or a path from the repository root: of a C++ file, or of a package's `__init__.py`."""
     symbol: str
     """Qualified name inside it: `function`, `Class.method`, `outer.inner`, or a module's constant."""
     old: str
@@ -24,6 +24,8 @@ class Break:
     new: str
     tests: tuple[str, ...]
     """Pytest ids, from the repository root; at least one of them fails with the break and none without it."""
+    every: bool = False
+    """Whether each of `tests` has to notice by itself: the tests of each caller of what is broken."""
 
     @property
     def file(self) -> Path:
@@ -64,7 +66,7 @@ def _is_there(root: Path, file: str, *names: str) -> bool:
     if not (root / file).is_file():
         return False
     scope = list(_scope(ast.parse((root / file).read_text(encoding="utf-8"))))
-    return all(any(_defines(node, name) for node in scope) for name in names)
+    return all(any(_defines(node, name.partition("[")[0]) for node in scope) for name in names)
 
 
 def _where(change: Break) -> str:

@@ -1,11 +1,12 @@
-"""Runs breaks one after the other on copies of the repository, each in a forked process that dies with its tests.
+"""Runs breaks on copies of the repository, each in a forked process that dies with its tests.
 
-The parent imports the heavy libraries once and none of the project's modules, so that each child imports those anew from the
-copy, with the break in them. The breaks are run on the machine's idle cores: every slot has a copy of its own.
+The parent imports the heavy libraries once and none of the project's modules, so that each child imports those anew from its
+copy, with the break in them. Breaks run side by side on copies of their own.
 """
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import importlib
 import os
@@ -13,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,7 @@ HEAVY = (
 SECONDS = 300
 """A child that runs longer is ended by an alarm and counts as a survivor."""
 _OPTIONS = ("-q", "--no-header", "--tb=line", "-p", "no:cacheprovider")
-_TESTS_FAILED = 1
-_OTHER_MTIME = 10
+_PASSED, _FAILED = 0, 1
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,12 @@ class Outcome:
     """What became of one break."""
 
     name: str
-    killed: bool
+    noticed_by: tuple[str, ...]
+    """The tests that failed and prove it; none where it survived."""
     seconds: float
+    """Of the processor."""
     detail: str
-    """The test that failed, or why none did."""
-
-
-class BaselineError(Exception):
-    """The selected tests do not all pass without any break."""
+    """How the tests ended."""
 
 
 def preload(modules: Sequence[str] = HEAVY) -> None:
@@ -57,69 +54,81 @@ def preload(modules: Sequence[str] = HEAVY) -> None:
             importlib.import_module(module)
 
 
-def copy_tree(root: Path, target: Path) -> None:
-    """Copy every file of the working tree that git does not ignore; links are left out."""
+def copy_tree(root: Path, copies: Sequence[Path]) -> None:
+    """Copy every file of the working tree that git does not ignore, links aside, and compile the Python files."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=root, capture_output=True, check=True
     )
+    first, *others = copies
     for name in filter(None, listed.stdout.decode().split("\0")):
         source = root / name
         if source.is_file() and not source.is_symlink():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name)
+            (first / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, first / name)
+    compileall.compile_dir(first, quiet=2)
+    for copy in others:
+        shutil.copytree(first, copy)
 
 
-def check_baseline(root: Path, copy: Path, tests: Sequence[str], log: Path) -> float:
-    """Run the tests on an unbroken copy; return the seconds that they took.
-
-    Raises:
-        BaselineError: not all of them pass.
-    """
-    begun = time.monotonic()
-    status = _waited(_forked(root, copy, sorted(set(tests)), log, stop_first=False, private_cache=False, seconds=10 * SECONDS))
-    if status != 0:
-        raise BaselineError(f"without any break, {_ended(status)}:\n{_tail(log)}")
-    return time.monotonic() - begun
-
-
-def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break], logs: Path) -> Iterator[Outcome]:
+def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break]) -> Iterator[Outcome]:
     """Yield the outcome of each break, in the order in which they end; as many run at once as there are copies."""
     waiting, free = list(breaks), list(copies)
-    running: dict[int, tuple[Break, Path, float, Callable[[], None]]] = {}
+    running: dict[int, tuple[Break, Path, Callable[[], None]]] = {}
     try:
         while waiting or running:
             while waiting and free:
                 change, copy = waiting.pop(0), free.pop()
                 restore = _apply(change, copy)
-                private = change.file.suffix != ".py"
-                log = logs / f"{change.name}.log"
-                pid = _forked(root, copy, change.tests, log, stop_first=True, private_cache=private, seconds=SECONDS)
-                running[pid] = change, copy, time.monotonic(), restore
-            pid, raw = os.wait()
-            change, copy, begun, restore = running.pop(pid)
+                options = () if change.every else ("-x",)
+                pid = _forked(root, copy, change.tests, *options, private_cache=change.file.suffix != ".py")
+                running[pid] = change, copy, restore
+            pid, raw, usage = os.wait3(0)
+            change, copy, restore = running.pop(pid)
             _end_group(pid)
             restore()
             free.append(copy)
-            yield _outcome(change, os.waitstatus_to_exitcode(raw), time.monotonic() - begun, logs / f"{change.name}.log")
+            status = os.waitstatus_to_exitcode(raw)
+            proof, detail = _judged(change, _failures(copy) if status == _FAILED else [], _ended(status))
+            yield Outcome(change.name, proof, usage.ru_utime + usage.ru_stime, detail)
     finally:
         for pid in running:
             _end_group(pid)
 
 
-def _outcome(change: Break, status: int, seconds: float, log: Path) -> Outcome:
-    if status != _TESTS_FAILED:
-        return Outcome(change.name, False, seconds, _ended(status))
-    failed = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return Outcome(change.name, True, seconds, failed[0].split(" - ")[0].split(" ", 1)[1] if failed else "")
+def _judged(change: Break, failed: Sequence[str], ended: str) -> tuple[tuple[str, ...], str]:
+    """Return the tests that prove that a break was noticed, and otherwise why it was not."""
+    if not failed or not change.every:
+        return tuple(failed[:1]), ended
+    first = {
+        test: next((one for one in failed if one == test or one.startswith((f"{test}[", f"{test}::"))), "")
+        for test in change.tests
+    }
+    blind = [test for test, noticed in first.items() if not noticed]
+    return ((), f"not noticed by {', '.join(blind)}") if blind else (tuple(first.values()), ended)
+
+
+def failing_unbroken(root: Path, copy: Path, tests: Sequence[str]) -> list[str]:
+    """Return those of the tests that fail without any break.
+
+    Raises:
+        RuntimeError: pytest did not run them.
+    """
+    pid = _forked(root, copy, sorted(set(tests)))
+    _, raw = os.waitpid(pid, 0)
+    _end_group(pid)
+    status = os.waitstatus_to_exitcode(raw)
+    if status not in (_PASSED, _FAILED):
+        raise RuntimeError(f"without any break, {_ended(status)}:\n{_log(copy).read_text(errors='replace')[-4000:]}")
+    return _failures(copy)
 
 
 def _ended(status: int) -> str:
     """Say what a child's exit status means."""
-    if status == 0:
+    if status == _PASSED:
         return "all tests pass"
     if status == -signal.SIGALRM:
         return f"the tests took more than {SECONDS} s"
-    return "tests fail" if status == _TESTS_FAILED else f"pytest ended with status {status}, which is no failed test"
+    return "tests fail" if status == _FAILED else f"pytest ended with status {status}, which is no failed test"
 
 
 def _apply(change: Break, copy: Path) -> Callable[[], None]:
@@ -127,8 +136,8 @@ def _apply(change: Break, copy: Path) -> Callable[[], None]:
     file = copy / change.file
     before, stat = file.read_text(encoding="utf-8"), file.stat()
     file.write_text(broken(before, change), encoding="utf-8")
-    # Compiled files are told apart by size and whole seconds, which a quick change may leave as they were.
-    os.utime(file, (stat.st_atime, stat.st_mtime - _OTHER_MTIME))
+    # Python takes a compiled file for up to date by the source's size and whole second, which a break may leave as they were.
+    os.utime(file, (stat.st_atime, stat.st_mtime - 10))
 
     def restore() -> None:
         file.write_text(before, encoding="utf-8")
@@ -137,51 +146,64 @@ def _apply(change: Break, copy: Path) -> Callable[[], None]:
     return restore
 
 
-def _forked(
-    root: Path, copy: Path, tests: Sequence[str], log: Path, *, stop_first: bool, private_cache: bool, seconds: int
-) -> int:
+class _Failures:
+    """A pytest plugin that writes down the ids of failing tests."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(report.nodeid + "\n")
+
+
+def _forked(root: Path, copy: Path, tests: Sequence[str], *options: str, private_cache: bool = False) -> int:
     """Start pytest on `copy` in a process group of its own; return its process id."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         return pid
-    status = 3
+    status = 0xFF
     try:
         os.setpgid(0, 0)
-        signal.alarm(seconds)
-        with log.open("wb") as file:
+        signal.alarm(SECONDS)
+        with _log(copy).open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
+        noted = _noted(copy)
+        noted.write_text("", encoding="utf-8")
         os.chdir(copy)
-        # Only the unbroken run may leave compiled files: they are those of the code as it is.
-        sys.dont_write_bytecode = stop_first
-        if stop_first:
-            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        # A compiled file of broken code must not be left to the next break.
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         if private_cache:
             os.environ["XDG_CACHE_HOME"] = str(copy / ".cache")
         sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path) != root)]
         for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "tasks", "flows")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        status = int(pytest.main([*_OPTIONS, *(["-x"] if stop_first else []), f"--basetemp={copy}.tmp", *tests]))
+        status = int(pytest.main([*_OPTIONS, *options, f"--basetemp={copy}.tmp", *tests], plugins=[_Failures(noted)]))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(status)
 
 
-def _waited(pid: int) -> int:
-    _, raw = os.waitpid(pid, 0)
-    _end_group(pid)
-    return os.waitstatus_to_exitcode(raw)
+def _log(copy: Path) -> Path:
+    return copy.with_suffix(".log")
+
+
+def _noted(copy: Path) -> Path:
+    return copy.with_suffix(".failed")
+
+
+def _failures(copy: Path) -> list[str]:
+    return list(dict.fromkeys(_noted(copy).read_text(encoding="utf-8").splitlines()))
 
 
 def _end_group(pid: int) -> None:
     """End what a child's tests may have left running."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-20:])

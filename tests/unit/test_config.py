@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tasks.config import load, main, table
+from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.decoding.strategies import METHODS
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.presets import presets_table
 
@@ -53,8 +53,8 @@ def task_of(params: dict[str, Any]) -> dict[str, Any]:
 Change = Callable[[dict[str, Any]], object]
 MISTAKES: list[tuple[Change, str]] = [
     (lambda params: params.update(actve=1), "unknown setting actve; remove it or correct its name"),
-    (lambda params: params["active"].update(other="x"), "'other' must stand once under tasks and once under active"),
-    (lambda params: params["inactive"].update(translation="x"), "'translation' must stand once"),
+    (lambda params: params["active"].update(other="x"), "'other' must be listed once under tasks and once under active"),
+    (lambda params: params["inactive"].update(translation="x"), "'translation' must be listed once"),
     (lambda params: params["machine"].update(device="tpu"), "machine: device is 'tpu'; it must be one of auto, cpu, cuda"),
     (lambda params: task_of(params).update(metric="blue"), "tasks.translation.metric"),
     (

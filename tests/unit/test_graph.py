@@ -1,9 +1,10 @@
-"""dvc.yaml against the code: a stage depends on every module that it imports, and on no other."""
+"""dvc.yaml against the code: a stage depends on every module that it imports and that can change its output."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,39 @@ import yaml
 from tasks.paths import TaskPaths
 
 ROOT = Path(__file__).parents[2]
-STAGES: dict[str, Any] = {
-    name: stage["do"] for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items()
+EMBEDDED = ("tasks.corpora.summarization", "tasks.corpora.translation")
+"""Packages that `prepare` imports by name: `${item}` of dvc.yaml covers the package itself."""
+
+
+def stages() -> dict[str, Any]:
+    """The stages of dvc.yaml with their own variables filled in; `${key}` and `${item}` stay."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    return {name: filled(stage["do"]) for name, stage in stages.items()}
+
+
+def filled(stage: dict[str, Any]) -> dict[str, Any]:
+    text = yaml.safe_dump({key: value for key, value in stage.items() if key != "vars"})
+    for variables in stage.get("vars", []):
+        for name, value in variables.items():
+            text = text.replace(f"${{{name}}}", value)
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+STAGES = stages()
+WITHOUT_EFFECT = {
+    "tasks.config",
+    "tasks.errors",
+    "tasks.files",
+    "tasks.fingerprint",
+    "tasks.lineage",
+    "tasks.locks",
+    "tasks.paths",
+    "tasks.settings",
+    "tasks.supervisor",
+    "tasks.tracking",
 }
-NOT_FOLLOWED = ("tasks.config", "tasks.tracking")
-"""The schema and the record cannot change a result; dvc.yaml says why."""
+"""Modules and packages that cannot change a result; dvc.yaml says why."""
 
 
 def module_file(name: str) -> Path | None:
@@ -26,7 +55,12 @@ def module_file(name: str) -> Path | None:
     return next((one for one in candidates if one.is_file()), None)
 
 
-def imported(file: Path) -> Iterator[str]:
+@cache
+def imported(file: Path) -> tuple[str, ...]:
+    return tuple(_imported(file))
+
+
+def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -40,18 +74,29 @@ def with_packages(module: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
+def without_effect(module: str) -> bool:
+    return not WITHOUT_EFFECT.isdisjoint(with_packages(module))
+
+
 def code_of(module: str) -> set[str]:
-    """Files that importing a module runs, but for the project's bare top package."""
+    """Files that importing a module runs, without those of the embedded corpora and those that cannot change a result."""
     found: set[Path] = set()
-    waiting = [module]
+    waiting = [module, *(EMBEDDED if module == "tasks.prepare" else ())]
     while waiting:
         for name in with_packages(waiting.pop()):
             file = module_file(name)
-            if name.split(".")[0] != "tasks" or name.startswith(NOT_FOLLOWED) or file is None or file in found:
+            if name.split(".")[0] != "tasks" or without_effect(name) or file is None or file in found:
                 continue
             found.add(file)
             waiting.extend(imported(file))
-    return {str(file.relative_to(ROOT)) for file in found} - {"tasks/__init__.py"}
+    code = {str(file.relative_to(ROOT)) for file in found if does_something(file)} - {"tasks/__init__.py"}
+    return {file for file in code if not any(covers(package.replace(".", "/"), file) for package in EMBEDDED)}
+
+
+def does_something(file: Path) -> bool:
+    """False for the `__init__.py` of a package that holds a docstring alone."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    return not (file.name == "__init__.py" and all(isinstance(node, ast.Expr) for node in body))
 
 
 def covers(dependency: str, file: str) -> bool:
@@ -65,6 +110,19 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str) -> None:
     code = code_of(module)
     assert [file for file in sorted(code) if not any(covers(path, file) for path in declared)] == []
     assert [path for path in declared if not any(covers(path, file) for file in code)] == []
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_edit_that_cannot_change_a_stage_does_not_run_it_again(name: str) -> None:
+    elsewhere = list((ROOT / "tasks" / "bench").rglob("*.py"))
+    if name != "report":
+        elsewhere += (ROOT / "tasks" / "evaluation" / "report").rglob("*.py")
+    for module in WITHOUT_EFFECT:
+        package = ROOT.joinpath(*module.split("."))
+        elsewhere += package.rglob("*.py") if package.is_dir() else [package.with_suffix(".py")]
+    files = [str(file.relative_to(ROOT)) for file in elsewhere]
+    assert len(files) > 20
+    assert [file for file in files for path in STAGES[name]["deps"] if covers(path, file)] == []
 
 
 @pytest.mark.parametrize("name", STAGES)

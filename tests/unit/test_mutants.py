@@ -91,13 +91,19 @@ import sys
 from pathlib import Path
 from tests.mutants.__main__ import check
 from tests.mutants.patching import Break
-tests = ("tests/test_toy.py",)
 known = {
-    "noticed": Break("noticed", "toy", "over", ">= 3", "> 3", tests),
-    "unnoticed": Break("unnoticed", "toy", "over", ">= 3", "== 3", tests),
-    "uncollected": Break("uncollected", "toy", "over", "over", "under", tests),
+    "noticed": ("over", ">= 3", "> 3", "test_the_limit_is_over"),
+    "unnoticed": ("over", ">= 3", "== 3", "test_the_limit_is_over"),
+    "uncollected": ("over", "over", "under", "test_the_limit_is_over"),
+    "failing": ("over", ">= 3", "> 3", "test_that_fails"),
+    "half-noticed": ("over", ">= 3", "> 3", "test_the_limit_is_over test_four_is_over"),
+    "noticed-twice": ("over", ">= 3", "> 4", "test_the_limit_is_over test_four_is_over"),
 }
-sys.exit(check(Path.cwd() / "toy", [known[name] for name in sys.argv[1:]], heavy=()))
+breaks = [
+    Break(name, "toy", symbol, old, new, tuple("tests/test_toy.py::" + test for test in tests.split()), every=True)
+    for name, (symbol, old, new, tests) in known.items() if name in sys.argv
+]
+sys.exit(check(Path.cwd() / "toy", breaks, heavy=()))
 """
 TOY_TEST = """
 import subprocess, sys
@@ -107,34 +113,44 @@ from toy import over
 def test_the_limit_is_over():
     assert over(3)
     assert subprocess.run([sys.executable, "-c", "import toy; assert toy.over(3)"]).returncode == 0
+
+
+def test_four_is_over():
+    assert over(4)
+
+
+def test_that_fails():
+    assert not over(3)
+    assert over(4) is None
 """
 
 
 @pytest.mark.parametrize(
     ("names", "status", "survivors"),
     [
-        (["noticed"], 0, []),
-        (["noticed", "unnoticed"], 1, ["unnoticed"]),
-        (["uncollected"], 1, ["uncollected"]),
+        (["noticed", "noticed-twice"], 0, []),
+        (["noticed", "unnoticed", "uncollected"], 1, ["uncollected", "unnoticed"]),
+        (["failing", "half-noticed"], 1, ["failing", "half-noticed"]),
     ],
 )
 def test_a_survivor_is_named_and_ends_in_status_1(tmp_path: Path, names: list[str], status: int, survivors: list[str]) -> None:
-    """A break that keeps the tests from being collected at all is not noticed by them."""
+    """Tests that cannot be collected, and tests that fail without the break too, have not noticed it."""
     toy = tmp_path / "toy"
     (toy / "tests").mkdir(parents=True)
     (toy / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
     (toy / "toy.py").write_text("def over(length):\n    return length >= 3\n")
     (toy / "tests" / "test_toy.py").write_text(TOY_TEST)
     subprocess.run(["git", "init", "--quiet"], cwd=toy, check=True)
-    here = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", RUN, *names],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": here}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == status, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
-    assert last["mutants"] == len(names)
-    assert last["survived"] == len(survivors)
-    assert last["killed"] == len(names) - len(survivors)
+    assert (last["mutants"], last["killed"], last["survived"]) == (len(names), len(names) - len(survivors), len(survivors))
     assert last["survivors"] == survivors
     assert (toy / "toy.py").read_text() == "def over(length):\n    return length >= 3\n"

@@ -93,7 +93,7 @@ def loss_of_gpt2(name: str, ids: list[int], chunk: int) -> float:
     return losses / positions
 
 
-def test_at_the_ends_it_is_the_perplexity_of_one_model(run: Run) -> None:
+def test_extreme_thresholds_give_the_perplexity_of_one_model(run: Run) -> None:
     ids = [3 + WORDS.index(word) for word in TEXT.split()]
     for threshold, name in (("0", "gpt2-small"), ("1", "gpt2-large")):
         found = run("--fallback", threshold, "--chunk", "12")
@@ -104,7 +104,7 @@ def test_at_the_ends_it_is_the_perplexity_of_one_model(run: Run) -> None:
         assert found["small_steps"] == 52
 
 
-def test_in_between_both_models_score(run: Run) -> None:
+def test_between_them_both_models_score(run: Run) -> None:
     found = run("--fallback", "0.053", "--chunk", "12", "--timed", "2")
     assert 0 < found["large_share"] < 1
     assert found["large_calls"] == round(found["large_share"] * 52)
@@ -131,17 +131,17 @@ def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
         ([], {"text": "bytes"}, "bytes is not UTF-8 (byte 4); save it as UTF-8"),
         ([], {"text": "one"}, "one has 1 tokens; give a text of at least 2"),
         ([], {"small": "other"}, "other has 22 tokens but gpt2-large has 23"),
-        ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one decoder-only (gpt2)"),
+        ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one is decoder-only (gpt2)"),
         (["--fallback", "1.2"], {}, "fallback_threshold is 1.2; it must be at most 1"),
         (["--fallback", "nan"], {}, "fallback_threshold is nan; it must be at least 0"),
         (["--chunk", "1"], {}, "chunk is 1; it must be at least 2"),
         (["--chunk", "33"], {}, "--chunk is 33, but gpt2-small has 32 positions; lower it"),
         (["--batch", "0"], {}, "batch_size is 0; it must be at least 1"),
         (["--timed", "-1"], {}, "--timed is -1; it must be at least 0"),
-        (["--sources", "lines"], {}, "gpt2-large is decoder-only, and reads no source; leave out --sources"),
+        (["--sources", "lines"], {}, "gpt2-large is decoder-only and reads no source; leave out --sources"),
         ([], {"kind": "t5"}, "t5-large is an encoder-decoder; give --sources, a line for each line of --text"),
-        (["--sources", "lines"], {"kind": "t5"}, "lines has 2 lines and text has 1; line n of the one must be the source"),
-        (["--sources", "holes"], {"kind": "t5"}, "holes, line 2: nothing stands there; each line must hold a text"),
+        (["--sources", "lines"], {"kind": "t5"}, "lines has 2 lines and text has 1; each line of one must be the source"),
+        (["--sources", "holes"], {"kind": "t5"}, "holes, line 2: the line is empty; each line must hold a text"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -156,6 +156,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_as_a_command(folder: Path) -> None:
     command = [sys.executable, "-m", "tasks.perplexity", "--small", "gpt2-small", "--large", "nowhere", "--text", "text"]
     environment = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}

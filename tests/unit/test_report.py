@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from tasks import config, report
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.summary import summarize
-from tasks.evaluation.report.table import table_rows
+from tasks.evaluation.results.pair import GridPoint, PairRecord
+from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.summary import Summary
 from tasks.paths import TaskPaths
 
 Row = dict[str, Any]
@@ -53,15 +56,21 @@ def sweep(drafter: str, best: float) -> list[Row]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     """Both sweeps' rows in an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
-    places = TaskPaths("toy")
+    found = TaskPaths("toy")
     for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
-        places.rows(drafter).parent.mkdir(parents=True)
-        places.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
-    return places
+        found.rows(drafter).parent.mkdir(parents=True)
+        found.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    return found
 
 
-def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded."""
+def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any, ...]]:
+    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
+
+    Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
+    """
+    if not drawn:
+        monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
+        monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
     params = MagicMock(**{"task.return_value.metric": "rougeL"})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -75,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, _, _, files, _),) = run(monkeypatch)
+    ((_, _, _, files, _),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and "sweep" not in path.parts}
     names = {path.name for path in written if path.parent == paths.results}
@@ -91,9 +100,8 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert table.rstrip().splitlines()[-1].removeprefix("- ") == summary["verdict"]["changes"][-1]
 
 
-def summary_of(paths: TaskPaths) -> dict[str, Any]:
-    summary = summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
-    return {**summary, "table": table_rows(summary)}
+def summary_of(paths: TaskPaths) -> Summary:
+    return summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
 
 
 def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
@@ -113,14 +121,14 @@ def test_what_the_sweep_says_of_its_models_goes_into_the_summary(paths: TaskPath
     paths.rows("aligned").with_name("pair.json").write_text(json.dumps(about), encoding="utf-8")
     run(monkeypatch)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
-    assert summary["pairs"] == {"unaligned": None, "aligned": about}
+    assert summary["pairs"]["unaligned"] is None and summary["pairs"]["aligned"]["costs"]["cost_ratio"] == 0.125
     assert "c = 0.12" in summary["verdict"]["changes"][-1]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"aligned/pair\.json .*python -m tasks\.sweep --task toy --drafter aligned"):
+    with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --drafter aligned"):
         report.read_pairs(paths)
 
 
@@ -129,17 +137,17 @@ def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
     for name in ("latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval"):
         del rows[2][name]
     paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    summary = summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
-    assert [point["timed"] for point in summary["points"] if point["drafter"] == "aligned"] == [False, True]
+    summary = summary_of(paths)
+    assert [isinstance(point, TimedPoint) for point in summary.points if point.drafter == "aligned"] == [False, True]
 
 
-def test_what_was_measured_for_an_earlier_grid_stands_by(paths: TaskPaths) -> None:
-    rows = sweep("aligned", 2.0)
-    bild = [row for row in rows if row["method"] == "bild"]
-    earlier = [{**row, "settings": {"fallback_threshold": 0.123}, "speedup": 9.0} for row in bild]
-    pair = {"grid": [{"method": "bild", "settings": row["settings"]} for row in bild]}
-    assert report.asked_for([*rows, *earlier], pair) == rows
-    assert report.asked_for([*rows, *earlier], None) == [*rows, *earlier]
+def test_rows_of_an_earlier_grid_are_left_out(paths: TaskPaths) -> None:
+    rows = report.read_sweeps(paths, "rougeL")["aligned"]
+    bild = [row for row in rows if row.method == "bild"]
+    earlier = [dataclasses.replace(row, settings={"fallback_threshold": 0.123}) for row in bild]
+    pair = PairRecord(grid=[GridPoint(method="bild", settings=row.settings) for row in bild])
+    assert report.current_rows([*rows, *earlier], pair) == rows
+    assert report.current_rows([*rows, *earlier], None) == [*rows, *earlier]
 
 
 def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
@@ -180,7 +188,7 @@ def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None
     rows = sweep("aligned", 2.0)
     del rows[2][field]
     paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    with pytest.raises(InputError, match=f"row 3 lacks '{field}'"):
+    with pytest.raises(InputError, match=f"line 3: field '{field}' is missing; remove the file and make it by"):
         report.read_sweeps(paths, "rougeL")
 
 

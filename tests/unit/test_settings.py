@@ -15,7 +15,7 @@ class Sample:
 
     share: float = setting("A share.", default=0.5, ge=0, lt=1)
     name: str = setting("A name.", default="a", choices=("a", "b"))
-    sizes: list[int] = setting("Sizes.", default_factory=list, gt=0)
+    sizes: list[int] = setting("Sizes.", default_factory=list, gt=0, le=9)
 
     def validate(self) -> None:
         if self.name == "b" and self.share == 0:
@@ -24,6 +24,7 @@ class Sample:
 
 def test_defaults_and_values() -> None:
     assert Sample() == Sample(share=0.5, name="a", sizes=[])
+    assert Sample(sizes=[9]).sizes == [9]
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sample().share = 0.1  # type: ignore[misc]  # the point of the test
 
@@ -36,6 +37,7 @@ def test_defaults_and_values() -> None:
         ({"share": float("nan")}, "share is nan"),
         ({"name": "c"}, "name is 'c'; it must be one of a, b"),
         ({"sizes": [3, 0]}, "sizes is 0; it must be more than 0"),
+        ({"sizes": [3, 10]}, "sizes is 10; it must be at most 9"),
         ({"name": "b", "share": 0.0}, "b needs a share"),
     ],
 )

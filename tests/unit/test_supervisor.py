@@ -1,8 +1,7 @@
-"""Nothing stays behind a guarded command, however its end comes about."""
+"""No process outlives a supervised command or whoever asked for it."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ FAMILY = "(sleep 300 & echo $! >> pids; wait) & echo $! >> pids; echo $$ >> pids
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
-    return supervisor.start(command, folder, os.environ, subprocess.PIPE)
+    return supervisor.start(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def family(folder: Path) -> list[psutil.Process]:
@@ -63,7 +62,7 @@ def test_stopping_ends_the_whole_family(tmp_path: Path) -> None:
 
 def test_what_ignores_a_request_is_killed(tmp_path: Path) -> None:
     deaf = "import signal, pathlib, time; signal.signal(15, signal.SIG_IGN); pathlib.Path('ready').touch(); time.sleep(300)"
-    with supervisor.start([sys.executable, "-c", deaf], tmp_path, os.environ, subprocess.PIPE, grace=0.5) as process:
+    with supervisor.start([sys.executable, "-c", deaf], cwd=tmp_path, grace=0.5) as process:
         while not (tmp_path / "ready").exists():
             assert process.poll() is None
             time.sleep(0.05)
@@ -81,8 +80,8 @@ def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None
 
 def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from tasks import supervisor;"
-        "supervisor.start(['sh', '-c', sys.argv[2]], Path(sys.argv[1]), os.environ, subprocess.DEVNULL).wait()"
+        "import sys; from pathlib import Path; from tasks import supervisor;"
+        "supervisor.start(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])).wait()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
     try:
@@ -91,3 +90,42 @@ def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
         parent.kill()
         parent.wait()
     assert gone(processes)
+
+
+def test_a_command_inherits_the_environment_and_the_files_that_it_is_given(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        command = f'echo "$OMP_WAIT_POLICY $WORD"; echo written > /dev/fd/{file.fileno()}'
+        done = supervisor.run(["sh", "-c", command], env={"WORD": "told"}, pass_fds=[file.fileno()])
+    assert done.stdout == " told\n"
+    assert (tmp_path / "file").read_text() == "written\n"
+
+
+def test_running_to_the_end_gives_status_and_output() -> None:
+    done = supervisor.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], text="ä")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "ä", "wrong\n")
+
+
+def test_an_error_in_the_block_ends_the_command(tmp_path: Path) -> None:
+    processes: list[psutil.Process] = []
+    with pytest.raises(KeyError), supervisor.running(["sh", "-c", FAMILY], cwd=tmp_path):
+        processes = family(tmp_path)
+        raise KeyError
+    assert len(processes) == 3
+    assert gone(processes)
+
+
+def test_a_signal_ends_the_command_before_its_caller(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tasks import supervisor\n"
+        "with supervisor.signals_as_exit(), supervisor.running(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])) as process:\n"
+        "    process.wait()"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), FAMILY], cwd=ROOT)
+    try:
+        processes = family(tmp_path)
+        caller.terminate()
+        assert caller.wait(60) == 128 + 15
+        assert not any(process.is_running() for process in processes)
+    finally:
+        caller.kill()
+        caller.wait()

@@ -1,4 +1,4 @@
-"""The stage from its settings to its files; what it reads for drafters that are tables, and what it refuses beforehand."""
+"""The stage sweep from settings to files: calibration targets for tables, early refusals, rows and pair.json."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Any, Self
 import pytest
 import torch
 
-from tasks import config, tracking
+from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
@@ -27,17 +28,20 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.strategies import Pair, Request
 from tasks.errors import InputError
 from tasks.evaluation.operations import sizes_of
-from tasks.evaluation.rows import Row, read_rows
+from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import VANILLA, SweepPoint
+from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep
 from tests.architectures import models, pair_of
+from tests.sweeps import Row, in_file, plain
 from tests.ticking import LIMIT, Words, examples_of, sweep_settings
 from tests.toys import prefix_pair, says, whole_runs
 
@@ -45,7 +49,7 @@ NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), Sweep
 
 
 class Letters:
-    """A tokenizer: each letter's code, then 1."""
+    """A tokenizer: the code of each letter, then 1."""
 
     eos_token_id = 1
 
@@ -54,7 +58,7 @@ class Letters:
 
 
 @pytest.mark.parametrize("drafter", ["unigram", "bigram"])
-def test_the_calibration_set_is_read_where_a_point_drafts_from_tables(tmp_path: Path, drafter: str) -> None:
+def test_the_calibration_set_is_read_for_points_that_draft_from_tables(tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "calibration.jsonl"
     write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)
     grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
@@ -62,7 +66,7 @@ def test_the_calibration_set_is_read_where_a_point_drafts_from_tables(tmp_path: 
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
 
 
-def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_path: Path) -> None:
+def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
     file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
     with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
@@ -88,9 +92,7 @@ def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_pa
         ),
     ],
 )
-def test_what_the_pair_cannot_run_is_refused_before_anything_is_measured(
-    point: SweepPoint, sampling: SamplingSettings, message: str
-) -> None:
+def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sampling: SamplingSettings, message: str) -> None:
     pair, request = prefix_pair(says([2]), says([3])), Request(5, sampling)
     require_composable(NO_TABLES, pair, request)
     with pytest.raises(InputError, match=message):
@@ -103,19 +105,20 @@ PATHS = TaskPaths("toy")
 
 
 class Recorded:
-    """Stands for the sweep's run in MLflow."""
+    """Stands for the sweep's run in MLflow, which is sent when it ends: while the sweep still holds the machine."""
+
+    locked = False
 
     def __init__(self, *about: Any) -> None:
         self.pairs: list[Row] = []
         self.points: list[Row] = []
         self.kept: list[Path] = []
-        self.point = self.points.append
 
-    def pair(self, pair: Row) -> None:
-        self.pairs.append(dict(pair))
+    def point(self, row: SweepRow) -> None:
+        self.points.append(encode(row, omit_null=True))
 
-    def quiet(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    def pair(self, pair: PairRecord) -> None:
+        self.pairs.append(encode(pair))
 
     def keep(self, files: list[Path]) -> None:
         self.kept += files
@@ -124,14 +127,14 @@ class Recorded:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        assert Recorded.locked
 
 
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorded]]:
-    """A task in a folder, whose models are toys; and what its sweeps record."""
+    """A task of toy models in a folder, and the records of its sweeps."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no other sweep of this machine is waited for
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a lock of its own
     pair, found = pair_of("t5"), []
     for name, seed in (("validation", 0), ("test", 1)):
         PATHS.split(name).parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +144,14 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Re
         found.append(Recorded(*about))
         return found[-1]
 
+    @contextlib.contextmanager
+    def watched(device: str) -> Iterator[None]:
+        with timing_lock(device):
+            Recorded.locked = True
+            yield
+            Recorded.locked = False
+
+    monkeypatch.setattr(stage, "timing_lock", watched)
     monkeypatch.setattr(stage, "SweepRecord", record)
     monkeypatch.setattr(stage, "load_pair", lambda *_: opened(pair))
     yield found
@@ -156,23 +167,23 @@ def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
     task = Task(metric="bleu", text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
     rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned")
     assert described
-    return rows
+    return plain(rows)
 
 
 def named(rows: list[Row]) -> set[tuple[str, str, str]]:
     return {(row["split"], row["method"], str(row["settings"])) for row in rows}
 
 
-def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: list[Recorded]) -> None:
+def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Recorded]) -> None:
     rows = swept(BILD, SPECULATIVE)
     path = PATHS.rows("aligned")
     validation = [row for row in rows if row["split"] == "validation"]
     assert len(validation) == len(named(validation)) == 2 + 6 + 4
     assert {(row["task"], row["drafter"]) for row in rows} == {("toy", "aligned")}
-    assert sorted(read_rows(path), key=str) == sorted(rows, key=str)
+    assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert pair.keys() == {"drafter", "runtime", "acceptance", "sizes", "costs", "plan", "lineage", "grid"}
+    assert pair.keys() == {"version", "drafter", "runtime", "acceptance", "sizes", "costs", "plan", "lineage", "grid"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
@@ -182,25 +193,28 @@ def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: l
         assert found["interval"][0] <= found["rate"] <= found["interval"][1]
     assert pair["plan"]["points"] == 10
     assert len(pair["grid"]) == 10
-    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # who ran it is for the record alone
+    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # the user belongs to the record alone
     assert pair["plan"]["timed"] == sum("speedup" in row for row in validation) - 2
     assert pair["costs"]["cost_ratio"] > 0
     assert pair["lineage"]["settings"]["sweep"]["latency_examples"] == 3
     assert sorted(file.name for file in path.parent.iterdir()) == ["pair.json", "rows.jsonl"]
     [record] = records
     assert named(record.points) == named(rows)
-    assert record.pairs[0].keys() == {"drafter", "runtime", "acceptance", "sizes"}
+    assert {name for name, value in record.pairs[0].items() if value is not None} == {
+        "drafter",
+        "runtime",
+        "acceptance",
+        "sizes",
+    }
     assert record.pairs[-1]["plan"] == pair["plan"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
 
 
-def test_what_was_measured_stands_when_other_points_are_asked_for(
-    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_rows_stay_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(PointEvaluator, "timed", lambda *_: pytest.fail("timed again"))
+        forbidden.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
         assert swept(SPECULATIVE, plan=False) == whole
         assert swept(SPECULATIVE, plan=True, near=0.5, sample=9)
     larger = swept(SPECULATIVE, BILD, sample=0)
@@ -209,24 +223,24 @@ def test_what_was_measured_stands_when_other_points_are_asked_for(
 
 
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"latency_trials": 2}])
-def test_other_work_is_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
+def test_other_settings_are_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
     notes = PATHS.resume("sweep-aligned")
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
     assert {folder.name for folder in notes.iterdir()} == before
     after = {row["fingerprint"] for row in swept(SPECULATIVE, **changed)}
     assert len(before) == len(after) == 1
     assert before != after
-    assert {row["fingerprint"] for row in read_rows(PATHS.rows("aligned"))} == after
+    assert {row["fingerprint"] for row in in_file(PATHS.rows("aligned"))} == after
     assert {folder.name for folder in notes.iterdir()} == after
 
 
 def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
-    monkeypatch.setattr(tracking, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
+    monkeypatch.setattr(stage, "lineage", lambda **_: {"host_cpu": "another", "git_commit": "abc"})
     assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
 
 
-def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
+def test_a_broken_pair_leaves_failed_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, large = map(whole_runs, models("t5"))
@@ -235,15 +249,25 @@ def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
     rows = swept(SPECULATIVE)
     assert len(rows) == 6 + 2
     assert all("large model gave NaN" in row["error"] for row in rows)
-    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {}
+    assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {
+        "greedy": None,
+        "sampled": None,
+    }
 
 
-def test_a_sweep_of_which_nothing_came_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--drafter", "aligned"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
-    outcomes = [[{"speedup": 1.0}, {"quality": {}}, {"error": "RuntimeError: one"}], [{"error": "RuntimeError: all"}] * 2]
+    header: dict[str, Any] = {"drafter": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}
+    measured = MeasuredRow(**header, lossless=False, metric="bleu", quality={}, counts=DecodingCounts(tokens=1))
+    timed = joined(TimedRow, measured, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=1.0)
+    one, both = (joined(FailedRow, measured, error=f"RuntimeError: {name}") for name in ("one", "all"))
+    outcomes = [[timed, measured, one], [both, both]]
     monkeypatch.setattr(stage, "sweep", lambda *_: (outcomes.pop(0), "native code"))
     stage.main()
-    assert capsys.readouterr().out == "toy/aligned: 3 points, 1 timed, 1 failed (native code)\n"
+    printed = capsys.readouterr()
+    assert printed.out == "toy/aligned: 3 points, 1 timed, 1 failed (native code)\n"
+    assert printed.err.count("\n") == 1
+    assert all(fact in printed.err for fact in ("validation", "bild", "'max_draft': 3", "RuntimeError: one"))
     with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
         stage.main()

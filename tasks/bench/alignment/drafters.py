@@ -19,7 +19,7 @@ from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.config import Params, Task
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
-from tasks.machine import working_lock
+from tasks.locks import working_lock
 from tasks.models.checkpoints import save_model
 from tasks.paths import TaskPaths
 from tasks.training.context import TrainingContext, TrainingJob, open_context

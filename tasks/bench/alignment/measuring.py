@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison
+from tasks.bench.alignment.rows import Row
 from tasks.corpora.example import read_jsonl
+from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
-from tasks.decoding.strategies import Request
 from tasks.evaluation.acceptance import measure_acceptance
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, choose
-from tasks.evaluation.frontier import Point as Measured
-from tasks.evaluation.measurements import measurements
-from tasks.evaluation.rows import Row
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, TradeOff, choose
+from tasks.evaluation.measurements import measure
+from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
-from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
+from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import VANILLA, Split, SweepPoint
 from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
-from tasks.machine import timing_lock
+from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 
@@ -122,18 +123,23 @@ class DrafterEvaluation:
         found = self._read(point, timed=True)
         names = ("quality", "quality_difference_interval", "speedup", "speedup_interval", "large_calls_per_token")
         difference = found["quality"] - self._vanilla_quality(self.test)
-        return {**point.fields(), "quality_difference": difference, **{name: found[name] for name in names}}
+        return {
+            "method": point.method,
+            "settings": point.row_settings,
+            "quality_difference": difference,
+            **{name: found[name] for name in names},
+        }
 
     def _choice(self, folder: Path) -> SweepPoint | None:
         """The fastest point of the grid that loses nothing on validation, of the few that are predicted to be it."""
-        points = [SweepPoint(method, settings) for method, settings in expand([_GRID])]
+        points = expand([_GRID])
         bench, split = self.bench, self.validation
         with on_threads(self.sweep.latency_threads):
             known = [bench.vanilla(split).tokens]
             found = replay_grid(points, bench.pair, bench.request, split, folder, "replay", known)
         alike = duplicates(found.outputs, points)
         quality = {
-            place: bench.assessed(outputs, split)["quality"][bench.metric]
+            place: bench.assess(outputs, split).quality[bench.metric]
             for place, outputs in found.outputs.items()
             if place not in alike
         }
@@ -143,11 +149,13 @@ class DrafterEvaluation:
         vanilla = self._costs.latency(VANILLA.method, bench.vanilla(split).timed(split))
         while left and len(timed) < _TIMED:
             place = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
-            timed[place] = bench.timed(points[place], left.pop(place), split, None)["speedup"]
+            timed[place] = bench.time(points[place], left.pop(place), split, None).speedup
             # What a point takes besides the runs of its models shows in those that were timed.
-            self._costs.learn("bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()])
+            self._costs.fit_overhead(
+                "bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()]
+            )
         places = list(timed)
-        best = choose([Measured(quality[place], timed[place]) for place in places], least, 0.0)
+        best = choose([TradeOff(quality[place], timed[place]) for place in places], least, 0.0)
         return None if best is None else points[places[best]]
 
     @cached_property
@@ -159,11 +167,13 @@ class DrafterEvaluation:
     def _read(self, point: SweepPoint, *, timed: bool) -> dict[str, Any]:
         """A point on test, as a report reads its row."""
         outputs = self.bench.decoded(point, self.test)
-        row = {**self.bench.fields(point, self.test), **self.bench.assessed(outputs, self.test)}
-        return measurements(row | (self.bench.timed(point, outputs, self.test, None) if timed else {}))
+        header, outcome = self.bench.header(point, self.test, "", "aligned"), self.bench.assess(outputs, self.test)
+        if not timed:
+            return encode(measure(joined(MeasuredRow, header, outcome)))
+        return encode(measure(joined(TimedRow, header, outcome, self.bench.time(point, outputs, self.test, None))))
 
     def _vanilla_quality(self, split: Split) -> float:
-        return float(self.bench.assessed(self.bench.vanilla(split), split)["quality"][self.bench.metric])
+        return float(self.bench.assess(self.bench.vanilla(split), split).quality[self.bench.metric])
 
 
 def work_of(comparison: Comparison, drafter: str) -> dict[str, Any]:

@@ -11,16 +11,15 @@ from typing import Any
 
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.bench.baselines import generate, new_tokens
-from tasks.bench.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
 from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleaved, timed_by
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
 from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
@@ -62,7 +61,7 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
 
     Returns:
         `ratio`, the median over the rounds of their seconds over ours, `generate` at its fastest batch; tokens a second of
-        both, and how many texts differ (see `bench.mismatches`).
+        both, and how many texts differ (see `evaluation.mismatches`).
 
     Raises:
         UnequalError: tokens differ by more than float32 may.
@@ -108,7 +107,7 @@ def _compared(decoder: Decoder, model: Any, rows: Rows, text: TextSettings) -> d
     request = Request(text.max_target_tokens)
     ours = [one.tokens for one in decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), rows, request)]
     theirs = new_tokens(model, generate(model, rows, text.max_target_tokens), rows)
-    different = find_mismatches(model, rows, ours, theirs)
+    different = find_mismatches(open_decoder(model, "large", runtime=REFERENCE), rows, ours, theirs)
     if widest_margin(different) >= MARGIN_TOLERANCE:
         raise UnequalError(f"labels here and by generate differ at a top-2 logit margin of {widest_margin(different):.2g}")
     return {"compared": len(rows), "differ": len(different)}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tasks import supervisor
 
 if TYPE_CHECKING:
     from tasks.training.settings import TrainingSettings
@@ -31,7 +32,7 @@ def startup_seconds(side: str, task: str, params: str, model: str, rounds: int) 
 
 def _once(side: str, task: str, params: str, model: str) -> dict[str, float]:
     command = [sys.executable, "-m", "tasks.bench.training.startup", side, task, params, model, repr(time.monotonic())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (of its own making)
+    done = supervisor.run(command)
     if done.returncode:
         raise RuntimeError(f"starting {side} failed: {done.stderr.strip()[-500:]}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tasks import supervisor
 from tasks.bench import memory
 from tasks.bench.training.contenders import LENGTHS, Contender, DraftlineContender, TrainerContender, dataset_of
 from tasks.bench.training.pausable import PausableLoop
@@ -30,9 +30,7 @@ _MIB = 1 << 20
 def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
     """What one of the functions below, by name, finds in a process of its own."""
     request = json.dumps({"what": what, "recipe": asdict(recipe), **more})
-    done = subprocess.run(
-        [sys.executable, "-m", "tasks.bench.training.worker"], input=request, capture_output=True, text=True, check=False
-    )
+    done = supervisor.run([sys.executable, "-m", "tasks.bench.training.worker"], text=request)
     if done.returncode:
         raise RuntimeError(f"{what} of {recipe.name} failed: {done.stderr.strip()[-500:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -1,9 +1,9 @@
-"""An embedded summarization corpus: made-up news reports and what matters in them, deterministic from a seed.
+"""The embedded summarization corpus: invented news reports with summaries, deterministic for a seed.
 
-A report tells an abstract event in shuffled order among distractors; which of its facts a summary states follows from the
-content alone (the goal that decided the match, the cause that was confirmed, the vote that counted), in other words than
-the report's. Wording, order and the choice between two facts of equal weight are free, so that two models trained on one
-sampled reference each differ without either being wrong; validation and test hold several references.
+A report tells an abstract event in shuffled order among distractors. The content alone decides which fact a summary has to
+state (the goal that decided the match, the cause that was confirmed, the vote that counted), in other words than the report's.
+Wording, order and the choice between two side facts are free, so that two models trained on one sampled reference each can
+differ without either being wrong. Validation and test have several references.
 """
 
 from __future__ import annotations
@@ -11,23 +11,13 @@ from __future__ import annotations
 import random
 
 from tasks.corpora.example import SPLITS, Corpus, Example
-from tasks.corpora.summarization.company import COMPANY
-from tasks.corpora.summarization.council import COUNCIL
-from tasks.corpora.summarization.expedition import EXPEDITION
-from tasks.corpora.summarization.festival import FESTIVAL
-from tasks.corpora.summarization.football import FOOTBALL
-from tasks.corpora.summarization.harbour import HARBOUR
-from tasks.corpora.summarization.laboratory import LABORATORY
-from tasks.corpora.summarization.school import SCHOOL
+from tasks.corpora.summarization.kinds import KINDS
 from tasks.corpora.summarization.stories import draw_event, summarise, write_report
-from tasks.corpora.summarization.traffic import TRAFFIC
-from tasks.corpora.summarization.weather import WEATHER
 from tasks.errors import InputError
 
-KINDS = (COMPANY, COUNCIL, EXPEDITION, FESTIVAL, FOOTBALL, HARBOUR, LABORATORY, SCHOOL, TRAFFIC, WEATHER)
 REFERENCES = {"train": 1, "validation": 8, "test": 8}
 
-# Names and figures would give many more reports, but past this they say nothing new.
+# Names and figures would give many more reports, but they would differ in nothing else.
 MAX_EXAMPLES = 1_000_000
 _PATIENCE = 1_000
 
@@ -43,11 +33,11 @@ def _check(sizes: dict[str, int]) -> None:
 
 
 def _draw(split: str, size: int, rng: random.Random, reports: set[str], elsewhere: set[str]) -> list[Example]:
-    """`size` examples whose reports are not in `reports` (extended) and whose summaries are not `elsewhere`."""
+    """Draw `size` examples with new reports, which are added to `reports`, and without summaries that are in `elsewhere`."""
     examples: list[Example] = []
     refused = 0
     while len(examples) < size:
-        event = draw_event(rng.choice(KINDS), rng)
+        event = draw_event(rng.choice(tuple(KINDS.values())), rng)
         report, references = write_report(event, rng), summarise(event, rng, REFERENCES[split])
         short = len(references) < REFERENCES[split]
         if short or report in reports or not elsewhere.isdisjoint(references):
@@ -64,13 +54,13 @@ def _draw(split: str, size: int, rng: random.Random, reports: set[str], elsewher
 
 
 def generate(sizes: dict[str, int], seed: int) -> Corpus:
-    """Makes the corpus; `sizes` gives the number of examples under each of the names in `SPLITS`.
+    """Return the corpus; `sizes` gives the number of examples for each name in `SPLITS`.
 
-    Test is drawn first and train last, each from a stream of its own, so that more training examples leave the held-out
-    splits as they are. No two splits share a report or a summary. Train examples have one reference, the others eight.
+    Test is drawn first and train last, each from its own random stream, so that more training examples leave the held-out
+    splits unchanged. No two splits share a report or a summary. Train examples have one reference, the others have eight.
 
     Raises:
-        InputError: sizes that are not those of the splits, or more examples than can be told apart.
+        InputError: `sizes` names other splits, or asks for more examples than can be distinct.
     """
     _check(sizes)
     reports: set[str] = set()

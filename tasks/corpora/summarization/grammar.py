@@ -1,7 +1,7 @@
-"""The notation in which reports and summaries are written down.
+"""The template notation of reports and summaries.
 
 `[a|b|c]` is a free choice, also nested or with an empty option; `{name}` is a slot. The value of a slot may hold choices
-of its own, which are drawn anew at each use: the same fact is then told in several ways.
+of its own, which are drawn anew at each use, so that the same fact appears in several wordings.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SENTENCE_START = re.compile(r"(?:^|(?<=[.!?] ))[a-z]")
 
 
 def fill(template: str, slots: Mapping[str, str]) -> str:
-    """Puts values into the slots, also into those that the values bring along.
+    """Replace slots by their values, including slots inside values.
 
     Raises:
-        KeyError: a slot without a value.
+        KeyError: a slot has no value.
     """
     while "{" in template:
         template = _SLOT.sub(lambda match: slots[match[1]], template)
@@ -28,19 +28,19 @@ def fill(template: str, slots: Mapping[str, str]) -> str:
 
 
 def choose(text: str, rng: random.Random) -> str:
-    """Decides every choice, the innermost first."""
+    """Resolve every choice at random, the innermost first."""
     while "[" in text:
         text = _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), text)
     return text
 
 
 def polish(text: str) -> str:
-    """Makes one sentence, or several, of expanded text: spaces, `a` or `an`, capitals, the full stop."""
+    """Turn expanded text into one or more sentences: spaces, `a` or `an`, capitals, the full stop."""
     text = " ".join(text.split()).replace(" ,", ",").replace(" .", ".")
     text = _ARTICLE.sub(r"\1n ", text)
     return _SENTENCE_START.sub(lambda match: match[0].upper(), text) + "."
 
 
 def write(template: str, slots: Mapping[str, str], rng: random.Random) -> str:
-    """One reading of a template: slots filled, choices made, polished."""
+    """Expand a template once: fill slots, resolve choices, polish."""
     return polish(choose(fill(template, slots), rng))

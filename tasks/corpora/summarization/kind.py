@@ -1,4 +1,4 @@
-"""A kind of report as data: what may happen, what is said of it, and what of that a summary must say."""
+"""A kind of report as data: its possible outcomes, the sentences about them, and what a summary must state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Slots = dict[str, str]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of interchangeable things; `columns` name the ways of putting one.
+    """Rows of interchangeable things; `columns` name the wordings of one.
 
-    Drawn without repetition: row i of the draw fills the slots `<table><i>_<column>`, i from 1.
+    Rows are drawn without repetition; row i of the draw fills the slots `<table><i>_<column>`, with i from 1.
     """
 
     columns: tuple[str, ...]
@@ -22,10 +22,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One way in which the events may go.
+    """One possible course of events.
 
-    `facts` are told in every report of it, one sentence or more each; `cores` are the ways of stating in a summary what
-    matters most in it.
+    Every report of it tells all `facts`, in one sentence or more each. `cores` are wordings of the most important statement
+    for a summary.
     """
 
     facts: tuple[str, ...]
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SideFact:
-    """What comes next in weight: `fact` as the report tells it, `brief` as a summary does."""
+    """A fact of second importance: `fact` is its wording in the report, `brief` the one in a summary."""
 
     fact: str
     brief: str
@@ -44,8 +44,8 @@ class SideFact:
 class ReportKind:
     """Templates (see `grammar`) and tables of one kind of report.
 
-    A report has an opening, every fact of one outcome, two of `side_facts`, and distractors. A summary states a core of the
-    outcome and one of the two side_facts, whichever: they weigh the same. `measure` draws what tables cannot hold.
+    A report has an opening, all facts of one outcome, two side facts, and distractors. A summary states a core of the outcome
+    and either of the two side facts. `measure` draws outcomes that depend on figures.
     """
 
     openings: tuple[str, ...]

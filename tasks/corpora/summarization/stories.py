@@ -1,4 +1,4 @@
-"""From a kind to one event, and from an event to a report and to its summaries."""
+"""Draws an event of a kind, and writes its report and its summaries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tasks.corpora.summarization.grammar import write
 from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Slots
-from tasks.corpora.summarization.names import COUNTS, DAYS, MONTHS, SURNAMES, TOWNS
+from tasks.corpora.summarization.kinds import COUNTS, DAYS, MONTHS, SURNAMES, TOWNS
 
 _MIN_WORDS, _MAX_WORDS = 50, 90
 _SUMMARY_WORDS = range(10, 26)
@@ -17,13 +17,13 @@ _OPENING_FIRST = 0.85
 _ROWS_DRAWN = 4
 _TRIES_PER_REFERENCE = 20
 
-# The same two statements in either order, in one sentence or in two.
+# The two statements of a summary, in either order, in one sentence or in two.
 _ORDERS = ("{core}[, and|.] {second}", "{second}. {core}")
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: an outcome, the two things next in weight, and the value of every slot."""
+    """An outcome, two side facts, and the value of every slot."""
 
     kind: ReportKind
     outcome: Outcome
@@ -36,7 +36,7 @@ def _numbered(prefix: str, values: list[str]) -> Slots:
 
 
 def draw_event(kind: ReportKind, rng: random.Random) -> Event:
-    """Draws names, figures, rows of the kind's tables and an outcome."""
+    """Draw names, figures, rows of the kind's tables and an outcome."""
     slots = _numbered("town", rng.sample(TOWNS, 7)) | _numbered("name", rng.sample(SURNAMES, 12))
     slots |= _numbered("day", rng.sample(DAYS, 4)) | _numbered("month", rng.sample(MONTHS, 2))
     slots |= _numbered("count", rng.sample(COUNTS, 2))
@@ -51,31 +51,31 @@ def draw_event(kind: ReportKind, rng: random.Random) -> Event:
 
 
 def write_report(event: Event, rng: random.Random) -> str:
-    """A report: 5 to 8 sentences, about 50 to 90 words; all facts, and distractors while they fit, in shuffled order."""
-    told = [write(template, event.slots, rng) for template in event.outcome.facts]
-    told += [write(second.fact, event.slots, rng) for second in event.side_facts]
+    """Write a report of 5 to 8 sentences and about 50 to 90 words: all facts and as many distractors as fit, shuffled."""
+    sentences = [write(template, event.slots, rng) for template in event.outcome.facts]
+    sentences += [write(side.fact, event.slots, rng) for side in event.side_facts]
     opening = write(rng.choice(event.kind.openings), event.slots, rng)
-    words = sum(len(sentence.split()) for sentence in (opening, *told))
+    words = sum(len(sentence.split()) for sentence in (opening, *sentences))
     wanted = rng.randint(_MIN_WORDS, _MAX_WORDS - 10)
     for template in rng.sample(event.kind.distractors, len(event.kind.distractors)):
-        aside = write(template, event.slots, rng)
-        length = len(aside.split())
-        if words >= wanted or words + length > _MAX_WORDS or len(told) + 1 >= _MAX_SENTENCES:
+        distractor = write(template, event.slots, rng)
+        length = len(distractor.split())
+        if words >= wanted or words + length > _MAX_WORDS or len(sentences) + 1 >= _MAX_SENTENCES:
             break
-        told.append(aside)
+        sentences.append(distractor)
         words += length
-    rng.shuffle(told)
-    told.insert(0 if rng.random() < _OPENING_FIRST else rng.randrange(len(told) + 1), opening)
-    return " ".join(told)
+    rng.shuffle(sentences)
+    sentences.insert(0 if rng.random() < _OPENING_FIRST else rng.randrange(len(sentences) + 1), opening)
+    return " ".join(sentences)
 
 
 def summarise(event: Event, rng: random.Random, count: int) -> tuple[str, ...]:
-    """Up to `count` distinct summaries of 10 to 25 words, spread evenly over cores, side_facts and orders."""
+    """Write up to `count` distinct summaries of 10 to 25 words, spread evenly over cores, side facts and orders."""
     plans = list(itertools.product(event.outcome.cores, event.side_facts, _ORDERS))
     rng.shuffle(plans)
     found: dict[str, None] = {}
-    for core, second, order in itertools.islice(itertools.cycle(plans), count * _TRIES_PER_REFERENCE):
-        summary = write(order, event.slots | {"core": core, "second": second.brief}, rng)
+    for core, side, order in itertools.islice(itertools.cycle(plans), count * _TRIES_PER_REFERENCE):
+        summary = write(order, event.slots | {"core": core, "second": side.brief}, rng)
         if len(summary.split()) in _SUMMARY_WORDS:
             found[summary] = None
         if len(found) == count:

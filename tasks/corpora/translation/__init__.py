@@ -1,8 +1,8 @@
-"""The embedded German to English corpus: a grammar that makes a sentence once and says it in both languages.
+"""The embedded German to English corpus: a grammar that draws an abstract sentence and renders it in both languages.
 
-`lexicon_*` are the words; `morphology` and `english_forms` inflect them; `phrases`, `clauses`, `relatives` and `grammar` make
-up what is said (`structure`); `german` and `english` say it; `generate` draws the splits; `phenomena` tells what a sentence
-shows.
+`words/` holds the vocabulary and `lexicon` reads it; `morphology` and `english_forms` inflect words; `phrases`, `clauses`,
+`relatives` and `grammar` draw the abstract sentence (`structure`); `german` and `english` render it; `generate` draws the
+splits; `phenomena` names the constructions in a sentence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of several right translations is taken: drawn at random, or laid out so that references cover the alternatives."""
+"""Chooses among correct translations: at random, or so that several references cover all alternatives."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-# The first option is the commonest, as one word for a thing is in real text: by so much that a model that decodes greedily
-# settles on it, by so little that a model which gives every option its share is seldom sure.
+# The first option is the most frequent one, as in real text. Its weight is large enough that greedy decoding settles on it, and
+# small enough that a calibrated model is seldom certain.
 WEIGHTS = {2: (0.7, 0.3), 3: (0.6, 0.25, 0.15), 4: (0.55, 0.2, 0.15, 0.1)}
 
 
 class Choose(Protocol):
-    """Takes one of `options`, the commonest first, at the choice called `point`."""
+    """Return one of `options`, of which the first is the most frequent, for the choice named `point`."""
 
     def __call__(self, point: str, options: Sequence[T], /) -> T: ...
 
 
 class Sampled:
-    """Every choice drawn on its own, by `WEIGHTS`: what a training reference is made with.
+    """Draws every choice independently by `WEIGHTS`, for training references.
 
-    Greedy outputs of a model trained on such text keep little of the choice. That is what alignment gives a drafter: certainty
-    where the large model has made up its mind, and doubt only where the drafter may be wrong.
+    Greedy outputs of a model trained on such text retain little of the variation. A drafter aligned on those outputs becomes
+    confident where the large model always decides alike, and stays uncertain only where it may be wrong itself.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -37,10 +37,10 @@ class Sampled:
 
 
 class Covering:
-    """Deals the options of every choice evenly over `rounds` references, so that each appears among them.
+    """Distributes the options of every choice evenly over `rounds` references, so that each option appears.
 
-    The order is shuffled for each choice, which keeps two choices of one sentence from moving together. The same choice made
-    twice in one reference (two relative clauses, say) counts as two.
+    Each choice has its own shuffled order, so that two choices of a sentence are independent. A choice that occurs twice in a
+    reference, for example in two relative clauses, counts as two choices.
     """
 
     def __init__(self, rng: random.Random, rounds: int) -> None:
@@ -51,7 +51,7 @@ class Covering:
         self._seen: Counter[str] = Counter()
 
     def start(self, number: int) -> None:
-        """Begins reference `number`, counted from 0."""
+        """Start reference `number`, counted from 0."""
         self._round = number
         self._seen.clear()
 

@@ -1,4 +1,4 @@
-"""Makes clauses at random: a verb, what it asks for, tense, negation, and the circumstances."""
+"""Draws clauses: a verb with its arguments, tense, negation, and adverbials."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BE = Verb("", "sein", ("be",), frozenset(), (), "", frozenset({"state"}))
 
 @dataclass(frozen=True)
 class ClauseContext:
-    """What a clause must agree with: its frame (past, now, habit, future, since) and how rich it may be.
+    """The conditions for a clause: its time frame (past, now, habit, future, since) and how much it may contain.
 
     `tense` fixes the tense, where a link asks for one; `definite_past` marks a sentence about a definite time in the past,
     where English has no present perfect; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
@@ -53,7 +53,7 @@ class Clauses(Phrases):
     """Draws clauses."""
 
     def tense(self, context: ClauseContext, verb: Verb) -> Tense:
-        """The tense of the frame."""
+        """Return a tense that fits the frame."""
         if context.tense is not None:
             return context.tense
         if context.frame == "past":
@@ -69,14 +69,14 @@ class Clauses(Phrases):
         return Tense("present", {"now": "progressive", "habit": "present", "since": "since"}[context.frame])
 
     def verb_for(self, context: ClauseContext, verbs: Sequence[Verb] = PLAIN) -> Verb:
-        """One of `verbs` that can be used in the frame."""
+        """Draw one of `verbs` that can be used in the frame."""
         if context.frame == "since":
             return self.rng.choice([verb for verb in verbs if "dur" in verb.flags])
         unfit = {"now": {"state", "luck", "like"}, "habit": {"luck"}, "future": {"luck"}}.get(context.frame, set())
         return self.rng.choice([verb for verb in verbs if not verb.flags & unfit])
 
     def arguments(self, verb: Verb, owner: Agreement, filled: dict[Slot, Nominal]) -> tuple[tuple[Slot, Nominal], ...]:
-        """Fillers for the slots of the verb that nominals fill; `filled` gives those that are known."""
+        """Draw nominals for the slots of the verb; `filled` holds the fillers that are given."""
         pairs: list[tuple[Slot, Nominal]] = []
         for slot in verb.slots:
             if slot.kind in _CLAUSAL | _PLACED:
@@ -101,7 +101,7 @@ class Clauses(Phrases):
         subject: Nominal | None = None,
         filled: dict[Slot, Nominal] | None = None,
     ) -> Clause:
-        """A clause in its context; subject and some of the fillers may be given."""
+        """Draw a clause; the subject and some of the fillers may be given."""
         verb = self.verb_for(context) if verb is None else verb
         if subject is None:
             subject = self.subject(verb.subject)
@@ -117,7 +117,7 @@ class Clauses(Phrases):
         return self._circumstances(made, context)
 
     def predicate(self, context: ClauseContext, subject: Nominal) -> Clause | None:
-        """A copula clause about `subject` (war müde), or None where no adjective fits."""
+        """Draw a copula clause about `subject` (war müde); None if no adjective fits."""
         tags = subject.noun.tags if isinstance(subject, NounPhrase) else PERSON
         fitting = [adjective for adjective in lexicon.ADJECTIVES if adjective.tags & tags]
         if not fitting:
@@ -216,7 +216,7 @@ class Clauses(Phrases):
         return self.pick(options)
 
     def _object_first(self, made: Clause) -> bool:
-        """Whether the object may stand first: where its case shows (den Schlüssel hat der Lehrer verloren)."""
+        """Whether the object may come first because its case is visible (den Schlüssel hat der Lehrer verloren)."""
         if not made.arguments or isinstance(made.subject, Pronoun | Gap):
             return False
         slot, filler = made.arguments[0]
@@ -224,17 +224,17 @@ class Clauses(Phrases):
         return shown and isinstance(filler, NounPhrase) and filler.determiner in ("der", "dieser") and filler.relative is None
 
     def companion(self, owner: Agreement) -> NounPhrase:
-        """With whom: mit seinem Bruder."""
+        """Draw a companion: mit seinem Bruder."""
         return self.phrase(
             self.rng.choice([noun for noun in lexicon.nouns_for(PERSON) if noun.tags & {"family", "relation"}]), owner
         )
 
     def price(self) -> lexicon.Words:
-        """For how much."""
+        """Draw a price."""
         return numerals.price(self.rng.randint(5, 199))
 
     def infinitive(self, owner: Agreement, kind: str) -> Complement:
-        """An infinitive clause whose unsaid subject is `owner`."""
+        """Draw an infinitive clause whose implied subject is `owner`."""
         verb = self.rng.choice([verb for verb in _ACTIONS if verb.slots and not verb.reflexive])
         made = Clause(verb, Pronoun(owner), Tense("present", "present"), self.arguments(verb, owner, {}))
         return Complement(kind, self._placed(made))

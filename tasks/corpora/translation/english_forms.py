@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-VERB_FORMS = """
-be was been; begin began begun; bring brought brought; build built built; buy bought bought; catch caught caught
-come came come; cut cut cut; do did done; draw drew drawn; drink drank drunk; drive drove driven; eat ate eaten
-fall fell fallen; fell felled felled; feed fed fed; find found found; fly flew flown; forget forgot forgotten
-get got got; give gave given; go went gone; grow grew grown; have had had; hear heard heard; know knew known
-leave left left; lend lent lent; lie lay lain; lose lost lost; meet met met; pay paid paid; put put put
-read read read; ride rode ridden; run ran run; say said said; see saw seen; sell sold sold; send sent sent
-set set set; shut shut shut; show showed shown; sing sang sung; sit sat sat; sleep slept slept; speak spoke spoken
-steal stole stolen; take took taken; tell told told; think thought thought; throw threw thrown
-understand understood understood; wake woke woken; wear wore worn; write wrote written
-"""
-_IRREGULAR = {row.split()[0]: tuple(row.split()[1:]) for line in VERB_FORMS.strip().splitlines() for row in line.split("; ")}
+from pathlib import Path
+
+from tasks.corpora.tables import read_table
+
+_IRREGULAR = {
+    row["verb"]: (row["past"], row["participle"]) for row in read_table(Path(__file__).parent / "words" / "english_verbs.tsv")
+}
 _DOUBLING = frozenset([
     "stop", "plan", "wrap", "run", "cut", "put", "get", "shut", "set", "sit", "begin", "forget", "spot", "permit", "travel",
     "cancel",

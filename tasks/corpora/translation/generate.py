@@ -16,15 +16,15 @@ from tasks.errors import InputError
 REFERENCES = 16
 _ROUNDS = 48
 _TRIES = 4
-# Up to this length words are articles, pronouns and the like, which may come again.
+# Words up to this length are articles, pronouns and the like, which may be repeated.
 _SHORT = 6
 _LENGTHS = range(5, 10)
-# A draw in a row that gives nothing new: the grammar is (nearly) used up.
+# After so many draws in a row without a new sentence, the grammar is nearly exhausted.
 _PATIENCE = 2000
 
 
-def written(words: list[str]) -> str:
-    """Joins words into a sentence: commas closed up and never doubled, a capital in front, a full stop behind."""
+def join_words(words: list[str]) -> str:
+    """Join words into a sentence with single, closed-up commas, a capital letter and a full stop."""
     kept: list[str] = []
     for word in words:
         if word == "," and (not kept or kept[-1] == ","):
@@ -37,27 +37,27 @@ def written(words: list[str]) -> str:
 
 
 def _repeats_word(text: str) -> bool:
-    """Whether a word stands twice in a row (tried it on on Monday)."""
+    """Whether a word occurs twice in a row (tried it on on Monday)."""
     words = text.replace(",", "").rstrip(".").lower().split()
     return any(word == following for word, following in itertools.pairwise(words))
 
 
 def translation(sentence: Sentence, choose: Choose) -> tuple[str, ...]:
-    """One English sentence, or none where every try puts a word twice in a row."""
+    """Return one English sentence, or none if every attempt repeats a word in a row."""
     for _ in range(_TRIES):
-        text = written(english.render(sentence, choose))
+        text = join_words(english.render(sentence, choose))
         if not _repeats_word(text):
             return (text,)
     return ()
 
 
 def translations(sentence: Sentence, rng: random.Random) -> tuple[str, ...]:
-    """Up to `REFERENCES` distinct English sentences that between them show the alternatives of every choice."""
+    """Return up to `REFERENCES` distinct English sentences that together cover the alternatives of every choice."""
     choose = Covering(rng, _ROUNDS)
     found: dict[str, None] = {}
     for number in range(_ROUNDS):
         choose.start(number)
-        text = written(english.render(sentence, choose))
+        text = join_words(english.render(sentence, choose))
         if not _repeats_word(text):
             found[text] = None
         if len(found) == REFERENCES:
@@ -66,7 +66,7 @@ def translations(sentence: Sentence, rng: random.Random) -> tuple[str, ...]:
 
 
 def _repeats(sentence: Sentence, source: str) -> bool:
-    """Whether a verb or another content word is used twice, or any word stands twice in a row."""
+    """Whether a verb or another content word occurs twice, or any word occurs twice in a row."""
     verbs = [clause.verb.base for clause in clauses_of(sentence)]
     if len(set(verbs)) < len(verbs):
         return True
@@ -75,27 +75,29 @@ def _repeats(sentence: Sentence, source: str) -> bool:
     return len(set(content)) < len(content) or _repeats_word(source)
 
 
-def _drawn(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
+def _draw_sentences(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
     grammar = Grammar(rng)
     while True:
         sentence = grammar.sentence()
-        source = written(german.render(sentence))
+        source = join_words(german.render(sentence))
         if len(source.split()) in _LENGTHS and not _repeats(sentence, source):
             yield sentence, source
 
 
 def generate(sizes: dict[str, int], seed: int) -> Corpus:
-    """A German to English corpus of `sizes[split]` examples, the same for the same seed.
+    """Return a German to English corpus of `sizes[split]` examples; equal seeds give equal corpora.
 
-    No German and no English sentence stands in two splits. Raises `InputError` where a size is missing or negative, or more is
-    asked for than the grammar gives.
+    No German and no English sentence occurs in two splits.
+
+    Raises:
+        InputError: a size is missing or negative, or larger than the number of sentences that the grammar can generate.
     """
     for split in SPLITS:
         if sizes.get(split, -1) < 0:
             raise InputError(
                 f"translation corpus: sizes.{split} is {sizes.get(split)}; it must be a number of sentences, 0 or more"
             )
-    sentences = _drawn(random.Random(f"translation sentences {seed}"))  # noqa: S311 (sentences, not secrets)
+    sentences = _draw_sentences(random.Random(f"translation sentences {seed}"))  # noqa: S311 (sentences, not secrets)
     rng = random.Random(f"translation references {seed}")  # noqa: S311 (sentences, not secrets)
     sample: Choose = Sampled(rng)
     corpus: Corpus = {split: [] for split in SPLITS}

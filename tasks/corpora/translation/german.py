@@ -1,4 +1,4 @@
-"""Says a clause in German: case and agreement, the verb second or last, the order of what stands between."""
+"""Renders a sentence in German: case and agreement, verb-second and verb-final order, the order of constituents."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tasks.corpora.translation.structure import (
 
 
 def _number_or_gender(agreement: Agreement) -> str:
-    """How `morphology` asks for a pronoun: sg or pl of the first person, the gender of the third."""
+    """Return the key of a pronoun in `morphology`: sg or pl for the first person, the gender for the third."""
     if agreement.person == 3:
         return agreement.gender
     return "pl" if agreement.many else "sg"
 
 
 def nominal(phrase: Nominal, case: str) -> list[str]:
-    """A nominal in its case, without its relative clause."""
+    """Return the words of a nominal in a case, without its relative clause."""
     agreement = phrase.agreement
     if isinstance(phrase, Pronoun):
         return [morphology.pronoun(agreement.person, _number_or_gender(agreement), case)]
@@ -95,7 +95,7 @@ def _place(place: Place | None) -> list[str]:
 
 
 def _cluster(clause: Clause) -> tuple[str, list[str], str]:
-    """The finite verb, the other verb forms in clause-final order, and the separable prefix that the finite verb leaves."""
+    """Return the finite verb, the other verb forms in clause-final order, and the separated prefix of the finite verb."""
     verb, tense = clause.verb, clause.tense.german
     agreement = agreement_of(clause.subject)
 
@@ -124,7 +124,7 @@ def _cluster(clause: Clause) -> tuple[str, list[str], str]:
 
 
 def _middle(clause: Clause, with_subject: bool, front: str) -> list[str]:
-    """What stands between the finite verb (or the link word) and the end of the clause."""
+    """Return the words between the finite verb (or the link word) and the end of the clause."""
     agreement = agreement_of(clause.subject)
     light = (
         [morphology.reflexive(agreement.person, _number_or_gender(agreement), clause.verb.reflexive)]
@@ -159,12 +159,12 @@ def _middle(clause: Clause, with_subject: bool, front: str) -> list[str]:
 
 
 def is_definite(filler: Nominal) -> bool:
-    """Whether a filler is known, and so goes before nicht and may go before manner and place."""
+    """Whether a filler is definite, so that it precedes nicht and may precede manner and place."""
     return not isinstance(filler, NounPhrase) or filler.determiner in ("der", "dieser", "poss") or filler.possessor is not None
 
 
 def _after(clause: Clause) -> list[str]:
-    """What follows the end of the clause: relative clauses of objects, and clauses that the verb asks for."""
+    """Return the words after the end of the clause: relative clauses of objects and complement clauses."""
     words = [word for _, filler in clause.arguments for word in _relative(filler)]
     return words + ([",", *_complement(clause.complement), ","] if clause.complement is not None else [])
 
@@ -185,7 +185,7 @@ def _verb_final(clause: Clause) -> list[str]:
 
 
 def _verb_second(clause: Clause, taken: bool) -> list[str]:
-    """A main clause; where `taken`, something before it already fills the first place."""
+    """Return a main clause; if `taken` is true, something before it already fills the first position."""
     finite, others, prefix = _cluster(clause)
     front = "nothing" if taken else clause.front
     first: list[str] = []
@@ -211,7 +211,7 @@ def _joined(joined: Joined) -> list[str]:
 
 
 def render(sentence: Sentence) -> list[str]:
-    """The words of a German sentence, commas among them, without the full stop."""
+    """Return the words of a German sentence, including commas, without the full stop."""
     if sentence.joined is None:
         return _verb_second(sentence.main, taken=False)
     if sentence.joined.first:

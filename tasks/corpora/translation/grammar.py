@@ -1,4 +1,4 @@
-"""Makes sentences at random: the patterns, and how two clauses are joined."""
+"""Draws sentences: the patterns, and how two clauses are joined."""
 
 from __future__ import annotations
 

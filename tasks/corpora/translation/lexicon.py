@@ -1,21 +1,26 @@
-"""Reads the tables of words into nouns, verbs, adjectives and adverbials, and finds the words that fit a place."""
+"""Reads nouns, verbs, adjectives and fixed phrases from the tables in `words/` and selects those that fit a context."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
-from tasks.corpora.translation import lexicon_nouns, lexicon_verbs, lexicon_words
+from tasks.corpora.tables import items, read_table
 from tasks.corpora.translation.english_forms import plural
 from tasks.corpora.translation.morphology import feminine, linked
 
 Tags = frozenset[str]
+"""Classes of nouns, flags of verbs, or frames of time."""
+_WORDS = Path(__file__).parent / "words"
 
 
-def _rows(table: str) -> list[list[str]]:
-    """The cells of a table: one row a line, two spaces or more between cells; missing last cells are empty."""
-    return [[*re.split(r"\s{2,}", line.strip()), ""] for line in table.strip().splitlines()]
+def _table(name: str) -> list[dict[str, str]]:
+    return read_table(_WORDS / f"{name}.tsv")
+
+
+def _tags(cell: str) -> Tags:
+    return frozenset(items(cell))
 
 
 @dataclass(frozen=True)
@@ -28,17 +33,14 @@ class Noun:
     plural: str
     english: tuple[tuple[str, str], ...]
     tags: Tags
+    place: str = ""
+    """A key of `PLACE_KINDS`; empty for a noun that is no place."""
     compound: bool = False
-
-    @property
-    def place(self) -> str:
-        """The key into `PLACE_KINDS`, empty where the noun is no place."""
-        return next((kind for kind in lexicon_nouns.PLACE_KINDS if kind in self.tags), "")
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What a verb asks for: `kind` is acc, dat, prep, dir, loc, city, zu, ing, both, dass or ob."""
+    """A complement that a verb requires: `kind` is acc, dat, prep, dir, loc, city, zu, ing, both, dass or ob."""
 
     kind: str
     case: str = ""
@@ -81,9 +83,20 @@ class Words:
     kinds: Tags = frozenset()
 
 
+@dataclass(frozen=True)
+class PlaceKind:
+    """The prepositions of a place, where something is or goes; `case` is that of going there."""
+
+    there: str
+    towards: str
+    case: str
+    english_there: tuple[str, ...]
+    english_towards: tuple[str, ...]
+
+
 def _english_noun(cell: str) -> tuple[tuple[str, str], ...]:
     forms = []
-    for word in cell.replace("_", " ").split("|"):
+    for word in items(cell, "|"):
         singular, _, irregular = word.partition(":")
         forms.append((singular, irregular if irregular else plural(singular)))
     return tuple(forms)
@@ -91,162 +104,146 @@ def _english_noun(cell: str) -> tuple[tuple[str, str], ...]:
 
 def _nouns() -> list[Noun]:
     nouns = []
-    for table in lexicon_nouns.TABLES:
-        for lemma, gender, genitive, many, english, tags, *_ in _rows(table):
-            marks = frozenset(tags.split())
-            noun = Noun(lemma, gender, genitive, "" if many == "-" else many, _english_noun(english), marks - {"+in"})
-            nouns.append(noun)
-            if "+in" in marks:
-                lady = feminine(lemma)
-                nouns.append(Noun(lady, "f", "-", lady + "nen", noun.english, noun.tags))
+    for row in _table("nouns"):
+        english, tags = _english_noun(row["english"]), _tags(row["classes"])
+        nouns.append(Noun(row["lemma"], row["gender"], row["genitive"], row["plural"], english, tags, row["place"]))
+        if row["feminine"]:
+            lemma = feminine(row["lemma"])
+            nouns.append(Noun(lemma, "f", "", f"{lemma}nen", english, tags, row["place"]))
     return nouns
 
 
 def _slot(cell: str) -> Slot:
-    head, _, tags = cell.partition(":")
+    head, _, classes = cell.partition(":")
     moves = ">" in head and head.startswith("dat")
     case, _, english = head.replace("=", ">").partition(">")
     preposition, dot, after = case.partition(".")
     kind, case, preposition = ("prep", after, preposition) if dot else (case, case, "")
-    return Slot(kind, case, preposition, english, frozenset(tags.split(",")) if tags else frozenset(), moves)
+    return Slot(kind, case, preposition, english, _tags(classes), moves)
 
 
-def _verbs() -> list[Verb]:
-    verbs = []
-    for table in (lexicon_verbs.HANDLING, lexicon_verbs.MIND, lexicon_verbs.MOTION, lexicon_verbs.CLAUSAL):
-        for infinitive, english, subject, slots, flags, *_ in ([*row, ""] for row in _rows(table)):
-            prefix, bar, base = infinitive.partition("|")
-            cells = [cell for cell in slots.split() if cell != "-"]
-            reflexive = {"sich": "acc", "sich3": "dat"}.get(cells[0], "") if cells else ""
-            needed = tuple(_slot(cell) for cell in cells[bool(reflexive) :])
-            parts = (prefix, base) if bar else ("", infinitive)
-            verbs.append(
-                Verb(
-                    *parts,
-                    tuple(english.split(";")),
-                    frozenset(subject.split(",")),
-                    needed,
-                    reflexive,
-                    frozenset(flags.split()),
-                )
-            )
-    return verbs
+def _verb(row: dict[str, str]) -> Verb:
+    prefix, _, base = row["infinitive"].rpartition("|")
+    cells = row["slots"].split()
+    reflexive = {"sich": "acc", "sich3": "dat"}.get(cells[0], "") if cells else ""
+    slots = tuple(_slot(cell) for cell in cells[bool(reflexive) :])
+    return Verb(prefix, base, items(row["english"], "|"), _tags(row["subject"]), slots, reflexive, _tags(row["flags"]))
 
 
-def _adjectives() -> list[Adjective]:
-    adjectives = []
-    for word, english, tags, *_ in _rows(lexicon_words.ADJECTIVES):
-        stem, colon, bare = word.partition(":")
-        classes, _, use = tags.partition(" ")
-        fits = frozenset(classes.split(","))
-        adjectives.append(Adjective(stem, bare if colon else stem, tuple(english.split("|")), fits, use == "pred"))
-    return adjectives
+def _adjective(row: dict[str, str]) -> Adjective:
+    english, tags = items(row["english"], "|"), _tags(row["classes"])
+    return Adjective(row["stem"], row["bare"], english, tags, row["predicate_only"] != "")
 
 
-def _words(table: str) -> list[Words]:
-    return [Words(row[0], tuple(row[1].split("|")), frozenset(row[2].split(","))) for row in _rows(table)]
+def _fixed_phrases(name: str) -> tuple[Words, ...]:
+    return tuple(Words(row["german"], items(row["english"], "|"), _tags(row["kinds"])) for row in _table(name))
+
+
+def _pairs(name: str) -> tuple[tuple[str, str], ...]:
+    return tuple((row["german"], row["english"]) for row in _table(name))
+
+
+def _place_kind(row: dict[str, str]) -> PlaceKind:
+    there, towards = (items(row[column], "|") for column in ("english_there", "english_towards"))
+    return PlaceKind(row["there"], row["towards"], row["case"], there, towards)
 
 
 NOUNS = tuple(_nouns())
-VERBS = tuple(_verbs())
-ADJECTIVES = tuple(_adjectives())
-TIMES = tuple(_words(lexicon_words.TIMES))
-ADVERBS = tuple(_words(lexicon_words.ADVERBS))
-MANNERS = tuple(_words(lexicon_words.MANNERS))
-NAMES = tuple(tuple(pair.split()) for pair in lexicon_words.NAMES.split("; "))
-CITIES = tuple(Words(german, (english,)) for german, english in (pair.split() for pair in lexicon_words.CITIES.split("; ")))
-
-GROUPS = {
-    "goods": "fruit vegetable baked clothes car bike furniture device small instrument flowers sold load cloth spare image",
-    "goods2": "fruit baked small flowers text",
-    "lost": "small clothes document mail pet",
-    "portable": "small load clothes text flowers",
-    "gift": "flowers small clothes instrument image text",
-}
+VERBS = tuple(_verb(row) for row in _table("verbs"))
+ADJECTIVES = tuple(_adjective(row) for row in _table("adjectives"))
+TIMES = _fixed_phrases("times")
+ADVERBS = _fixed_phrases("adverbs")
+MANNERS = _fixed_phrases("manners")
+NAMES = tuple((row["name"], row["gender"]) for row in _table("names"))
+CITIES = tuple(Words(german, (english,)) for german, english in _pairs("cities"))
+WEEKDAYS = _pairs("weekdays")
+MONTHS = _pairs("months")
+PLACE_KINDS = {row["kind"]: _place_kind(row) for row in _table("place_kinds")}
+CLASS_GROUPS = {row["group"]: items(row["classes"]) for row in _table("class_groups")}
 
 
 @cache
 def expand(tags: Tags) -> Tags:
-    """The classes themselves, where some are names of `GROUPS`."""
-    return frozenset(tag for name in tags for tag in GROUPS.get(name, name).split())
+    """Replace names of `CLASS_GROUPS` by the classes in them."""
+    return frozenset(tag for name in tags for tag in CLASS_GROUPS.get(name, (name,)))
 
 
 @cache
 def senses(lemma: str) -> tuple[Noun, ...]:
-    """Every noun that is written `lemma`."""
+    """Return all nouns with the written form `lemma`."""
     return tuple(noun for noun in NOUNS if noun.lemma == lemma)
 
 
 def fits(noun: Noun, tags: Tags) -> bool:
-    """Whether `noun` may stand where `tags` are asked for."""
+    """Whether `noun` belongs to one of the classes `tags`."""
     return bool(noun.tags & expand(tags))
 
 
 def resolved(noun: Noun, *places: Tags) -> bool:
-    """Whether the classes asked for around the noun leave it as the only sense of its word."""
+    """Whether the classes required by the context leave this sense of the word alone."""
     others = (other for other in senses(noun.lemma) if other is not noun)
     return all(any(not fits(other, tags) for tags in places) for other in others)
 
 
 @cache
 def nouns_for(tags: Tags) -> tuple[Noun, ...]:
-    """The nouns that fit, ambiguous ones only where `tags` alone decide."""
+    """Return the nouns that fit; ambiguous ones only if `tags` alone resolve them."""
     return tuple(noun for noun in NOUNS if fits(noun, tags) and resolved(noun, tags))
 
 
 @cache
 def ambiguous_for(tags: Tags) -> tuple[Noun, ...]:
-    """The nouns that fit, but of which `tags` alone leave another sense."""
+    """Return the nouns that fit and that `tags` alone do not resolve."""
     return tuple(noun for noun in NOUNS if fits(noun, tags) and not resolved(noun, tags))
 
 
 @cache
 def adjectives_for(noun: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that suit `noun`."""
+    """Return the adjectives that fit `noun`."""
     return tuple(adjective for adjective in ADJECTIVES if fits(noun, adjective.tags))
 
 
 def _compounds() -> list[Noun]:
-    modifiers = {row[0]: row for row in _rows(lexicon_nouns.COMPOUND_MODIFIERS)}
-    made = []
-    for firsts, heads in lexicon_nouns.COMPOUND_GROUPS:
-        for head in (noun for lemma in heads.split() for noun in senses(lemma)[:1]):
-            for word, link, english, *_ in (modifiers[first] for first in firsts.split()):
-                first = linked(word, link)
-                forms = tuple((f"{english} {one}", f"{english} {many}") for one, many in head.english)
-                many = first + head.plural.lower() if head.plural else ""
-                made.append(Noun(first + head.lemma.lower(), head.gender, head.genitive, many, forms, head.tags, compound=True))
-    return made
+    modifiers = {row["word"]: row for row in _table("compound_modifiers")}
+    compounds = []
+    for row in _table("compounds"):
+        for head in (noun for lemma in items(row["heads"]) for noun in senses(lemma)[:1]):
+            for modifier in (modifiers[word] for word in items(row["modifiers"])):
+                first, english = linked(modifier["word"], modifier["link"]), modifier["english"]
+                lemma, many = first + head.lemma.lower(), first + head.plural.lower() if head.plural else ""
+                forms = tuple((f"{english} {one}", f"{english} {several}") for one, several in head.english)
+                compounds.append(Noun(lemma, head.gender, head.genitive, many, forms, head.tags, head.place, compound=True))
+    return compounds
 
 
 COMPOUNDS = tuple(_compounds())
 
 
 def lexeme_count() -> int:
-    """How many dictionary words the grammar knows: lemmas by word class, senses, compounds and -in derivations not counted."""
-    lady = {feminine(noun.lemma) for noun in NOUNS}
-    nouns = {noun.lemma for noun in NOUNS} - lady
+    """Return the number of dictionary words: lemmas by word class, without senses, compounds and derivations in -in."""
+    derived = {feminine(noun.lemma) for noun in NOUNS}
+    nouns = {noun.lemma for noun in NOUNS} - derived
     verbs = {verb.prefix + verb.base for verb in VERBS}
     adjectives = {adjective.bare for adjective in ADJECTIVES}
-    modifiers = {row[0] for row in _rows(lexicon_nouns.COMPOUND_MODIFIERS)} - nouns
+    modifiers = {row["word"] for row in _table("compound_modifiers")} - nouns
     single = {words.german for words in (*TIMES, *ADVERBS, *MANNERS) if " " not in words.german}
-    calendar = {*lexicon_words.WEEKDAYS.split(), *lexicon_words.MONTHS.split()}
+    calendar = {german for german, _ in (*WEEKDAYS, *MONTHS)}
     return len(nouns | modifiers) + len(verbs) + len(adjectives) + len(single) + len(calendar) + len(NAMES) + len(CITIES)
 
 
 @cache
 def settled_for(tags: Tags) -> tuple[Noun, ...]:
-    """The ambiguous nouns of which `tags` leave one sense."""
+    """Return the ambiguous nouns that `tags` resolve."""
     return tuple(noun for noun in nouns_for(tags) if len(senses(noun.lemma)) > 1)
 
 
 @cache
 def compounds_for(tags: Tags) -> tuple[Noun, ...]:
-    """The compounds that fit."""
+    """Return the compounds that fit."""
     return tuple(noun for noun in COMPOUNDS if fits(noun, tags))
 
 
 @cache
 def place_nouns() -> tuple[Noun, ...]:
-    """The nouns that say where something happens, without another sense in which they could."""
+    """Return the nouns that name places."""
     return tuple(noun for noun in NOUNS if noun.place)

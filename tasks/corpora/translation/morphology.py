@@ -1,10 +1,11 @@
-"""German inflection: articles, adjective endings, nouns, compounds and verbs."""
+"""German inflection of articles, adjectives, nouns, compounds and verbs."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
-from tasks.corpora.translation.lexicon_verbs import STRONG
+from tasks.corpora.tables import read_table
 
 CASES = ("nom", "acc", "dat", "gen")
 _DEFINITE = {
@@ -74,7 +75,7 @@ def noun(lemma: str, genitive: str, plural: str, case: str, many: bool) -> str:
         return plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
     if genitive == "weak":
         return lemma if case == "nom" else lemma + ("n" if lemma[-1] == "e" or lemma in ("Nachbar", "Bauer") else "en")
-    return lemma + genitive if case == "gen" and genitive != "-" else lemma
+    return lemma + genitive if case == "gen" else lemma
 
 
 def name(word: str, case: str) -> str:
@@ -133,8 +134,9 @@ def linked(modifier: str, link: str) -> str:
 
 @cache
 def _strong() -> dict[str, tuple[str, str, str]]:
-    rows = (row.split() for line in STRONG.strip().splitlines() for row in line.split("; "))
-    return {infinitive: (third, past, participle) for infinitive, third, past, participle in rows}
+    """Third person singular present, past stem and participle by infinitive; separable verbs use their base."""
+    rows = read_table(Path(__file__).parent / "words" / "strong_verbs.tsv")
+    return {row["infinitive"]: (row["present"], row["past"], row["participle"]) for row in rows}
 
 
 def _inseparable(base: str) -> tuple[str, str]:

@@ -1,16 +1,10 @@
-"""Numbers, clock times, dates and spans of time in both languages, as fixed phrases."""
+"""Numbers, clock times, dates and time spans in both languages, as fixed phrases."""
 
 from __future__ import annotations
 
 import random
 
-from tasks.corpora.translation.lexicon import Words
-from tasks.corpora.translation.lexicon_words import (
-    MONTHS,
-    MONTHS_ENGLISH,
-    WEEKDAYS,
-    WEEKDAYS_ENGLISH,
-)
+from tasks.corpora.translation.lexicon import MONTHS, WEEKDAYS, Words
 
 _GERMAN = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf"]
 _GERMAN_TEENS = ["dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn", "neunzehn"]
@@ -34,8 +28,6 @@ _SPANS = (
     ("Stunde", "Stunden", "hour"), ("Tag", "Tagen", "day"), ("Woche", "Wochen", "week"), ("Monat", "Monaten", "month"),
     ("Jahr", "Jahren", "year"),
 )  # fmt: skip
-_MONTHS = tuple(zip(MONTHS.split(), MONTHS_ENGLISH.split(), strict=True))
-_WEEKDAYS = tuple(zip(WEEKDAYS.split(), WEEKDAYS_ENGLISH.split(), strict=True))
 _MINUTES = (0, 0, 5, 10, 15, 15, 20, 25, 30, 30, 30, 35, 40, 45, 45, 50, 55)
 
 
@@ -110,7 +102,7 @@ def random_clock(rng: random.Random) -> Words:
 
 def date(day: int, month: int) -> Words:
     """A day of the year (month from 0): `am dritten Mai`."""
-    german, english = _MONTHS[month]
+    german, english = MONTHS[month]
     options = (
         f"on {day} {english}",
         f"on the {english_ordinal(day)} of {english}",
@@ -126,7 +118,7 @@ def random_date(rng: random.Random) -> Words:
 
 def weekday(rng: random.Random, frame: str) -> Words:
     """A weekday as it is said in the frame (past, future or habit)."""
-    german, english = rng.choice(_WEEKDAYS)
+    german, english = rng.choice(WEEKDAYS)
     return {
         "past": Words(f"letzten {german}", (f"last {english}",)),
         "future": Words(f"am {german}", (f"on {english}", f"this {english}")),

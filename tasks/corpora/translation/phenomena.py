@@ -1,16 +1,15 @@
-"""Which constructions a sentence shows: what the corpus promises to contain, and what its tests count."""
+"""Names the constructions in a sentence; tests count them to check what the corpus promises."""
 
 from __future__ import annotations
 
 import re
 
-from tasks.corpora.translation.lexicon import senses
-from tasks.corpora.translation.lexicon_words import MONTHS
+from tasks.corpora.translation.lexicon import MONTHS, senses
 from tasks.corpora.translation.morphology import takes_sein
 from tasks.corpora.translation.structure import Clause, Nominal, NounPhrase, Pronoun, Sentence, clauses_of
 
 _UNITS_FIRST = re.compile(r"und(?:zwanz|dreiß|vierz|fünfz|sechz|siebz|achtz|neunz)ig")
-_DATE = re.compile(rf"am \w+ten (?:{'|'.join(MONTHS.split())})")
+_DATE = re.compile(rf"am \w+ten (?:{'|'.join(german for german, _ in MONTHS)})")
 _CLOCK = re.compile(r"um (?:\w+ )+?(?:Uhr|eins|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf)\b")
 
 

@@ -1,4 +1,4 @@
-"""Makes nominals, places and times at random, of words that go together."""
+"""Draws nominals, places and times from words that go together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from tasks.corpora.translation import lexicon, numerals
 from tasks.corpora.translation.lexicon import Noun, Tags, Verb, Words
-from tasks.corpora.translation.lexicon_nouns import PLACE_KINDS
 from tasks.corpora.translation.structure import Agreement, Name, Nominal, NounPhrase, Place, Pronoun
 
 T = TypeVar("T")
@@ -18,7 +17,7 @@ ME, US = Agreement(1, False, "m"), Agreement(1, True, "pl")
 _OWNED = frozenset([
     "clothes", "small", "car", "bike", "device", "furniture", "mail", "pet", "relation", "instrument", "load", "home", "cloth",
 ])  # fmt: skip
-# What is counted in dozens at most.
+# Things that are counted in dozens at most.
 _FEW = frozenset([
     "building", "person", "animal", "furniture", "room", "vehicle", "public", "event", "counter", "topic", "instrument",
     "device", "show", "queue", "goal", "firm",
@@ -129,17 +128,16 @@ class Phrases:
             german, english = self.rng.choice(_NEAR)
             return Place(german, "dat", english, self.phrase(self.noun(frozenset({"building"})), None, plain=True))
         noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
-        german, _, _, there, _ = PLACE_KINDS[noun.place]
-        return Place(german, "dat", tuple(there.split("|")), self._landmark(noun))
+        kind = lexicon.PLACE_KINDS[noun.place]
+        return Place(kind.there, "dat", kind.english_there, self._landmark(noun))
 
     def goal(self, tags: Tags, english: str) -> Place:
         """Where something or someone goes; `english` is the preposition that the verb asks for, if any."""
         if "town" in tags and self.happens(0.3):
             return self.city()
         noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
-        _, german, case, _, towards = PLACE_KINDS[noun.place]
-        towards = english if english else towards
-        return Place(german, case, tuple(towards.split("|")), self._landmark(noun))
+        kind = lexicon.PLACE_KINDS[noun.place]
+        return Place(kind.towards, kind.case, (english,) if english else kind.english_towards, self._landmark(noun))
 
     def _landmark(self, noun: Noun) -> NounPhrase:
         return NounPhrase(noun, "der", adjective=self.adjective(noun, 0.2))

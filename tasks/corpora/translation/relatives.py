@@ -1,4 +1,4 @@
-"""Makes relative clauses at random, and uses them to settle ambiguous nouns."""
+"""Draws relative clauses, some of which resolve ambiguous nouns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sentence says, apart from either language: nominals, clauses and how they are joined."""
+"""The abstract sentence, independent of either language: nominals, clauses and how they are joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks.corpora.translation.lexicon import Adjective, Noun, Slot, Verb, Words
 
 @dataclass(frozen=True)
 class Agreement:
-    """What verbs, pronouns and possessives agree with.
+    """The features with which verbs, pronouns and possessives agree.
 
     `gender` is m, f, n or pl for German; `human` tells he and she from it.
     """
@@ -46,7 +46,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A noun with what belongs to it.
+    """A noun with its determiner, adjective, possessor and relative clause.
 
     `determiner` is der, dieser, jeder, ein, kein, poss (of `owner`), number (`count`) or empty.
     """
@@ -70,7 +70,7 @@ Nominal = NounPhrase | Pronoun | Name | Gap
 
 
 def agreement_of(nominal: Nominal) -> Agreement:
-    """What a verb agrees with when `nominal` is its subject."""
+    """Return the features of a verb whose subject is `nominal`."""
     if isinstance(nominal, Gap) and nominal.owned is not None:
         return nominal.owned.agreement
     return nominal.agreement
@@ -99,7 +99,7 @@ class Tense:
 
 @dataclass(frozen=True)
 class Clause:
-    """One verb with everything around it.
+    """A verb with its arguments and adverbials.
 
     `arguments` pairs each slot of the verb with its filler; `front` names what stands first in a German main clause: subject,
     time, place, adverb or nothing (a subordinate clause or a link word stands there); `object_late` puts a definite object
@@ -129,7 +129,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Complement:
-    """A clause that a verb asks for: `kind` is zu, ing, both, dass, ob or purpose (um ... zu)."""
+    """A clause that a verb requires: `kind` is zu, ing, both, dass, ob or purpose (um ... zu)."""
 
     kind: str
     clause: Clause
@@ -148,7 +148,7 @@ class Link:
 class Joined:
     """A second clause: before the main clause if `first`; `swaps` where English may say the two the other way round.
 
-    The two do not swap where a pronoun would come before what it means.
+    The two do not swap if a pronoun would come before the noun that it refers to.
     """
 
     link: Link
@@ -166,7 +166,7 @@ class Sentence:
 
 
 def clauses_of(sentence: Sentence) -> Iterator[Clause]:
-    """Every clause of a sentence, those inside others too."""
+    """Yield all clauses of a sentence, including embedded ones."""
     waiting = [sentence.main, *([sentence.joined.clause] if sentence.joined is not None else [])]
     while waiting:
         clause = waiting.pop(0)

@@ -11,9 +11,9 @@ from tasks.decoding.drafters.heads import heads_drafter
 from tasks.decoding.drafters.random_tokens import RandomDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, UnigramDrafter
 from tasks.decoding.drafting import Drafter
+from tasks.decoding.method import Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.strategy import Pair
 from tasks.errors import InputError
 
 Build = Callable[[Pair, SamplingSettings, TokenSource], Drafter]

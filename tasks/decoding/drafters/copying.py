@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from tasks.decoding.decoder import Memory, Rows
-from tasks.decoding.distributions import Block, certain
-from tasks.decoding.drafters.certain import CertainDrafter
+from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.distributions import PredictionBlock, one_hot_predictions
+from tasks.decoding.drafters.deterministic import DeterministicDrafter
 
 _LONGEST_MATCH = 3
 """Tokens that are compared; a longer match is no better than another."""
@@ -16,15 +16,15 @@ _BREAK = -1
 """Stands in the context for what is no text: no match reaches over it, and no copy."""
 
 
-class CopyDrafter(CertainDrafter):
+class CopyDrafter(DeterministicDrafter):
     """Looks for the last tokens of the text in the source and in the text itself, and proposes what followed them there.
 
     The longest match wins, up to `_LONGEST_MATCH` tokens; of equally long ones the most recent. Where the last token
     occurs nowhere else with text behind it, nothing is proposed.
     """
 
-    def start(self, memory: Memory, sources: Rows) -> None:
-        super().start(memory, sources)
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        super().start(encoder_output, sources)
         self._sources = [[*self._text(source), _BREAK] for source in sources]
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -38,16 +38,16 @@ class CopyDrafter(CertainDrafter):
         copy = context[place : place + budget]
         return copy[: copy.index(_BREAK)] if _BREAK in copy else copy
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
-        block = super().following(tokens, rows)
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        block = super().predict_next(tokens, rows)
         proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
         known = [place for place, new in enumerate(proposed) if new]
         if not known:
             return block
         logits = block.logits.clone()
         found = torch.tensor([proposed[place] for place in known], device=self.device)
-        logits[known] = certain(found, self.vocabulary, self.sampling).logits
-        return Block(logits, self.sampling)
+        logits[known] = one_hot_predictions(found, self.vocabulary, self.sampling).logits
+        return PredictionBlock(logits, self.sampling)
 
     def _text(self, tokens: list[int]) -> list[int]:
         """The tokens with a break for each that the target never puts as text."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.drafters.certain import CertainDrafter
+from tasks.decoding.drafters.deterministic import DeterministicDrafter
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 
 
-class RandomDrafter(CertainDrafter):
+class RandomDrafter(DeterministicDrafter):
     """Any ordinary token is as likely as any other; the tokens, once drawn, are proposed as certain."""
 
     def __init__(self, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, Memory, Rows
-from tasks.decoding.distributions import Block
-from tasks.decoding.drafters.base import Stateless, StepwiseDrafter
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
@@ -26,7 +26,7 @@ _BEGINNING = -1
 
 
 @dataclass(frozen=True)
-class Tables:
+class NgramTables:
     """Logarithms of counts: their softmax is the relative frequency."""
 
     unigram: Tensor
@@ -37,7 +37,7 @@ class Tables:
     """Ids that are never text; after one of them a text begins."""
 
 
-def count(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Tables:
+def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> NgramTables:
     """Counts texts, the end token last in each.
 
     Raises:
@@ -62,7 +62,7 @@ def count(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Tables:
         )
     tokens, logs = _logarithms(everywhere)
     unigram = torch.full((vocabulary,), -torch.inf).scatter_(0, tokens, logs)
-    return Tables(unigram, {before: _logarithms(after) for before, after in followers.items()}, specials)
+    return NgramTables(unigram, {before: _logarithms(after) for before, after in followers.items()}, specials)
 
 
 def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
@@ -70,12 +70,12 @@ def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
     return torch.tensor(list(counts)), torch.tensor(list(counts.values()), dtype=torch.float64).log().float()
 
 
-class TableDrafter(Stateless, StepwiseDrafter):
+class TableDrafter(StatelessDrafter, StepwiseDrafter):
     """Drafts by look-ups, on the CPU whatever the device of the models: only a finished draft is moved there."""
 
     runs_model = False
 
-    def __init__(self, tables: Tables, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
+    def __init__(self, tables: NgramTables, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
         """Takes the target for what ends a text."""
         super().__init__(target.end_token, sampling, source)
         self.end_tokens = target.end_tokens
@@ -86,20 +86,20 @@ class TableDrafter(Stateless, StepwiseDrafter):
     def look_up(self, last: int) -> Tensor:
         """Logits of what follows this token, (vocabulary,)."""
 
-    def start(self, memory: Memory, sources: Rows) -> None:
-        self.device = memory.hidden.device
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        self.device = encoder_output.hidden.device
 
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
         return torch.stack([self.look_up((new or row)[-1]) for row, new in zip(tokens, drafted, strict=True)])[:, None]
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
-        return self._moved(super().following(tokens, rows))
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        return self._moved(super().predict_next(tokens, rows))
 
-    def _block(self, positions: list[Tensor], longest: int, rows: int) -> Block:
+    def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:
         return self._moved(super()._block(positions, longest, rows))
 
-    def _moved(self, block: Block) -> Block:
-        return Block(block.logits.to(self.device), block.sampling)
+    def _moved(self, block: PredictionBlock) -> PredictionBlock:
+        return PredictionBlock(block.logits.to(self.device), block.sampling)
 
 
 class UnigramDrafter(TableDrafter):

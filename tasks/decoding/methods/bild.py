@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from tasks.decoding.acceptance_rules import BonusToken, distance_rollback
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
-from tasks.decoding.loop import Method
+from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import BildOracleSettings, BildSettings, SamplingSettings
-from tasks.decoding.strategy import Entry, Pair, Strategy
-from tasks.decoding.verdicts import distance_rollback
+from tasks.decoding.turn import DraftRule
 
 
-def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     rule = DraftRule(
         window=settings.max_draft,
         fallback_threshold=settings.fallback_threshold,
@@ -19,17 +19,17 @@ def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source
         first_from_target=settings.large_first,
     )
     drafter = make_drafter(settings.drafter, pair, sampling, source)
-    return Method(pair.large, distance_rollback(settings), sampling, source, drafter, rule)
+    return SpeculativeLoop(pair.large, distance_rollback(settings), sampling, source, drafter, rule)
 
 
-def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
-    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), final=None)
+    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), bonus=BonusToken.NONE)
     drafter = make_drafter("small", pair, sampling, source)
-    return Method(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
+    return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
 
 
-ENTRIES = (
-    Entry("bild", "Kim et al., 2023, Algorithm 1", False, _bild),
-    Entry("bild_oracle", "Kim et al., 2023, section 3.1 and Figure 2", False, _bild_oracle),
+SPECS = (
+    MethodSpec("bild", "Kim et al., 2023, Algorithm 1", False, _bild),
+    MethodSpec("bild_oracle", "Kim et al., 2023, section 3.1 and Figure 2", False, _bild_oracle),
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from tasks.decoding.cascade_rules import cascade_rule
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings, SpeculativeCascadeSettings
-from tasks.decoding.strategy import Entry, Pair, Strategy
-from tasks.decoding.targets import cascaded
 
 
 def _speculative_cascade(
     pair: Pair, settings: SpeculativeCascadeSettings, sampling: SamplingSettings, source: TokenSource
-) -> Strategy:
-    return fixed_window(pair, settings, sampling, source, cascaded(settings.rule, settings.deferral_cost))
+) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, cascade_rule(settings.rule, settings.deferral_cost))
 
 
-ENTRIES = (Entry("speculative_cascade", "Narasimhan et al., 2024, Algorithms 4 to 6", False, _speculative_cascade),)
+SPECS = (MethodSpec("speculative_cascade", "Narasimhan et al., 2024, Algorithms 4 to 6", False, _speculative_cascade),)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, accept_all, deterministic_rule
+from tasks.decoding.cascade_rules import Deferral, diff
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import Method
-from tasks.decoding.methods.vanilla import SmallAlone, alone, small_alone
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
+from tasks.decoding.methods.vanilla import SmallModelMethod, single_model_method, small_model_method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import DiffOracleSettings, SamplingSettings, SequenceCascadeSettings, TokenCascadeSettings
-from tasks.decoding.strategy import Entry, Pair, Strategy
-from tasks.decoding.targets import Deferral, diff
-from tasks.decoding.verdicts import AcceptanceRule, certain, keep_all
+from tasks.decoding.turn import DraftRule
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
@@ -37,8 +37,8 @@ def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCa
 class SequenceCascade:
     """The small model answers everything; what it is not sure of, the large model answers anew (equation 1)."""
 
-    small: SmallAlone
-    large: Strategy
+    small: SmallModelMethod
+    large: DecodingMethod
     settings: SequenceCascadeSettings
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -64,31 +64,33 @@ class _SecondSource(TokenSource):
 
 def _sequence_cascade(
     pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
-) -> Strategy:
-    small = small_alone(pair, sampling, source, scored=True)
-    return SequenceCascade(small, alone(pair.large, sampling, _SecondSource(source.seed)), settings)
+) -> DecodingMethod:
+    small = small_model_method(pair, sampling, source, scored=True)
+    return SequenceCascade(small, single_model_method(pair.large, sampling, _SecondSource(source.seed)), settings)
 
 
-def _token_cascade(pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _token_cascade(
+    pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource
+) -> DecodingMethod:
     # A draft stops at or under its threshold, the cascade only under 1 - α: the next number below is the same bound.
     under = math.nextafter(1 - settings.deferral_cost, -math.inf)
     rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
-    return Method(pair.large, keep_all, sampling, source, make_drafter("small", pair, sampling, source), rule)
+    return SpeculativeLoop(pair.large, accept_all, sampling, source, make_drafter("small", pair, sampling, source), rule)
 
 
 def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
     """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
 
-    return certain(lambda tokens, q, p: deferral(q, p, alpha) ^ True, final=None)
+    return deterministic_rule(lambda tokens, q, p: deferral(q, p, alpha) ^ True, bonus=BonusToken.NONE)
 
 
-def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter("small", pair, sampling, source)
-    return Method(pair.large, oracle(diff, settings.deferral_cost), sampling, source, drafter, DraftRule(window=1))
+    return SpeculativeLoop(pair.large, oracle(diff, settings.deferral_cost), sampling, source, drafter, DraftRule(window=1))
 
 
-ENTRIES = (
-    Entry("sequence_cascade", "Narasimhan et al., 2024, equation 1", False, _sequence_cascade),
-    Entry("token_cascade", "Narasimhan et al., 2024, Algorithm 2", False, _token_cascade),
-    Entry("diff_oracle", "Narasimhan et al., 2024, Algorithm 3 and equation 5", False, _diff_oracle),
+SPECS = (
+    MethodSpec("sequence_cascade", "Narasimhan et al., 2024, equation 1", False, _sequence_cascade),
+    MethodSpec("token_cascade", "Narasimhan et al., 2024, Algorithm 2", False, _token_cascade),
+    MethodSpec("diff_oracle", "Narasimhan et al., 2024, Algorithm 3 and equation 5", False, _diff_oracle),
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tasks.decoding.adaptive import SelfTimed, adapted
+from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
+from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
-from tasks.decoding.loop import Method
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import (
     AdaptiveSettings,
@@ -16,48 +17,47 @@ from tasks.decoding.settings import (
     SamplingSettings,
     SpeculativeSettings,
 )
-from tasks.decoding.strategy import Entry, Pair, Strategy
-from tasks.decoding.verdicts import AcceptanceRule, speculative
+from tasks.decoding.turn import DraftRule
 
 
 def fixed_window(
     pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource, rule: AcceptanceRule
-) -> Method:
+) -> SpeculativeLoop:
     """Drafts of `settings.draft_length` tokens, checked by `rule`."""
     drafter = make_drafter(settings.drafter, pair, sampling, source)
-    return Method(pair.large, rule, sampling, source, drafter, DraftRule(window=settings.draft_length))
+    return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=settings.draft_length))
 
 
-def _speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
-    return fixed_window(pair, settings, sampling, source, speculative)
+def _speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, speculative_sampling)
 
 
-def _lenient(pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _lenient(pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, lenient(settings.lenience))
 
 
-def _lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, lossy(settings.lossiness, tuned=settings.tuned))
 
 
-def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
-    return Method(pair.large, speculative, sampling, source, drafter, rule)
+    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
 
 
-def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
+def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
-    method = Method(pair.large, speculative, sampling, source, drafter, DraftRule(window=settings.max_draft))
+    method = SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, DraftRule(window=settings.max_draft))
     if settings.cost_ratio is None:
-        return SelfTimed(method, settings.drafter, pair.cost_ratios)
-    return adapted(method, settings.cost_ratio)
+        return SelfTimedMethod(method, settings.drafter, pair.cost_ratios)
+    return with_adaptive_window(method, settings.cost_ratio)
 
 
-ENTRIES = (
-    Entry("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
-    Entry("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
-    Entry("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
-    Entry("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
-    Entry("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
+SPECS = (
+    MethodSpec("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
+    MethodSpec("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
+    MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
+    MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
+    MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

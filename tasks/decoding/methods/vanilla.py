@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.decoder import Continuing, Decoder, Rows, Stop, can_continue
+from tasks.decoding.acceptance_rules import accept_all
+from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.drafters.base import NoDrafter
-from tasks.decoding.drafting import DraftRule
-from tasks.decoding.generation import LARGE, SMALL, Counts, Generation
-from tasks.decoding.loop import Method
+from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.generation import SMALL, Counts, Generation
+from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
-from tasks.decoding.strategy import Entry, Pair, Strategy
-from tasks.decoding.verdicts import keep_all
+from tasks.decoding.turn import DraftRule
+
+
+def single_model_method(
+    model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False
+) -> SpeculativeLoop:
+    """Return one model's decoding: the loop with nothing drafted."""
+    return SpeculativeLoop(model, accept_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
 
 
 @dataclass(frozen=True)
-class InOneGo:
-    """One model's greedy text, made without a decision in between where its runtime can: what the loop gives, sooner."""
-
-    model: Continuing
-    loop: Method
-
-    @property
-    def scored(self) -> bool:
-        """Whether texts carry the log-probability of each token."""
-        return self.loop.scored
-
-    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        if len(sources) > 1:
-            return self.loop.run(sources, examples, limit)
-        (start,) = self.model.start(self.model.encode(sources))
-        # A softmax is given where a rule asks for it; none is this small.
-        until = Stop(confidence=sys.float_info.min) if self.scored else Stop()
-        found = self.model.extend(start, limit, until, with_logits=False)
-        tokens = found.tokens
-        counts = Counts(tokens=len(tokens), large_calls=len(tokens), verified=Counter({1: len(tokens)}))
-        scores = [math.log(min(1.0, confidence)) for confidence in found.confidence] if self.scored else []
-        return [Generation(tokens, LARGE * len(tokens), counts, scores)]
-
-
-def alone(model: Decoder, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False) -> Strategy:
-    """One model: the loop with nothing drafted."""
-    loop = Method(model, keep_all, sampling, source, NoDrafter(), DraftRule(window=0), scored)
-    return InOneGo(model, loop) if sampling.greedy and can_continue(model) else loop
-
-
-@dataclass(frozen=True)
-class SmallAlone:
+class SmallModelMethod:
     """The small model as the loop's target, its runs counted as the small model's."""
 
-    alone: Strategy
+    method: DecodingMethod
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        return [_as_small(one) for one in self.alone.run(sources, examples, limit)]
+        return [_as_small(one) for one in self.method.run(sources, examples, limit)]
 
 
 def _as_small(generation: Generation) -> Generation:
@@ -66,20 +40,22 @@ def _as_small(generation: Generation) -> Generation:
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 
-def small_alone(pair: Pair, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False) -> SmallAlone:
-    """The small model of a pair."""
-    return SmallAlone(alone(pair.small, sampling, source, scored=scored))
+def small_model_method(
+    pair: Pair, sampling: SamplingSettings, source: TokenSource, *, scored: bool = False
+) -> SmallModelMethod:
+    """Return the decoding of a pair's small model."""
+    return SmallModelMethod(single_model_method(pair.small, sampling, source, scored=scored))
 
 
-def _large(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
-    return alone(pair.large, sampling, source)
+def _large(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return single_model_method(pair.large, sampling, source)
 
 
-def _small(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> Strategy:
-    return small_alone(pair, sampling, source)
+def _small(pair: Pair, settings: VanillaSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return small_model_method(pair, sampling, source)
 
 
-ENTRIES = (
-    Entry("vanilla_large", "the large model alone", True, _large),
-    Entry("vanilla_small", "the small model alone", False, _small),
+SPECS = (
+    MethodSpec("vanilla_large", "the large model alone", True, _large),
+    MethodSpec("vanilla_small", "the small model alone", False, _small),
 )

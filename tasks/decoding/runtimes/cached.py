@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows, Step, require_finite
-from tasks.decoding.runtimes.opened import OpenedModel
+from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.runtimes.loaded_model import LoadedModel
 
 
-class CachedDecoder(OpenedModel, ABC):
+class CachedDecoder(LoadedModel, ABC):
     """A `Decoder` over one model and one cache.
 
     Cached rows end at the same column: rows of unequal length are padded on the left, where the mask hides them. New tokens
@@ -27,11 +27,11 @@ class CachedDecoder(OpenedModel, ABC):
         self._steps = 0
 
     @abstractmethod
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         """Runs the encoder on sources, one list of ids a row; without one, keeps them."""
 
     @abstractmethod
-    def start(self, memory: Memory) -> Rows:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
         """Empties the cache for these sources and gives each row's first tokens."""
 
     @abstractmethod

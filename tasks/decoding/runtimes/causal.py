@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.runtimes.cached import CachedDecoder
-from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
+from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 
 
 class CausalDecoder(CachedDecoder):
@@ -26,21 +26,21 @@ class CausalDecoder(CachedDecoder):
         self._takes_kept = "logits_to_keep" in takes
         self._prompts: list[int] = []
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         """Keeps the prompts."""
-        return prompt_memory(sources, self.name, self.device)
+        return encode_prompts(sources, self.name, self.device)
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
         from transformers import DynamicCache
 
-        if memory.prompts is None:
+        if encoder_output.prompts is None:
             raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
         self._cache = DynamicCache()
         self._width = 0
         self._steps = 0
-        self._prompts = [len(prompt) for prompt in memory.prompts]
+        self._prompts = [len(prompt) for prompt in encoder_output.prompts]
         self.lengths = [0] * len(self._prompts)
-        return [list(prompt) for prompt in memory.prompts]
+        return [list(prompt) for prompt in encoder_output.prompts]
 
     def _run(self, ids: Tensor, counts: list[int]) -> Any:
         new = ids.shape[1]
@@ -48,7 +48,7 @@ class CausalDecoder(CachedDecoder):
         if self._takes_positions:
             options["position_ids"] = self._positions(counts, new)
         if self._takes_kept:
-            options["logits_to_keep"] = new - unread_columns(self._prompts, self.lengths, counts)
+            options["logits_to_keep"] = new - skipped_columns(self._prompts, self.lengths, counts)
         return self.model(input_ids=ids, attention_mask=self._mask(new), past_key_values=self._cache, use_cache=True, **options)
 
     def _positions(self, counts: list[int], new: int) -> Tensor:

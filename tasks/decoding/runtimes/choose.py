@@ -7,21 +7,20 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.cuda_graphs import CudaGraphRecorder
 from tasks.decoding.runtimes.fsmt import FsmtDecoder
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD
+from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD
 from tasks.decoding.runtimes.fused_stack import FORMATS as FUSED_FORMATS
-from tasks.decoding.runtimes.graphs import CudaRecorder
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.opened import AUTO, Runtime
 from tasks.decoding.runtimes.packed import FORMATS
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.strategy import Pair
 from tasks.errors import InputError
 
 _PROBE = 16
@@ -88,8 +87,10 @@ def _fused(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> F
         return None
     number_format, blueprint = str(model.dtype).removeprefix("torch."), blueprint_of(model)
     if blueprint is not None and number_format in FUSED_FORMATS:
-        recorder = CudaRecorder(model.device) if on_gpu else None
-        return FusedDecoder(model, blueprint, name, vocabulary, recorder=recorder, pace=ONE_AHEAD if on_gpu else EACH_STEP)
+        recorder = CudaGraphRecorder(model.device) if on_gpu else None
+        return FusedDecoder(
+            model, blueprint, name, vocabulary, recorder=recorder, sync_policy=ONE_AHEAD if on_gpu else EACH_STEP
+        )
     if asked:
         lacking = (
             f"does not know models of type {model.config.model_type} configured like the {name} one"

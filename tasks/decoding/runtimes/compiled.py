@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.decoding.runtimes.layout import declared
+from tasks.decoding.runtimes.layout import declare_functions
 
 _KERNEL = Path(__file__).with_name("kernel")
 _FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
@@ -89,7 +89,7 @@ def _opened(path: Path) -> ctypes.CDLL | None:
     """None where there is no library, or half of one: the loader does not check, and reads past the end of a cut file."""
     try:
         sound = _digest_file(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
-        return declared(ctypes.CDLL(str(path))) if sound else None
+        return declare_functions(ctypes.CDLL(str(path))) if sound else None
     except OSError:
         return None
 

@@ -22,8 +22,8 @@ class FsmtDecoder(TransformersDecoder):
         later = torch.full((new, self._width + new), -torch.inf, device=self.device, dtype=self.model.dtype)
         output = self.model.model.decoder(
             ids,
-            self._memory.hidden,
-            self._memory.mask,
+            self._encoder_output.hidden,
+            self._encoder_output.mask,
             decoder_padding_mask=None,
             decoder_causal_mask=later.triu(self._width + 1),
             past_key_values=self._cache,

@@ -24,21 +24,21 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Caches:
+class CacheView:
     """Where the layers of a decoder put keys and values, and what they read of their text and of its source."""
 
     own: Tensor
     """(layers, slots, capacity, 2 key-value heads · head width): keys, then values."""
-    places: Tensor
-    """(rows · new tokens,), int64: where each new token's lie, among slots · capacity."""
-    reach: int
-    """Positions read of each text."""
+    slot_mapping: Tensor
+    """(rows · new tokens,), int64: the place of each new token among slots · capacity."""
+    kv_length: int
+    """Positions that attention reads of each text."""
     cross: Tensor
     """(layers, rows, source positions, 2 heads · head width)."""
     source_mask: Tensor
     """(rows, 1, 1, source positions), added to scores."""
 
-    def of(self, layer: int) -> Caches:
+    def of(self, layer: int) -> CacheView:
         """What one layer has of it: without the first dimension of both tensors that have `layers`."""
         return replace(self, own=self.own[layer], cross=self.cross[layer])
 
@@ -94,12 +94,12 @@ class FusedStack:
         """Puts what `wrap` makes of the function of one layer in its place; none: the function itself."""
         self._run_block = self._block if wrap is None else wrap(self._block)
 
-    def mask(self, positions: Tensor, reach: int) -> Tensor:
-        """What is added to scores between `positions` (rows, new) and the first `reach`: (rows, heads or 1, new, reach)."""
-        distances = self.columns[:reach] - positions[..., None] + self.longest
+    def mask(self, positions: Tensor, kv_length: int) -> Tensor:
+        """Return what is added to scores of queries at `positions` (rows, new): (rows, heads or 1, new, kv_length)."""
+        distances = self.columns[:kv_length] - positions[..., None] + self.longest
         return self._bias[:, distances].transpose(0, 1)
 
-    def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: Caches | None = None) -> Tensor:
+    def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: CacheView | None = None) -> Tensor:
         """Last hidden states of `ids` (rows, new) at `positions`, normed: (rows, new, width).
 
         Without caches, as in an encoder, the new tokens read each other.
@@ -119,7 +119,7 @@ class FusedStack:
         return _normed(hidden, shape.norm, shape.epsilon).view(rows, new, -1)
 
     def _block(
-        self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: Caches | None
+        self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: CacheView | None
     ) -> Tensor:
         """One layer on (rows · new, width), which it may change in place."""
         shape = self.shape
@@ -152,7 +152,7 @@ class FusedStack:
         return _linear(hidden, self._source).view(rows, positions, len(self.layers), -1).permute(2, 0, 1, 3)
 
     def _kept(
-        self, projected: Tensor, angles: Tensor | None, rows: int, caches: Caches | None
+        self, projected: Tensor, angles: Tensor | None, rows: int, caches: CacheView | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, size), and all keys and values of each row (rows, positions, heads, width)."""
         shape = self.shape
@@ -164,8 +164,8 @@ class FusedStack:
         if caches is None:
             keys, values = _halves(fresh.view(rows, -1, fresh.shape[-1]), shape.key_value_heads)
         else:
-            caches.own.flatten(0, 1).index_copy_(0, caches.places, fresh)
-            keys, values = _halves(caches.own[:rows, : caches.reach], shape.key_value_heads)
+            caches.own.flatten(0, 1).index_copy_(0, caches.slot_mapping, fresh)
+            keys, values = _halves(caches.own[:rows, : caches.kv_length], shape.key_value_heads)
         return query, keys, values
 
     def _grouped(self, mask: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 from collections.abc import Sequence
 from itertools import accumulate
@@ -12,18 +13,28 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import BrokenLogitsError, Checked, Continuation, Keep, Memory, Rows, Step, Stop
+from tasks.decoding.decoder import (
+    BrokenLogitsError,
+    Capabilities,
+    CheckedDraft,
+    Continuation,
+    EncoderOutput,
+    GreedyAcceptance,
+    Rows,
+    Step,
+    StopRule,
+)
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import OneRow, Player, integers, several_rows
-from tasks.decoding.runtimes.opened import OpenedModel
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, SingleRow, integers, several_rows
+from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.packed import PackedStack
-from tasks.decoding.runtimes.prompts import prompt_memory, unread_columns
-from tasks.decoding.runtimes.slots import Slots, floats
+from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
 
-class NativeDecoder(OpenedModel):
+class NativeDecoder(LoadedModel):
     """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
 
     A token's logits do not depend on what is computed beside it, to the bit: a draft that is verified in one run, a batch and
@@ -50,15 +61,15 @@ class NativeDecoder(OpenedModel):
         self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
         self._known = int(blueprint.decoder.embedding.shape[0])
-        self._texts = Slots(self._decoder)
-        self._encoding = None if self._encoder is None else Slots(self._encoder)
+        self._texts = NativeKVCache(self._decoder)
+        self._encoding = None if self._encoder is None else NativeKVCache(self._encoder)
         self._slots: list[int] = []
-        self._one = OneRow()
+        self._one = SingleRow()
         self._prompts: list[int] = []
         self._steps = 0
         self._ends = integers(sorted(self.end_tokens))
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         """Runs the encoder; without one, keeps the prompts.
 
         Raises:
@@ -66,7 +77,7 @@ class NativeDecoder(OpenedModel):
         """
         self._require_known(sources)
         if self._encoder is None or self._encoding is None:
-            return prompt_memory(sources, self.name, self.device)
+            return encode_prompts(sources, self.name, self.device)
         lengths = [len(source) for source in sources]
         if not all(lengths):
             raise InputError(f"source {lengths.index(0) + 1} is empty; the {self.name} model needs at least one token to read")
@@ -76,14 +87,14 @@ class NativeDecoder(OpenedModel):
         flat = self._run(self._encoder, self._encoding, sources, [0] * len(sources), range(len(sources)))
         mask = torch.ones(len(sources), longest, dtype=torch.long)
         if min(lengths) == longest:
-            return Memory(flat.view(len(sources), longest, self._width), mask)
+            return EncoderOutput(flat.view(len(sources), longest, self._width), mask)
         for row, length in enumerate(lengths):
             mask[row, length:] = 0
-        return Memory(pad_sequence(list(torch.split(flat, lengths)), batch_first=True), mask)
+        return EncoderOutput(pad_sequence(list(torch.split(flat, lengths)), batch_first=True), mask)
 
-    def start(self, memory: Memory) -> Rows:
-        rows, longest, width = memory.hidden.shape
-        if self._encoder is None and memory.prompts is None:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        rows, longest, width = encoder_output.hidden.shape
+        if self._encoder is None and encoder_output.prompts is None:
             raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
         if self._encoder is not None and width != self._width:
             raise ValueError(f"the {self.name} model reads sources of width {self._width}, not {width}")
@@ -91,12 +102,12 @@ class NativeDecoder(OpenedModel):
         self._slots = list(range(rows))
         self._steps = 0
         self._texts.fit(rows, 1)
-        if memory.prompts is not None:
-            self._prompts = [len(prompt) for prompt in memory.prompts]
-            return [list(prompt) for prompt in memory.prompts]
+        if encoder_output.prompts is not None:
+            self._prompts = [len(prompt) for prompt in encoder_output.prompts]
+            return [list(prompt) for prompt in encoder_output.prompts]
         self._prompts = [1] * rows
-        hidden = memory.hidden.float().contiguous()
-        self._texts.fit_sources(memory.mask.sum(1).tolist())
+        hidden = encoder_output.hidden.float().contiguous()
+        self._texts.fit_sources(encoder_output.mask.sum(1).tolist())
         self._decoder.native.threads = torch.get_num_threads()
         self._functions.draftline_read(self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, longest)
         return [list(self.start_tokens) for _ in range(rows)]
@@ -106,7 +117,7 @@ class NativeDecoder(OpenedModel):
         counts = [len(row) for row in tokens]
         self._texts.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
         hidden = self._run(self._decoder, self._texts, tokens, self.lengths, self._slots)
-        unread = unread_columns(self._prompts, self.lengths, counts)
+        unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
             hidden = torch.cat([part[unread:] for part in torch.split(hidden, counts)])
@@ -124,20 +135,20 @@ class NativeDecoder(OpenedModel):
             best=[best[end - count : end] for end, count in zip(ends, counts, strict=True)],
         )
 
-    def extend(self, pending: list[int], budget: int, until: Stop, *, with_logits: bool = True) -> Continuation:
+    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
         self._require_known([pending])
         [cached] = self.lengths
         if not pending or budget < 1:
             raise ValueError("a row goes on after at least one token, by at least one prediction")
         self._texts.fit(1, cached + len(pending) + budget - 1)
         rows, _kept = self._rows([pending], self.lengths, self._slots)
-        hidden = floats(len(pending), self._width)
-        logits = floats(budget if with_logits else 1, self._stride)
+        hidden = empty_floats(len(pending), self._width)
+        logits = empty_floats(budget if with_logits else 1, self._stride)
         best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
         self._decoder.native.threads = torch.get_num_threads()
-        count = self._functions.draftline_extend(
+        count = self._functions.draftline_continue(
             *(self._decoder.reference, self._texts.reference, rows, budget),
-            *(until.confidence, until.trust, self._ends, len(self._ends)),
+            *(until.confidence, until.cumulative_confidence, self._ends, len(self._ends)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self.vocabulary, best, confidence),
         )
         self.lengths = [cached + len(pending) + count - 1]
@@ -146,7 +157,7 @@ class NativeDecoder(OpenedModel):
         self._require_sound(chosen)
         return Continuation(chosen, confidence[:count], logits[None, :count, : self.vocabulary])
 
-    def check(self, pending: list[int], drafted: list[int], keep: Keep) -> Checked:
+    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         tokens = pending + drafted
         self._require_known([tokens])
         [cached] = self.lengths
@@ -155,47 +166,39 @@ class NativeDecoder(OpenedModel):
         count, positions = len(tokens), len(drafted) + 1
         self._texts.fit(1, cached + count)
         rows, _kept = self._rows([tokens], self.lengths, self._slots)
-        hidden, logits = floats(count, self._width), floats(positions, self._stride)
+        hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         self._decoder.native.threads = torch.get_num_threads()
-        kept = self._functions.draftline_check(
-            *(self._decoder.reference, self._texts.reference, rows, len(drafted), keep.distance, keep.agreed),
+        accepted = self._functions.draftline_check_draft(
+            *(self._decoder.reference, self._texts.reference, rows, len(drafted), rule.max_surprisal, rule.keep_agreed),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
         )
         self.lengths = [cached + count]
         self._steps += 1
         chosen = best[:]
         self._require_sound(chosen)
-        known = hidden[None, -positions:].to(self._dtype)
-        return Checked(Step(logits[None, :, : self.vocabulary], [positions], known, best=[chosen]), kept, chosen[kept])
+        states = hidden[None, -positions:].to(self._dtype)
+        step = Step(logits[None, :, : self.vocabulary], [positions], states, best=[chosen])
+        return CheckedDraft(step, accepted, chosen[accepted])
 
-    @property
-    def functions(self) -> ctypes.CDLL:
-        """Of the kernel."""
-        return self._functions
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            continue_greedily=self.continue_greedily,
+            check_draft=self.check_draft,
+            native_loop=NativeLoopModel(self._functions, self._known, self._prepare),
+            transformers_model=self.model,
+            runtime=self.runtime,
+        )
 
-    @property
-    def known(self) -> int:
-        """Tokens that it has an embedding for."""
-        return self._known
-
-    def player(self, longest: int, predictions: int, length: int) -> tuple[Player, object]:
-        """What the kernel needs to run this model by itself, and what must be kept meanwhile.
-
-        Args:
-            longest: Tokens of its longest run.
-            predictions: Positions that a run predicts at.
-            length: Tokens of the only row, at most.
-
-        Raises:
-            ValueError: the model has fewer learned positions.
-        """
+    def _prepare(self, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
+        """Return `layout.NativeLoopModel.prepare`; raises `ValueError` where the model has fewer learned positions."""
         self._texts.fit(1, length)
         stack, cache = self._decoder.native, self._texts.cache
         stack.threads = torch.get_num_threads()
-        hidden, logits = floats(longest, self._width), floats(predictions, self._stride)
-        places = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
-        return Player(*places, self._stride, self.vocabulary), (hidden, logits)
+        hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
+        addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
+        return LoopModel(*addresses, self._stride, self.vocabulary), (hidden, logits)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)
@@ -209,10 +212,12 @@ class NativeDecoder(OpenedModel):
             slots = list(range(len(slots)))
         self._slots = slots
 
-    def _run(self, stack: PackedStack, room: Slots, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
+    def _run(
+        self, stack: PackedStack, room: NativeKVCache, tokens: Rows, cached: Sequence[int], slots: Sequence[int]
+    ) -> Tensor:
         """Last hidden states of all new tokens, row after row: (new tokens, width)."""
         rows, _kept = self._rows(tokens, cached, slots)
-        hidden = floats(sum(map(len, tokens)), self._width)
+        hidden = empty_floats(sum(map(len, tokens)), self._width)
         stack.native.threads = torch.get_num_threads()
         self._functions.draftline_run(stack.reference, room.reference, rows, hidden.data_ptr())
         return hidden
@@ -226,7 +231,7 @@ class NativeDecoder(OpenedModel):
     def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
         """Logits (tokens, vocabulary), and the likeliest at each."""
         tokens = hidden.shape[0]
-        logits = floats(tokens, self._stride)
+        logits = empty_floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()
         self._functions.draftline_predict(
             self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self.vocabulary, best

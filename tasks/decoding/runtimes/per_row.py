@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import Memory, Rows, Step
+from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step
 from tasks.decoding.runtimes.cached import CachedDecoder
 
 
@@ -23,7 +23,8 @@ class PerRowDecoder:
         """Takes a runtime that is right for one row."""
         self._runtime = runtime
         self._rows: list[CachedDecoder] = []
-        self.model = runtime.model
+        self.capabilities = Capabilities(transformers_model=runtime.model)
+        """None of those that take one row at a time: they would act on the inner runtime, whose cache is not used."""
         self.name = runtime.name
         self.vocabulary = runtime.vocabulary
         self.specials = runtime.specials
@@ -32,14 +33,14 @@ class PerRowDecoder:
         self.lengths: list[int] = []
         self.described = runtime.described
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         return self._runtime.encode(sources)
 
-    def start(self, memory: Memory) -> Rows:
-        rows = memory.hidden.shape[0]
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        rows = encoder_output.hidden.shape[0]
         self._rows = [copy.copy(self._runtime) for _ in range(rows)]
         self.lengths = [0] * rows
-        return [row.start(_row_of(memory, index))[0] for index, row in enumerate(self._rows)]
+        return [row.start(_row_of(encoder_output, index))[0] for index, row in enumerate(self._rows)]
 
     def forward(self, tokens: Rows) -> Step:
         steps = [row.forward([new]) if new else None for row, new in zip(self._rows, tokens, strict=True)]
@@ -68,11 +69,11 @@ class PerRowDecoder:
         self.lengths = [row.lengths[0] for row in self._rows]
 
 
-def _row_of(memory: Memory, row: int) -> Memory:
+def _row_of(encoder_output: EncoderOutput, row: int) -> EncoderOutput:
     """One source, without the padding behind it."""
-    here, length = slice(row, row + 1), int(memory.mask[row].sum())
-    prompts = None if memory.prompts is None else memory.prompts[here]
-    return Memory(memory.hidden[here, :length], memory.mask[here, :length], prompts)
+    here, length = slice(row, row + 1), int(encoder_output.mask[row].sum())
+    prompts = None if encoder_output.prompts is None else encoder_output.prompts[here]
+    return EncoderOutput(encoder_output.hidden[here, :length], encoder_output.mask[here, :length], prompts)
 
 
 @torch.inference_mode()

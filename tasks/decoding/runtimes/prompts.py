@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.errors import InputError
 
 
-def prompt_memory(prompts: Rows, name: str, device: torch.device) -> Memory:
+def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOutput:
     """The prompts, kept as they are.
 
     Raises:
@@ -20,10 +20,10 @@ def prompt_memory(prompts: Rows, name: str, device: torch.device) -> Memory:
         place = [len(prompt) for prompt in prompts].index(0) + 1
         raise InputError(f"source {place} is empty; the {name} model is decoder-only and needs a prompt of at least one token")
     rows = len(prompts)
-    return Memory(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long), prompts)
+    return EncoderOutput(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long), prompts)
 
 
-def unread_columns(prompts: Sequence[int], cached: Sequence[int], counts: Sequence[int]) -> int:
+def skipped_columns(prompts: Sequence[int], cached: Sequence[int], counts: Sequence[int]) -> int:
     """New columns at the front after which every row's prompt goes on: what they predict is known already.
 
     Takes the tokens of each row's prompt, those cached, and those that are new.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.runtimes.cached import CachedDecoder, select_rows
 
 
@@ -19,26 +19,26 @@ class TransformersDecoder(CachedDecoder):
     """
 
     @torch.inference_mode()
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         widest = max(map(len, sources))
         ids = torch.tensor([source + [self.pad_token] * (widest - len(source)) for source in sources], device=self.device)
         mask = torch.tensor([[1] * len(source) + [0] * (widest - len(source)) for source in sources], device=self.device)
-        return Memory(self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
+        return EncoderOutput(self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, encoder_output: EncoderOutput) -> Rows:
         from transformers import DynamicCache, EncoderDecoderCache
 
-        self._memory = memory
+        self._encoder_output = encoder_output
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self._width = 0
         self._steps = 0
-        self.lengths = [0] * memory.hidden.shape[0]
+        self.lengths = [0] * encoder_output.hidden.shape[0]
         return [list(self.start_tokens) for _ in self.lengths]
 
     def _run(self, ids: Tensor, counts: list[int]) -> Any:
         return self.model(
-            encoder_outputs=(self._memory.hidden,),
-            attention_mask=self._memory.mask,
+            encoder_outputs=(self._encoder_output.hidden,),
+            attention_mask=self._encoder_output.mask,
             decoder_input_ids=ids,
             decoder_attention_mask=self._mask(ids.shape[1]),
             past_key_values=self._cache,
@@ -52,4 +52,4 @@ class TransformersDecoder(CachedDecoder):
     def _select(self, index: Tensor) -> None:
         super()._select(index)
         select_rows(self._cache.cross_attention_cache.layers, index)
-        self._memory = Memory(self._memory.hidden[index], self._memory.mask[index])
+        self._encoder_output = EncoderOutput(self._encoder_output.hidden[index], self._encoder_output.mask[index])

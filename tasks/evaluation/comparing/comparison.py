@@ -1,7 +1,7 @@
-"""Two results of one metric, side by side: what they were made from, their numbers, and which changes are more than noise.
+"""Two results of one metric side by side: what they were made from, their numbers, and which changes are more than noise.
 
-The numbers are those of the two summaries. What was chosen on validation is compared on test where both results hold it there,
-for a choice is the luckiest of many points and its validation numbers flatter it.
+The numbers are those of the two summaries. Points chosen on validation are compared on test where both results have test
+numbers, because a choice is the luckiest of many points and its validation numbers flatter it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tasks.errors import InputError
 from tasks.evaluation.changes import Change, difference, error_of, frontier_changes, more_than_noise, speedup_ratio
-from tasks.evaluation.comparing.provenance import differing, facts
-from tasks.evaluation.comparing.results import Entry, Result, alike, on_split, same_timed
+from tasks.evaluation.comparing.loaded import LoadedResult, alike, on_split, point_key, same_timed
+from tasks.evaluation.comparing.provenance import Difference, differing, facts
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES, settings_text
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, settings_text
+from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
+from tasks.evaluation.statistics import Interval
 from tasks.paths import DRAFTERS
 
 
@@ -31,8 +32,8 @@ class Number:
     """The change is a difference of `points` or of a `share`, or a ratio (`×`)."""
     first: float | None
     second: float | None
-    first_interval: Sequence[float] | None
-    second_interval: Sequence[float] | None
+    first_interval: Interval | None
+    second_interval: Interval | None
     change: Change
     paired: bool = False
     """Whether both were measured on examples known to be the same, and resampled alike."""
@@ -41,18 +42,46 @@ class Number:
     more_than_noise: bool = False
 
 
-def compare(first: Result, second: Result, seed: int = 0) -> dict[str, Any]:
-    """Everything that differs between two results, as plain JSON values.
+@dataclass(frozen=True)
+class PointCounts:
+    """How many points of a method stand in one result alone."""
+
+    drafter: str
+    method: str
+    only_first: int
+    only_second: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that differs between two results."""
+
+    first: str
+    """The user's name of the first result."""
+    second: str
+    metric: str
+    differing: dict[str, list[Difference]]
+    """What the results were made from, by section."""
+    points: list[PointCounts]
+    numbers: list[Number]
+    unmatched: list[str]
+    """A sentence for each choice that only one result has."""
+    more_than_noise: list[str]
+    """Names of the numbers that changed by more than noise."""
+
+
+def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Comparison:
+    """Compares two results.
 
     Args:
-        first: what came before, A.
-        second: what came after, B; differences are B - A, ratios B / A.
+        first: the earlier one, A.
+        second: the later one, B; differences are B - A, ratios B / A.
         seed: of the resamples.
 
     Raises:
         InputError: the two are not measured in the same metric.
     """
-    metrics = [one.summary["metric"] for one in (first, second)]
+    metrics = [one.summary.metric for one in (first, second)]
     if metrics[0] != metrics[1]:
         raise InputError(
             f"{first.name} is measured in {metrics[0]} and {second.name} in {metrics[1]}; compare results of one metric"
@@ -60,119 +89,111 @@ def compare(first: Result, second: Result, seed: int = 0) -> dict[str, Any]:
     numbers = list(_numbers(first, second, seed))
     found = more_than_noise([number.change for number in numbers])
     numbers = [dataclasses.replace(number, more_than_noise=more) for number, more in zip(numbers, found, strict=True)]
-    return {
-        "first": first.name,
-        "second": second.name,
-        "metric": metrics[0],
-        "differing": differing(*(facts({drafter: one.pair(drafter) for drafter in DRAFTERS}) for one in (first, second))),
-        "points": _point_differences(first.summary["points"], second.summary["points"]),
-        "numbers": [dataclasses.asdict(number) for number in numbers],
-        "unmatched": list(_unmatched(first, second)),
-        "more_than_noise": [number.name for number in numbers if number.more_than_noise],
-    }
+    return Comparison(
+        first=first.name,
+        second=second.name,
+        metric=metrics[0],
+        differing=differing(*(facts({name: one.summary.pairs.of(name) for name in DRAFTERS}) for one in (first, second))),
+        points=_point_counts(first.summary.points, second.summary.points),
+        numbers=numbers,
+        unmatched=list(_unmatched(first, second)),
+        more_than_noise=[number.name for number in numbers if number.more_than_noise],
+    )
 
 
-def _numbers(first: Result, second: Result, seed: int) -> Iterator[Number]:
+def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:
     for split in (CHOSEN_ON, REPORTED_ON):
         for key, label in {"large": "large", "small": "small", "small_aligned": "small, aligned"}.items():
-            ours, theirs = (on_split(one.summary["vanilla"].get(key), split) for one in (first, second))
+            ours, theirs = (on_split(getattr(one.summary.vanilla, key), split) for one in (first, second))
             if ours and theirs:
-                yield _quality(f"vanilla {label}", split, ours, theirs, first.summary["metric"])
+                yield _quality(f"vanilla {label}", split, ours, theirs, first.summary.metric)
     for drafter in DRAFTERS:
         yield from _acceptance(first, second, drafter)
-    for label, ours, theirs in _choices(first, second):
-        split = REPORTED_ON if ours["test"] and theirs["test"] else CHOSEN_ON
-        yield from _point(label, split, (first, ours), (second, theirs), seed)
+    for label, before, after in _choices(first, second):
+        split = REPORTED_ON if before.test and after.test else CHOSEN_ON
+        yield from _point(label, split, (first, before), (second, after), seed)
     for drafter in DRAFTERS:
         yield from _frontiers(first, second, drafter, seed)
 
 
-def _quality(name: str, split: str, ours: Entry, theirs: Entry, metric: str) -> Number:
-    intervals = [one.get("quality_interval") for one in (ours, theirs)]
-    change = difference(ours["quality"], theirs["quality"], error_of(intervals[0]), error_of(intervals[1]))
-    name = f"{name}: {METRIC_NAMES[metric]}"
-    return Number(name, split, "points", ours["quality"], theirs["quality"], intervals[0], intervals[1], change)
+def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasurements, metric: str) -> Number:
+    first, second = ours.quality_interval, theirs.quality_interval
+    change = difference(ours.quality, theirs.quality, error_of(first), error_of(second))
+    return Number(f"{name}: {METRIC_NAMES[metric]}", split, "points", ours.quality, theirs.quality, first, second, change)
 
 
-def _acceptance(first: Result, second: Result, drafter: str) -> Iterator[Number]:
+def _acceptance(first: LoadedResult, second: LoadedResult, drafter: str) -> Iterator[Number]:
     """The acceptance rate of speculative decoding with each drafter, at the same temperature."""
-    rates = [((one.pair(drafter) or {}).get("acceptance") or {}) for one in (first, second)]
     for kind in ("greedy", "sampled"):
-        ours, theirs = (one.get(kind) for one in rates)
-        if ours and theirs and ours.get("temperature") == theirs.get("temperature"):
-            intervals = [one.get("interval") for one in (ours, theirs)]
-            change = difference(ours["rate"], theirs["rate"], error_of(intervals[0]), error_of(intervals[1]))
+        ours, theirs = (one.summary.pairs.of(drafter).acceptance_rate(sampled=kind == "sampled") for one in (first, second))
+        if ours and theirs and ours.temperature == theirs.temperature:
+            change = difference(ours.rate, theirs.rate, error_of(ours.interval), error_of(theirs.interval))
             name = f"{drafter}: acceptance rate, {kind}"
-            yield Number(name, CHOSEN_ON, "share", ours["rate"], theirs["rate"], intervals[0], intervals[1], change)
+            yield Number(name, CHOSEN_ON, "share", ours.rate, theirs.rate, ours.interval, theirs.interval, change)
 
 
-def _choices(first: Result, second: Result) -> Iterator[tuple[str, Entry, Entry]]:
+def _choices(first: LoadedResult, second: LoadedResult) -> Iterator[tuple[str, TimedPoint, TimedPoint]]:
     """The points chosen in both, each pair of points once: both choices may be one point."""
     chosen = [first.chosen(), second.chosen()]
     together: dict[tuple[str, str, int, int], list[str]] = {}
-    for (drafter, method, choice), place in chosen[0].items():
+    for (drafter, method, choice), index in chosen[0].items():
         other = chosen[1].get((drafter, method, choice))
-        if place is not None and other is not None:
-            together.setdefault((drafter, method, place, other), []).append(CHOICE_WORDS[choice])
-    for (drafter, method, place, other), words in together.items():
-        yield f"{method} {drafter}, {' and '.join(words)}", first.summary["points"][place], second.summary["points"][other]
+        if index is not None and other is not None:
+            together.setdefault((drafter, method, index, other), []).append(CHOICE_NAMES[choice])
+    for (drafter, method, index, other), names in together.items():
+        points = first.summary.timed_point(index), second.summary.timed_point(other)
+        yield f"{method} {drafter}, {' and '.join(names)}", *points
 
 
-def _point(label: str, split: str, ours: tuple[Result, Entry], theirs: tuple[Result, Entry], seed: int) -> Iterator[Number]:
+def _point(
+    label: str, split: str, ours: tuple[LoadedResult, TimedPoint], theirs: tuple[LoadedResult, TimedPoint], seed: int
+) -> Iterator[Number]:
     """Quality, quality beside the own vanilla, and speed-up of one chosen point."""
     (first, before), (second, after) = ours, theirs
-    shown = [settings_text(one["settings"]) for one in (before, after)]
+    shown = [settings_text(one.settings) for one in (before, after)]
     settings = None if shown[0] == shown[1] else (shown[0], shown[1])
     entries = [on_split(one, split) or one for one in (before, after)]
-    metric = first.summary["metric"]
+    metric = first.summary.metric
     yield dataclasses.replace(_quality(label, split, entries[0], entries[1], metric), settings=settings)
-    bases = [one.vanilla(split) for one in (first, second)]
-    ends = [one.get("quality_difference_interval") for one in entries]
-    losses = [one["quality"] - base["quality"] for one, base in zip(entries, bases, strict=True) if base is not None]
+    bases = [on_split(one.summary.vanilla.large, split) for one in (first, second)]
+    losses = [one.quality - base.quality for one, base in zip(entries, bases, strict=True) if base is not None]
+    ends = [one.quality_difference_interval for one in entries]
     if len(losses) == len(entries) and all(ends):
         change = difference(losses[0], losses[1], error_of(ends[0]), error_of(ends[1]))
         name = f"{label}: {METRIC_NAMES[metric]} minus vanilla's"
         yield Number(name, split, "points", losses[0], losses[1], ends[0], ends[1], change, settings=settings)
     found = [first.measured(before, split), second.measured(after, split)]
-    paired = same_timed(first, second, before["drafter"], split) and alike(found)
+    paired = same_timed(first, second, before.drafter, split) and alike(found)
     ratio = speedup_ratio(found[0], found[1], paired, seed)
     if ratio is not None:
-        speeds = [one.speedup for one in found]
-        ends = [one.get("speedup_interval") for one in entries]
-        name = f"{label}: speed-up"
-        yield Number(name, split, "×", speeds[0], speeds[1], ends[0], ends[1], ratio, paired, settings)
+        ends = [one.speedup_interval for one in entries]
+        speeds = found[0].speedup, found[1].speedup
+        yield Number(f"{label}: speed-up", split, "×", *speeds, ends[0], ends[1], ratio, paired, settings)
 
 
-def _frontiers(first: Result, second: Result, drafter: str, seed: int) -> Iterator[Number]:
+def _frontiers(first: LoadedResult, second: LoadedResult, drafter: str, seed: int) -> Iterator[Number]:
     """How far B's frontier of all methods lies above A's, on validation, each beside its own vanilla."""
     curves = [first.curve(drafter), second.curve(drafter)]
-    if curves[0] is None or curves[1] is None:
-        return
     paired = same_timed(first, second, drafter, CHOSEN_ON) and alike([*curves[0].points, *curves[1].points])
     changes = frontier_changes(curves[0], curves[1], paired, seed)
     if changes is None:
         return
-    words = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
-    for name, unit, change in zip(words, ("points", "×"), changes, strict=True):
+    names = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
+    for name, unit, change in zip(names, ("points", "×"), changes, strict=True):
         yield Number(f"{drafter} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
 
 
-def _point_differences(first: Sequence[Entry], second: Sequence[Entry]) -> list[dict[str, Any]]:
+def _point_counts(first: Sequence[OperatingPoint], second: Sequence[OperatingPoint]) -> list[PointCounts]:
     """For each drafter and method, how many points stand in one result alone."""
-    ours, theirs = (
-        {(one["drafter"], one["method"], settings_text(one["settings"])) for one in points} for points in (first, second)
-    )
+    ours, theirs = ({point_key(point) for point in points} for points in (first, second))
     counts = [Counter(key[:2] for key in points) for points in (ours - theirs, theirs - ours)]
-    return [
-        {"drafter": key[0], "method": key[1], "only_first": counts[0][key], "only_second": counts[1][key]}
-        for key in sorted(counts[0] | counts[1])
-    ]
+    return [PointCounts(*key, counts[0][key], counts[1][key]) for key in sorted(counts[0] | counts[1])]
 
 
-def _unmatched(first: Result, second: Result) -> Iterator[str]:
+def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:
     """What is chosen in one result and not in the other."""
     chosen = [first.chosen(), second.chosen()]
     for drafter, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
-        places = [one.get((drafter, method, choice)) for one in chosen]
-        if (places[0] is None) != (places[1] is None):
-            yield f"{method} {drafter}, {CHOICE_WORDS[choice]}: only {'A' if places[1] is None else 'B'} has such a point"
+        points = [one.get((drafter, method, choice)) for one in chosen]
+        if (points[0] is None) != (points[1] is None):
+            yield f"{method} {drafter}, {CHOICE_NAMES[choice]}: only {'A' if points[1] is None else 'B'} has such a point"

@@ -1,84 +1,103 @@
-"""Points and their numbers in words, for sentences."""
+"""Names, numbers, settings and points as the report writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
+from tasks.evaluation.statistics import Interval
 
-from tasks.evaluation.report.table import METRIC_NAMES, settings_text
-from tasks.evaluation.report.tables import method_name
-
-Entry = Mapping[str, Any]
-"""A point of the summary, or its measurements on one split."""
-
-
-def point_text(point: Entry) -> str:
-    """What a point is: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10)`."""
-    settings = settings_text(point["settings"])
-    return f"{method_name(point['method'])} with the {point['drafter']} drafter" + (f" ({settings})" if settings else "")
-
-
-def speed_text(entry: Entry) -> str:
-    """`1.89× [1.80, 1.97]`; without an interval where there is none."""
-    return f"{entry['speedup']:.2f}×" + interval_text(entry["speedup_interval"])
+METRIC_NAMES = {
+    "bleu": "BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "rougeLsum": "ROUGE-Lsum",
+}
+CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
+NOTHING = "–"
+_METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}
+_SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
+_DEFAULT_DRAFTER = ("drafter", "small")
 
 
-def difference_text(entry: Entry) -> str:
-    """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla lacks on that split."""
-    if entry["quality_difference"] is None:
-        return "no difference measured"
-    return f"{_signed(entry['quality_difference'])} points" + interval_text(entry["quality_difference_interval"], "+")
+def method_name(method: str) -> str:
+    """A method's name: `bild` is BiLD, `speculative_lossy` is speculative lossy."""
+    return _METHOD_NAMES.get(method, method.replace("_", " "))
 
 
-def quality_text(entry: Entry, metric: str) -> str:
-    """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
-    return f"{METRIC_NAMES[metric]} {entry['quality']:.2f} ({difference_text(entry)} from vanilla)"
+def settings_text(settings: Settings) -> str:
+    """Settings by the papers' symbols: `α_FB 0.6 α_RB 2 ≤ 10`, without disabled switches and the default drafter."""
+    parts = []
+    for name, value in settings.items():
+        if value is False or (name, value) == _DEFAULT_DRAFTER:
+            continue
+        symbol = _SYMBOLS.get(name, name.replace("_", " "))
+        number = f"{value:g}" if isinstance(value, int | float) else str(value).replace("inf", "∞")
+        parts.append(symbol if value is True else f"{symbol} {number}")
+    return " ".join(parts)
 
 
-def is_faster(entry: Entry) -> bool:
-    """Faster than vanilla beyond the noise of its timing: the whole interval of the speed-up lies above 1."""
-    interval = entry["speedup_interval"]
-    return bool((interval[0] if interval else entry["speedup"]) > 1.0)
-
-
-def best_choice(summary: Entry, choice: str, drafter: str | None = None, without: int | None = None) -> int | None:
-    """The place of the fastest point among what was chosen, over all methods; None where nothing was.
+def number_text(
+    value: float | None,
+    interval: Interval | None = None,
+    *,
+    digits: int = 2,
+    unit: str = "",
+    sign: str = "",
+    interval_digits: int | None = None,
+) -> str:
+    """A number with its 95 % interval: `1.62× [1.58, 1.66]`; a dash where there is no value.
 
     Args:
-        summary: with `choices` and `points`.
-        choice: of `TOLERANCES`.
-        drafter: only its choices.
-        without: a place that is left out.
+        value: the number.
+        interval: its interval, where it has one.
+        digits: decimals.
+        unit: follows the number.
+        sign: `+` to show the sign of positive numbers as well.
+        interval_digits: decimals of the interval, where they differ.
     """
-    places = [
-        found["point"]
-        for found in summary["choices"]
-        if found["choice"] == choice and found["point"] not in (None, without) and drafter in (None, found["drafter"])
-    ]
-    return fastest(summary["points"], places)
+    return (
+        NOTHING
+        if value is None
+        else f"{value:{sign}.{digits}f}{unit}{interval_text(interval, sign, interval_digits or digits)}"
+    )
 
 
-def fastest(points: Sequence[Entry], places: Iterable[int]) -> int | None:
-    """Of these places that of the fastest point; of equally fast ones the better, then the first."""
-    order = sorted(places, key=lambda place: (-points[place]["speedup"], -points[place]["quality"], place))
-    return order[0] if order else None
+def interval_text(interval: Interval | None, sign: str = "", digits: int = 2) -> str:
+    """` [1.80, 1.97]`, with a space before it; empty without an interval."""
+    return f" [{interval[0]:{sign}.{digits}f}, {interval[1]:{sign}.{digits}f}]" if interval else ""
 
 
-def fastest_lossless(points: Sequence[Entry]) -> Entry | None:
-    """The fastest timed point that is faster than vanilla and gives its own output; beam search gives another search's."""
-    found = [
-        place
-        for place, point in enumerate(points)
-        if point["timed"] and point["lossless"] and "beam" not in point["method"] and is_faster(point)
-    ]
-    best = fastest(points, found)
-    return None if best is None else points[best]
+def point_text(point: PointHeader) -> str:
+    """A point in a sentence: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10)`."""
+    settings = settings_text(point.settings)
+    return f"{method_name(point.method)} with the {point.drafter} drafter" + (f" ({settings})" if settings else "")
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-0.00", "+0.00")
+def speed_text(measured: Measurements) -> str:
+    """`1.89× [1.80, 1.97]`."""
+    return number_text(measured.speedup, measured.speedup_interval, unit="×")
 
 
-def interval_text(interval: Sequence[float] | None, sign: str = "") -> str:
-    """` [1.80, 1.97]`, with a space before it; nothing where there is no interval."""
-    return f" [{interval[0]:{sign}.2f}, {interval[1]:{sign}.2f}]" if interval else ""
+def difference_text(measured: OperatingPoint | TestMeasurements) -> str:
+    """`-0.78 points [-1.49, -0.26]` from vanilla; `no difference measured` where vanilla was not measured on that split."""
+    if measured.quality_difference is None:
+        return "no difference measured"
+    difference = f"{measured.quality_difference:+.2f}".replace("-0.00", "+0.00")
+    return f"{difference} points" + interval_text(measured.quality_difference_interval, "+")
+
+
+def quality_text(measured: OperatingPoint | TestMeasurements, metric: str) -> str:
+    """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
+    return f"{METRIC_NAMES[metric]} {measured.quality:.2f} ({difference_text(measured)} from vanilla)"
+
+
+def markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
+
+
+def aligned_columns(rows: list[list[str]]) -> list[str]:
+    """Rows of equally many cells as lines of text, columns aligned."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,47 +1,80 @@
 "use strict";
 
-// Each panel's specification stands behind its empty element; heights grow with the legend, which wraps on narrow screens.
-// No bar of tools: one of them would send the chart to a server. A finger scrolls the page, a mouse zooms by dragging.
-const CONFIG = { responsive: true, displayModeBar: false, showSendToCloud: false, showLink: false };
-const TOUCHED = window.matchMedia("(pointer: coarse)").matches;
-
-function legendHeight(spec, width) {
-  const names = spec.layout.showlegend ? spec.data.filter((trace) => trace.showlegend).map((trace) => trace.name) : [];
-  if (names.length === 0) return 0;
-  const column = Math.max(...names.map((name) => name.length)) * 6.3 + 48;
-  const rows = Math.ceil(names.length / Math.max(1, Math.floor((width - 70) / column)));
-  return 24 + rows * 20;
-}
-
-function drawPanel(element) {
-  const spec = JSON.parse(element.nextElementSibling.textContent);
-  const legend = legendHeight(spec, element.clientWidth);
-  const square = element.classList.contains("square") ? Math.min(480, element.clientWidth) : spec.height;
-  const plot = element.classList.contains("tall") ? 460 : square;
-  spec.layout.height = plot + legend;
-  spec.layout.margin.b = 52 + legend;
-  spec.layout.legend.y = -60 / (plot - spec.layout.margin.t - 52);
-  if (TOUCHED) spec.layout.dragmode = false;
-  Plotly.newPlot(element, spec.data, spec.layout, CONFIG);
-}
-
-document.querySelectorAll(".panel").forEach(drawPanel);
-
-// The table of all points: a click on a heading sorts, words filter by every word, missing numbers come last.
+// Charts. A specification has no size: the plot takes the width of its column, and is drawn anew when that changes.
+const CHARTS = JSON.parse(document.getElementById("charts").textContent);
+const LETTER = 6.2, SYMBOL = 44; // pixels of a legend's label and symbol
+const TOUCHED = window.matchMedia("(pointer: coarse)").matches; // a finger scrolls the page, a mouse moves the chart
+const ZOOM = { name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" };
+const tooltip = document.body.appendChild(Object.assign(document.createElement("div"), { className: "tooltip", hidden: true }));
 const table = document.getElementById("all");
+
+// A mark of an operating point has that point's row of the table as its tooltip; other marks bring their text.
+function tooltipText(value) {
+  if (value.point === undefined) return value.text;
+  const row = document.getElementById(`point-${value.point}`);
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  const told = [...row.cells].map((cell, column) => (column < 3 ? cell.textContent : `${names[column]}: ${cell.textContent}`));
+  return told.filter((line) => !/: –?\s*$/.test(line)).map((line) => line.trim()).join("\n");
+}
+
+function showTooltip(handler, event, item, value) {
+  tooltip.hidden = !value;
+  if (!value) return;
+  tooltip.textContent = tooltipText(value);
+  const right = event.clientX + 14 + tooltip.offsetWidth > window.innerWidth;
+  tooltip.style.left = `${right ? Math.max(4, event.clientX - 14 - tooltip.offsetWidth) : event.clientX + 14}px`;
+  tooltip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tooltip.offsetHeight - 4)}px`;
+}
+
+async function draw(element) {
+  const { usermeta, ...spec } = CHARTS.panels[element.dataset.figure][element.dataset.panel];
+  const width = element.clientWidth, side = Math.min(460, width - 60);
+  const columns = Math.max(1, Math.floor((width - 60) / (usermeta.letters * LETTER + SYMBOL)));
+  const size = usermeta.square ? { width: side, height: side } : { width, height: usermeta.height };
+  const autosize = { type: usermeta.square ? "pad" : "fit-x", contains: "padding" };
+  const moved = usermeta.zoom && !TOUCHED ? spec.layer.find(({ encoding }) => encoding.x?.field && encoding.y?.field) : null;
+  const layer = spec.layer.map((one) => (one === moved ? { ...one, params: [ZOOM] } : one));
+  const config = { ...CHARTS.config, legend: { ...CHARTS.config.legend, columns } };
+  const whole = { ...spec, ...size, padding: { left: 4, right: 14, top: 4, bottom: 4 }, autosize, layer, config, datasets: CHARTS.datasets };
+  const { view } = await vegaEmbed(element, whole, { mode: "vega-lite", renderer: "svg", actions: false, tooltip: showTooltip });
+  view.addEventListener("click", (event, item) => {
+    if (item?.datum?.point !== undefined) window.location.hash = `point-${item.datum.point}`;
+  });
+}
+
+async function unpack(text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+async function drawAll() {
+  const script = document.createElement("script");
+  script.textContent = await unpack(document.getElementById("vega").textContent);
+  document.head.append(script);
+  const widths = new Map();
+  const observer = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (widths.get(target) !== target.clientWidth) draw(target);
+      widths.set(target, target.clientWidth);
+    }
+  });
+  document.querySelectorAll(".panel").forEach((element) => observer.observe(element));
+}
+
+drawAll();
+
+// The table of all points: a click on a heading sorts, words filter, missing numbers come last.
 const body = table.tBodies[0];
 const filter = document.getElementById("filter");
 const timedOnly = document.getElementById("timed");
 
 function compare(column, sign) {
-  const value = (row) => row.cells[column].dataset.value;
+  const text = (row) => row.cells[column].textContent.trim();
   return (first, second) => {
-    const [one, other] = [value(first), value(second)];
-    if (one === undefined && other === undefined) {
-      return sign * first.cells[column].textContent.localeCompare(second.cells[column].textContent, "en", { numeric: true });
-    }
-    if (one === undefined || other === undefined) return one === undefined ? 1 : -1;
-    return sign * (Number(one) - Number(other));
+    const [one, other] = [parseFloat(text(first)), parseFloat(text(second))];
+    if (isNaN(one) && isNaN(other)) return sign * text(first).localeCompare(text(second), "en", { numeric: true });
+    if (isNaN(one) || isNaN(other)) return isNaN(one) ? 1 : -1;
+    return sign * (one - other);
   };
 }
 
@@ -54,12 +87,12 @@ table.tHead.addEventListener("click", (event) => {
   body.append(...[...body.rows].sort(compare(heading.cellIndex, downwards ? -1 : 1)));
 });
 
-function show() {
+function applyFilter() {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   let count = 0;
   for (const row of body.rows) {
     const text = ["", ...[...row.cells].map((cell) => cell.textContent)].join(" ").toLowerCase();
-    // A word counts from its beginning: "aligned" is not to find "unaligned".
+    // A word is matched from its beginning: "aligned" does not find "unaligned".
     const fits = words.every((word) => text.includes(` ${word}`)) && (!timedOnly.checked || row.classList.contains("timed"));
     row.hidden = !fits;
     count += fits;
@@ -67,6 +100,6 @@ function show() {
   document.getElementById("shown").textContent = `${count} of ${body.rows.length} points`;
 }
 
-filter.addEventListener("input", show);
-timedOnly.addEventListener("change", show);
-show();
+filter.addEventListener("input", applyFilter);
+timedOnly.addEventListener("change", applyFilter);
+applyFilter();

@@ -1,182 +1,178 @@
-"""The points of a sweep as the summary holds them: one entry a row that did not fail, timed or not.
+"""The points of a sweep: one for each row that did not fail, timed or not.
 
-A row without a speed-up was not timed: its quality and counts are exact, its latency is a prediction. It is a point that is
-shown as such, never one that is chosen, and never on a frontier.
+A row without times is a point with exact quality and counts and a predicted latency. Such a point is shown as such; it is never
+chosen and lies on no frontier.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, point_of
-from tasks.evaluation.measurements import Row, measurements
-from tasks.evaluation.operations import Sizes, relative_operations
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
+from tasks.evaluation.measurements import measure, measure_timed
+from tasks.evaluation.operations import relative_operations
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.points import (
+    FailedPoint,
+    ModelAlone,
+    OperationsRatio,
+    PointHeader,
+    TestMeasurements,
+    TimedPoint,
+    UntimedPoint,
+)
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.summary import VanillaModels
 from tasks.paths import DRAFTERS
 
-Entry = dict[str, Any]
-"""One point of the summary."""
+_FROM_ROW = {field.name for field in fields(PointHeader)} - {"timed"}
 
 
 @dataclass(frozen=True)
 class SweepPoints:
-    """What one drafter's sweep gave, failed rows aside."""
+    """The points of one drafter's sweep, without failed rows."""
 
-    entries: list[Entry]
-    """Of the validation split, baselines left out, in the order of the rows."""
-    rows: list[Row]
-    """What each of them was made of."""
+    points: list[TimedPoint | UntimedPoint]
+    """On validation, baselines left out, in the order of the rows."""
+    rows: list[MeasuredRow]
+    """The row behind each point."""
     chosen: dict[tuple[str, str], int | None]
-    """By method and choice: an index into `entries`, or None where no timed setting keeps the quality."""
+    """By method and choice: an index into `points`, or None where no timed setting keeps the quality."""
 
 
-def sweep_points(task: str, drafter: str, rows: Sequence[Row], pair: Mapping[str, Any] | None) -> SweepPoints:
+def sweep_points(task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord) -> SweepPoints:
     """The points of one sweep and the choices among them.
 
     Args:
         task: its name, for errors.
         drafter: one of `DRAFTERS`.
         rows: both splits, each point once (`latest`).
-        pair: what the sweep found out about its two models, where it wrote that down.
+        pair: what the sweep recorded of its two models.
 
     Raises:
         InputError: there is no timed vanilla large row on the validation split.
     """
-    validation = [row for row in rows if row["split"] == CHOSEN_ON]
-    vanilla = {row["split"]: row for row in rows if row["method"] == VANILLA and point_of(row)}
+    timed = _timed_rows(rows)
+    vanilla = {row.split: row for row in timed if row.method == VANILLA}
     if CHOSEN_ON not in vanilla:
         raise InputError(
             f"the {drafter} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
             f"make it by: {sweep_command(task, drafter)}"
         )
-    tests = {point_key({**row, "split": CHOSEN_ON}): row for row in rows if row["split"] == REPORTED_ON and point_of(row)}
-    choices = choose_rows(validation)
-    entries: list[Entry] = []
-    places: dict[int, int] = {}
-    for place, row in enumerate(validation):
-        if row["method"] in BASELINES or has_failed(row):
-            continue
-        places[place] = len(entries)
-        names = [name for name in TOLERANCES if choices.get((row["method"], name)) == place]
-        entries.append(_entry(row, tests.get(point_key(row)), names, vanilla, pair))
-    sources = [validation[place] for place in places]
-    return SweepPoints(entries, sources, {key: None if place is None else places[place] for key, place in choices.items()})
+    swept = [row for row in rows if row.split == CHOSEN_ON]
+    tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
+    choices = choose_rows(swept)
+    points: list[TimedPoint | UntimedPoint] = []
+    measured: list[MeasuredRow] = []
+    index_of: dict[int | None, int | None] = {None: None}
+    for position, row in enumerate(swept):
+        if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
+            names = [name for name in TOLERANCES if choices[row.method, name] == position]
+            index_of[position] = len(points)
+            points.append(_point(row, tests.get(_setting_key(row)), names, vanilla, pair))
+            measured.append(row)
+    return SweepPoints(
+        points, measured, {key: None if position is None else index_of[position] for key, position in choices.items()}
+    )
 
 
-def _entry(
-    row: Row, test: Row | None, names: Sequence[str], vanilla: Mapping[str, Row], pair: Mapping[str, Any] | None
-) -> Entry:
-    return {
-        "method": row["method"],
-        "drafter": row["drafter"],
-        "settings": row["settings"],
-        "sampling": row.get("sampling"),
-        "lossless": row["lossless"],
-        "timed": point_of(row) is not None,
-        "how": row.get("how"),
-        "why": row.get("why"),
-        "same_as": row.get("same_as"),
-        **_against(row, vanilla),
-        **_drafts(row["counts"]),
-        "operations": _operations(row, (pair or {}).get("sizes") or {}),
+def _point(
+    row: MeasuredRow, test: TimedRow | None, names: Sequence[str], vanilla: Mapping[str, TimedRow], pair: PairRecord
+) -> TimedPoint | UntimedPoint:
+    recorded = row.counts.kept is not None
+    kind: type[TimedPoint] | type[UntimedPoint] = TimedPoint if isinstance(row, TimedRow) else UntimedPoint
+    return joined(
+        kind,
+        measure(row),
+        **{name: getattr(row, name) for name in _FROM_ROW},
+        quality_difference=_difference(row, vanilla),
+        accepted_lengths=accepted_lengths(row.counts) if recorded else None,
+        acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
+        operations=_operations(row, pair),
         # The stricter choice names a point that is both; `choices` lists each choice by itself.
-        "chosen": names[0] if names else None,
-        "test": _against(test, vanilla) if test else None,
-    }
+        chosen=names[0] if names else None,
+        test=None if test is None else joined(TestMeasurements, measure(test), quality_difference=_difference(test, vanilla)),
+    )
 
 
-def _drafts(counts: Mapping[str, Any]) -> Entry:
-    """What became of the drafts, where the row noted it."""
-    noted = "kept" in counts
-    return {
-        "accepted_lengths": accepted_lengths(counts) if noted else None,
-        "acceptance_by_position": acceptance_by_position(counts) if noted else None,
-    }
+def _operations(row: MeasuredRow, pair: PairRecord) -> OperationsRatio | None:
+    """Theory: work relative to vanilla large, from the row's counts; None where sizes or counts are not known."""
+    sizes = pair.sizes
+    if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
+        return None
+    small = sizes.small if row.settings.get("drafter", "small") == "small" else None
+    return relative_operations(
+        row.counts, row.examples, sizes.source_tokens, small, sizes.large, shares_encoder=sizes.shares_encoder
+    )
 
 
-def _operations(row: Row, sizes: Mapping[str, Any]) -> Entry | None:
-    """Theory: relative to vanilla large, from the row's counts; None where sizes or counts do not tell.
+def _difference(row: MeasuredRow, vanilla: Mapping[str, TimedRow]) -> float | None:
+    """Quality minus that of vanilla large of the same sweep and split."""
+    base = vanilla.get(row.split)
+    return None if base is None else row.value - base.value
+
+
+def models_alone(sweeps: Mapping[str, Sequence[SweepRow]]) -> VanillaModels:
+    """The models alone: large and small of the unaligned sweep, and the aligned small model.
 
     Args:
-        row: not failed.
-        sizes: `small` and `large` (`operations.Sizes`), `source_tokens` (mean), `shares_encoder`.
+        sweeps: by drafter; the unaligned one holds vanilla large on validation (`sweep_points`).
     """
-    small, large, source_tokens = _sizes(sizes.get("small")), _sizes(sizes.get("large")), sizes.get("source_tokens")
-    counts = row["counts"]
-    if large is None or source_tokens is None or not row.get("examples") or not {"layers", "verified"} <= counts.keys():
-        return None
-    if row["settings"].get("drafter", "small") != "small":
-        small = None
-    shared = bool(sizes.get("shares_encoder"))
-    found = relative_operations(counts, row["examples"], source_tokens, small, large, shares_encoder=shared)
-    return None if found is None else dataclasses.asdict(found)
+    large = _alone(sweeps["unaligned"], VANILLA)
+    assert large is not None  # noqa: S101 (`sweep_points` refuses such a sweep)
+    small, small_aligned = (_alone(sweeps[drafter], "vanilla_small") for drafter in ("unaligned", "aligned"))
+    return VanillaModels(large=large, small=small, small_aligned=small_aligned)
 
 
-def _sizes(found: Mapping[str, Any] | None) -> Sizes | None:
-    names = {field.name for field in dataclasses.fields(Sizes)}
-    return Sizes(**{name: found[name] for name in names}) if found and names <= found.keys() else None
+def _alone(rows: Sequence[SweepRow], method: str) -> ModelAlone | None:
+    splits = {row.split: measure_timed(row) for row in _timed_rows(rows) if row.method == method}
+    return joined(ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON)) if CHOSEN_ON in splits else None
 
 
-def _against(row: Row, vanilla: Mapping[str, Row]) -> Entry:
-    """Measurements, with the difference of quality from the vanilla large model of the same sweep and split."""
-    found, base = measurements(row), vanilla.get(row["split"])
-    return {**found, "quality_difference": None if base is None else found["quality"] - base["quality"][base["metric"]]}
-
-
-def models_alone(sweeps: Mapping[str, Sequence[Row]]) -> dict[str, Entry | None]:
-    """The models alone: large and small as the unaligned sweep saw them, and the aligned drafter."""
-    entries = (
-        ("large", VANILLA, "unaligned"),
-        ("small", "vanilla_small", "unaligned"),
-        ("small_aligned", "vanilla_small", "aligned"),
-    )
-    found: dict[str, Entry | None] = {}
-    for name, method, drafter in entries:
-        splits = {row["split"]: measurements(row) for row in sweeps[drafter] if row["method"] == method and point_of(row)}
-        found[name] = {**splits[CHOSEN_ON], "test": splits.get(REPORTED_ON)} if CHOSEN_ON in splits else None
-    return found
-
-
-def failures(sweeps: Mapping[str, Sequence[Row]]) -> list[Entry]:
-    """The rows that hold an error, or numbers that are none."""
+def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[FailedPoint]:
+    """The rows that hold an error, or numbers that are not finite."""
     return [
-        {
-            "method": row["method"],
-            "drafter": drafter,
-            "split": row["split"],
-            "settings": row["settings"],
-            "error": row.get("error", "no finite quality and speed-up"),
-        }
+        FailedPoint(
+            method=row.method,
+            drafter=drafter,
+            split=row.split,
+            settings=row.settings,
+            error=row.error if isinstance(row, FailedRow) else "no finite quality and speed-up",
+        )
         for drafter in DRAFTERS
         for row in sweeps[drafter]
         if has_failed(row)
     ]
 
 
-def has_failed(row: Row) -> bool:
-    """Whether a row holds an error, no finite quality, or a speed-up that is none; not being timed is no failure."""
-    if "error" in row or "speedup" in row:
-        return point_of(row) is None
-    value = row["quality"].get(row["metric"])
-    return value is None or not math.isfinite(value)
+def has_failed(row: SweepRow) -> bool:
+    """Whether a row holds an error, no finite quality, or no positive finite speed-up; not being timed is no failure."""
+    if isinstance(row, TimedRow):
+        return tradeoff_of(row) is None
+    return isinstance(row, FailedRow) or not math.isfinite(row.value)
 
 
-def point_key(row: Row) -> str:
-    """Names the point of a row: its split, method, settings and way of sampling."""
-    return json.dumps([row["split"], row["method"], row.get("settings"), row.get("sampling")], sort_keys=True)
+def _timed_rows(rows: Iterable[SweepRow]) -> list[TimedRow]:
+    """The timed rows with finite measurements."""
+    return [row for row in rows if isinstance(row, TimedRow) and not has_failed(row)]
 
 
-def latest(rows: Iterable[Row]) -> list[Row]:
-    """One row a point, the last written: a point that failed and was run again counts as it ended."""
-    return list({point_key(row): row for row in rows}.values())
+def _setting_key(row: SweepRow) -> str:
+    """Names the point of a row whatever its split: method, settings and sampling."""
+    return json.dumps([row.method, row.settings, row.sampling and asdict(row.sampling)], sort_keys=True)
+
+
+def latest(rows: Iterable[SweepRow]) -> list[SweepRow]:
+    """One row for each point and split, the last written: a point that failed and was run again counts as it ended."""
+    return list({(row.split, _setting_key(row)): row for row in rows}.values())
 
 
 def sweep_command(task: str, drafter: str) -> str:
-    """What a user types to make the rows of a sweep."""
+    """The command that makes the rows of a sweep."""
     return f"python -m tasks.sweep --task {task} --drafter {drafter}"

@@ -1,20 +1,21 @@
-"""What the sections of the page say, as plain texts and cells: the template sets them, and escapes them."""
+"""The texts and table cells of the page's sections; the template lays them out and escapes them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES
-from tasks.evaluation.report.figures.lookup import Point, Sweeps, best_chosen_point, reported_row, rows_of
-from tasks.evaluation.report.figures.theme import DRAFTERS, with_interval
-from tasks.evaluation.report.published import beside
-from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES, settings_text, table_rows
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.figures.lookup import Sweeps, fastest_choice, reported_row, rows_of
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, NOTHING, method_name, number_text, settings_text
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.rows import ShownExample, TimedRow
+from tasks.evaluation.results.summary import Summary
+from tasks.paths import DRAFTERS
 
-_NOTHING = "–"
+Pairs = list[tuple[str, str]]
+"""Names and their texts."""
+
 _LINEAGE = {
     "host_cpu": "processor",
     "host_cores": "cores",
@@ -26,206 +27,137 @@ _LINEAGE = {
     "transformers": "Transformers",
 }
 PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
+"""Who proposed a piece of text, as rows abbreviate it."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A text of a table, with the number that it is sorted by."""
-
-    text: str
-    value: float | None = None
-
-
-@dataclass(frozen=True)
-class Card:
-    """One number at the top, and what it is."""
-
-    number: str
-    words: str
-
-
-def cards(summary: Mapping[str, Any]) -> list[Card]:
-    """The recommended point in numbers, on test where it was measured there; none where vanilla stays."""
-    place = summary["verdict"]["point"]
-    if place is None:
+def cards(summary: Summary) -> Pairs:
+    """The recommended point in numbers, on test where it was measured there; none where vanilla large is recommended."""
+    point = summary.recommended
+    if point is None:
         return []
-    point = summary["points"][place]
-    split, found = (REPORTED_ON, point["test"]) if point["test"] else (CHOSEN_ON, point)
-    metric = METRIC_NAMES[summary["metric"]]
-    difference = with_interval(found["quality_difference"], found["quality_difference_interval"], sign="+")
+    split, found = (REPORTED_ON, point.test) if point.test else (CHOSEN_ON, point)
+    difference = number_text(found.quality_difference, found.quality_difference_interval, sign="+")
     return [
-        Card(with_interval(found["speedup"], found["speedup_interval"], unit="×"), f"as fast as vanilla large ({split})"),
-        Card(difference, f"{metric} against vanilla large ({split})"),
-        Card(f"{found['latency_ms']:.2f} ms" if found["latency_ms"] else _NOTHING, "an example, batch 1, encoders included"),
-        Card(with_interval(found["large_calls_per_token"], None), "runs of the large model for each token (vanilla: 1)"),
+        (number_text(found.speedup, found.speedup_interval, unit="×"), f"as fast as vanilla large ({split})"),
+        (difference, f"{METRIC_NAMES[summary.metric]} points against vanilla large ({split})"),
+        (f"{found.latency_ms:.2f} ms", "for an example, batch 1, encoders included"),
+        (number_text(found.large_calls_per_token), "runs of the large model for each token (vanilla: 1)"),
     ]
 
 
-def settings_lines(point: Point) -> list[str]:
-    """What to write into a configuration: one line a setting."""
-    lines = [f"method: {point['method']}", f"# the {point['drafter']} small model drafts"]
-    return lines + [f"{name}: {_plain(value)}" for name, value in point["settings"].items()]
+def settings_lines(summary: Summary) -> list[str]:
+    """The recommended settings as lines of a configuration file; none where vanilla large is recommended."""
+    point = summary.recommended
+    if point is None:
+        return []
+    yaml = {"inf": ".inf", "True": "true", "False": "false"}
+    lines = [f"method: {point.method}", f"# with the {point.drafter} small model as drafter"]
+    return lines + [f"{name}: {yaml.get(str(value), value)}" for name, value in point.settings.items()]
 
 
-def _plain(value: Any) -> str:
-    return {"inf": ".inf", "True": "true", "False": "false"}.get(str(value), str(value))
-
-
-def first_table(summary: Mapping[str, Any]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
-    """Table 1: our headings, the published columns' headings, and rows of `label`, `own` and `published` cells."""
-    metric, columns = METRIC_NAMES[summary["metric"]], beside(summary["metric"])
-    own = ["settings", "validation", f"test {metric}", f"test {metric} − vanilla", "test speed-up"]
-    rows = []
-    for row in table_rows(summary):
-        chosen, test = row["validation"] or {}, row["test"] or {}
-        vanilla = (summary["vanilla"]["large"]["test"] or {}).get("quality")
-        difference = None if vanilla is None or "quality" not in test else test["quality"] - vanilla
-        paired = test.get("quality_difference_interval")
-        cells = [
-            # A number stays in the line of its letter.
-            re.sub(r" (?=[\d∞])", "\u00a0", settings_text(row["settings"])) or _NOTHING,
-            f"{chosen['quality']:.2f} · {chosen['speedup']:.2f}×" if chosen else _NOTHING,
-            with_interval(test.get("quality"), test.get("quality_interval")),
-            with_interval(difference, paired, sign="+") if paired else _NOTHING,
-            with_interval(test.get("speedup"), test.get("speedup_interval"), unit="×"),
-        ]
-        printed = {entry["dataset"]: _published(entry) for entry in row["published"]}
-        beside_it = [printed.get(column.dataset, _NOTHING) for column in columns]
-        rows.append({"label": row["label"], "found": row["found"], "own": cells, "published": beside_it})
-    return own, [f"{column.dataset}, {column.metric}" for column in columns], rows
-
-
-def _published(entry: Mapping[str, Any]) -> str:
-    return f"{entry['quality']:.2f}" + (f" · {entry['speedup']:.2f}×" if entry["speedup"] else "")
-
-
-def protocol(summary: Mapping[str, Any]) -> list[str]:
+def protocol(summary: Summary) -> list[str]:
     """How it was measured, a few sentences."""
-    large, points = summary["vanilla"]["large"], summary["points"]
-    clock = [point["timed_examples"] for point in points if point["timed"]]
-    timed = f"{min(clock)}" if clock and min(clock) == max(clock) else f"{min(clock)} to {max(clock)}" if clock else "no"
+    timed = sorted({point.timed_examples for point in summary.timed_points()}) or [0]
+    examples = " to ".join(str(count) for count in dict.fromkeys((timed[0], timed[-1])))
     return [
-        f"Quality is measured on the whole split ({large['examples'] or 'all'} examples on validation).",
-        f"Latency is measured at batch 1, end to end, encoders included, on a fixed random subset ({timed} examples). Each "
-        "example is timed with the method and with the vanilla large model one right after the other: a speed-up is the sum of "
-        "vanilla's times over the sum of the method's, a ratio of neighbours. A slow moment slows both sides.",
+        f"Quality is measured on the whole split ({summary.vanilla.large.examples or 'all'} examples on validation).",
+        f"Latency is measured at batch 1, end to end, encoders included, on a fixed random subset ({examples} examples). Each "
+        "example is timed with the method and with the vanilla large model one right after the other; a speed-up is the sum of "
+        "vanilla's times over the sum of the method's. A slow moment of the machine slows both sides.",
         "Settings are chosen on the validation split and reported on the test split, which takes no part in the choice. No "
-        f"loss: at most {TOLERANCES['no_loss']:g} point under vanilla; ≤ 1 point: at most {TOLERANCES['one_point']:g}.",
-        "Intervals are 95 % bootstrap intervals over examples, paired where a method is set against vanilla; that of the gap "
-        "between two frontiers is a normal one, and cautious. They do not cover what else differs from run to run: the seed of "
-        "a training, or a shared machine, on which two timings of one point can lie further apart.",
-        "Measured, predicted and theory are separate columns. A point that was only predicted is never chosen.",
+        f"loss: at most {TOLERANCES['no_loss']:g} point below vanilla; ≤ 1 point: at most {TOLERANCES['one_point']:g} below.",
+        "Intervals are 95 % bootstrap intervals over examples, paired where a method is compared with vanilla; that of the gap "
+        "between two frontiers is a normal one, and cautious. The intervals cover variation across examples only, not across "
+        "runs: another training seed, or a shared machine, can move a point further.",
+        "Measured, predicted and theoretical numbers are in separate columns. A point that was only predicted is never chosen.",
     ]
 
 
-def grounds(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each sweep that left a note about its models: what was planned, how well foretold, and where it ran."""
+def evidence(summary: Summary) -> list[tuple[str, Pairs]]:
+    """For each sweep that recorded its models: the plan, the error of its predictions, the costs and the machine."""
     found = []
     for drafter in DRAFTERS:
-        pair = summary["pairs"].get(drafter)
-        if pair:
-            entries = [*_plan(pair.get("plan") or {}), *_acceptance(pair.get("acceptance") or {})]
-            entries += [*_costs(pair.get("costs") or {}), ("runtime", pair.get("runtime") or _NOTHING)]
-            lineage = pair.get("lineage") or {}
-            entries += [(words, str(lineage[name])) for name, words in _LINEAGE.items() if lineage.get(name)]
-            found.append({"drafter": drafter, "entries": entries})
+        pair = summary.pairs.of(drafter)
+        if pair != PairRecord():
+            facts = [*_plan(pair), *_acceptance(pair), *_costs(pair), ("runtime", pair.runtime or NOTHING)]
+            facts += [(words, pair.origin(name)) for name, words in _LINEAGE.items() if pair.origin(name)]
+            found.append((drafter, facts))
     return found
 
 
-def _plan(plan: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    if "points" in plan:
-        yield "points of the grid", f"{plan['points']}, of which {plan.get('distinct', plan['points'])} behave differently"
-        yield "without decoding", f"{plan.get('replayed', 0)} replayed from noted readings, token for token"
-        yield "timed on the clock", f"{plan.get('timed', 0)}"
-    for name, words in (("sample", "error of the prediction, random sample"), ("all", "error of the prediction, all timed")):
-        error = (plan.get("prediction_error") or {}).get(name)
-        if error and error["points"]:
-            yield words, f"{error['mean']:.1%} on average, {error['worst']:.1%} at worst, {error['points']} points"
-    if "replay_seconds" in plan:
-        yield "took", f"{plan['replay_seconds']:.0f} s to replay, {plan.get('timing_seconds', 0):.0f} s to time"
+def _plan(pair: PairRecord) -> Iterator[tuple[str, str]]:
+    if pair.plan is None:
+        return
+    plan, error = pair.plan, pair.plan.prediction_error
+    yield "points of the grid", f"{plan.points}, of which {plan.distinct or plan.points} behave differently"
+    yield "without decoding", f"{plan.replayed or 0} replayed from cached predictions, token for token"
+    yield "timed", f"{plan.timed or 0}"
+    for name, found in (("random sample", error and error.sample), ("all timed", error and error.all)):
+        if found and found.points:
+            text = f"{found.mean:.1%} on average, {found.worst:.1%} at worst, {found.points} points"
+            yield f"error of the prediction, {name}", text
+    if plan.replay_seconds is not None:
+        yield "duration", f"{plan.replay_seconds:.0f} s to replay, {plan.timing_seconds or 0:.0f} s to time"
 
 
-def _acceptance(acceptance: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    for name, words in (("greedy", "acceptance rate α, greedy"), ("sampled", "acceptance rate α, sampled")):
-        found = acceptance.get(name)
-        if found:
-            at = f", T = {found['temperature']:g}" if "temperature" in found else ""
-            yield words, f"{with_interval(found['rate'], found['interval'], 3)}{at}, {found['tokens']} tokens"
+def _acceptance(pair: PairRecord) -> Iterator[tuple[str, str]]:
+    for sampled, name in ((False, "greedy"), (True, "sampled")):
+        rate = pair.acceptance_rate(sampled=sampled)
+        if rate:
+            temperature = "" if rate.temperature is None else f", T = {rate.temperature:g}"
+            text = f"{number_text(rate.rate, rate.interval, digits=3)}{temperature}, {rate.tokens} tokens"
+            yield f"acceptance rate α, {name}", text
 
 
-def _costs(costs: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    if costs.get("small_step_ms") is not None:
-        yield "a small step", f"{costs['small_step_ms']:.3f} ms"
-    if costs.get("verify_ms"):
-        runs = ", ".join(f"{positions}: {value:.3f} ms" for positions, value in list(costs["verify_ms"].items())[:6])
-        yield "a large run, by positions", runs
-    if costs.get("cost_ratio") is not None:
-        yield "c, small step over large step", f"{costs['cost_ratio']:.3f}"
+def _costs(pair: PairRecord) -> Iterator[tuple[str, str]]:
+    if pair.costs is None:
+        return
+    if pair.costs.small_step_ms is not None:
+        yield "a small step", f"{pair.costs.small_step_ms:.3f} ms"
+    if pair.costs.verify_ms:
+        runs = [f"{positions}: {value:.3f} ms" for positions, value in pair.costs.verify_ms.items()]
+        yield "a run of the large model, by positions", ", ".join(runs[:6])
+    if pair.cost_ratio is not None:
+        yield "c, small step over large step", f"{pair.cost_ratio:.3f}"
 
 
-def examples(summary: Mapping[str, Any], sweeps: Sweeps) -> list[dict[str, Any]]:
-    """Outputs of the recommended point and of each drafter's best, in pieces by who proposed them."""
-    place = summary["verdict"]["point"]
-    wanted = [] if place is None else [(summary["points"][place], "recommended")]
-    best = [found for drafter in DRAFTERS if (found := best_chosen_point(summary, drafter))]
-    wanted += [(point, CHOICE_WORDS[choice]) for choice, point in best if not any(point is one for one, _ in wanted)]
-    groups: list[dict[str, Any]] = []
-    for point, words in wanted:
-        row = reported_row(point, sweeps) or {}
-        known = [one["shown"] for one in (row, *rows_of(point, sweeps).values()) if one.get("shown")]
-        shown: Sequence[Mapping[str, Any]] = known[0] if known else ()
+def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[str, list[ShownExample]]]:
+    """Outputs of the recommended point and of each drafter's fastest chosen point, with a title each."""
+    wanted = [("recommended", summary.recommended)] if summary.recommended else []
+    for choice, point in filter(None, (fastest_choice(summary, drafter) for drafter in DRAFTERS)):
+        if point is not summary.recommended:
+            wanted.append((CHOICE_NAMES[choice], point))
+    groups = []
+    for words, point in wanted:
+        rows = [reported_row(point, sweeps), *rows_of(point, sweeps).values()]
+        shown = next((row.shown for row in rows if isinstance(row, TimedRow) and row.shown), None)
         if shown:
-            title = f"{method_name(point['method'])}, {point['drafter']} ({words}): {settings_text(point['settings'])}"
-            items = [{**one, "pieces": [(text, PROPOSERS[who]) for text, who in one["pieces"]]} for one in shown]
-            groups.append({"title": title, "items": items})
+            title = f"{method_name(point.method)}, {point.drafter} ({words}): {settings_text(point.settings)}"
+            groups.append((title, shown))
     return groups
 
 
-POINT_HEADINGS = (
-    "method",
-    "drafter",
-    "settings",
-    "quality",
-    "− vanilla",
-    "speed-up, measured",
-    "speed-up, predicted",
-    "ms, median",
-    "ms, 95 %",
-    "large calls / token",
-    "accepted",
-    "chosen as",
-    "timed because",
-)
+POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
+    "method": lambda point: method_name(point.method),
+    "drafter": lambda point: point.drafter,
+    "settings": lambda point: (
+        (settings_text(point.settings) or NOTHING) + ("" if point.same_as is None else f" = {settings_text(point.same_as)}")
+    ),
+    "quality": lambda point: number_text(point.quality, point.quality_interval),
+    "− vanilla": lambda point: number_text(point.quality_difference, point.quality_difference_interval, sign="+"),
+    "speed-up, measured": lambda point: number_text(point.speedup, point.speedup_interval, unit="×"),
+    "speed-up, predicted": lambda point: number_text(point.predicted.speedup if point.predicted else None, unit="×"),
+    "ms, median": lambda point: number_text(point.latency_ms_p50),
+    "ms, 95 %": lambda point: number_text(point.latency_ms_p95),
+    "large calls / token": lambda point: number_text(point.large_calls_per_token),
+    "accepted": lambda point: number_text(point.accepted_share),
+    "chosen as": lambda point: CHOICE_NAMES.get(point.chosen or "", ""),
+    "timed because": lambda point: point.why or ("" if point.timed else "not timed"),
+}
+"""Of the table of all points, whose rows are the tooltips of the charts' points too."""
 
 
-def point_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All points of the validation split: the recommended, what was chosen, then by speed; what was not timed comes last."""
-    entries = list(enumerate(summary["points"]))
-    best = summary["verdict"]["point"]
-    entries.sort(key=lambda entry: (entry[0] != best, not entry[1]["chosen"], -(entry[1]["speedup"] or 0.0)))
-    return [{"timed": point["timed"], "best": place == best, "cells": _point_cells(point)} for place, point in entries]
-
-
-def _point_cells(point: Point) -> Sequence[Cell]:
-    predicted = (point.get("predicted") or {}).get("speedup")
-    same = f" = {settings_text(point['same_as'])}" if point.get("same_as") is not None else ""
-    difference = with_interval(point["quality_difference"], point["quality_difference_interval"], sign="+")
-    return (
-        Cell(method_name(point["method"])),
-        Cell(point["drafter"]),
-        Cell((settings_text(point["settings"]) or _NOTHING) + same),
-        Cell(with_interval(point["quality"], point["quality_interval"]), point["quality"]),
-        Cell(difference, point["quality_difference"]),
-        Cell(with_interval(point["speedup"], point["speedup_interval"], unit="×"), point["speedup"]),
-        _number(predicted, "×"),
-        _number(point["latency_ms_p50"]),
-        _number(point["latency_ms_p95"]),
-        _number(point["large_calls_per_token"]),
-        _number(point["accepted_share"]),
-        Cell(CHOICE_WORDS.get(point["chosen"] or "", "")),
-        Cell(point.get("why") or ("" if point["timed"] else "not timed")),
-    )
-
-
-def _number(value: float | None, unit: str = "") -> Cell:
-    return Cell(with_interval(value, None, unit=unit), value)
+def ordered_points(summary: Summary) -> list[tuple[int, OperatingPoint]]:
+    """All points with their indices: the recommended one, the chosen ones, then by speed; untimed points come last."""
+    best, points = summary.recommendation.point, enumerate(summary.points)
+    return sorted(points, key=lambda entry: (entry[0] != best, not entry[1].chosen, -(entry[1].speedup or 0.0)))

@@ -1,86 +1,81 @@
-"""Rows of the two sweeps, put together as the summary that a user, a figure and a table read.
+"""The summary of a task: the rows of both sweeps, put together for users, figures and tables.
 
-Choices are made on the validation split, from unrounded numbers, each drafter against the vanilla large model of its
-own sweep; what is chosen is then looked up on the test split. Ratios are made from raw counts, once.
+Choices are made on the validation split from unrounded numbers, each drafter against the vanilla large model of its own sweep;
+chosen points are then looked up on the test split. Ratios are made once, from raw counts.
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tasks.evaluation.frontier import CHOSEN_ON
-from tasks.evaluation.measurements import Row
-from tasks.evaluation.report.curves import bild_frontier, pareto_fronts, reference_point
+from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
 from tasks.evaluation.report.definitions import DEFINITIONS
-from tasks.evaluation.report.points import Entry, failures, latest, models_alone, sweep_points
+from tasks.evaluation.report.points import failures, latest, models_alone, sweep_points
+from tasks.evaluation.report.recommendation import recommend
+from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
-from tasks.evaluation.report.verdict import verdict
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.points import Choice
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow
+from tasks.evaluation.results.summary import HypervolumeReference, Recommendation, Summary, SweptPairs, rounded
+from tasks.evaluation.results.tables import PaperTables
 from tasks.paths import DRAFTERS
 
-Pairs = Mapping[str, Mapping[str, Any] | None]
-"""For each of `DRAFTERS` what its sweep found out about the two models (pair.json), or None where it left no such file."""
 
-
-def summarize(task: str, metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Pairs | None = None) -> dict[str, Any]:
-    """The summary of one task.
+def summarize(
+    task: str, metric: str, sweeps: Mapping[str, Sequence[SweepRow]], pairs: Mapping[str, PairRecord | None] | None = None
+) -> Summary:
+    """The summary of one task, numbers rounded as in `summary.json`.
 
     Args:
         task: its name.
         metric: its metric.
         sweeps: for each of `DRAFTERS` the rows of its sweep, both splits; of rows for the same point the last counts.
-        pairs: about the models of each sweep; costs, acceptance rates and the plan are left out without.
-
-    Returns:
-        What is written to summary.json but for the table: plain JSON values, rounded, without NaN or infinity.
+        pairs: what each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
-    about = {drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS}
+    about = SweptPairs(**{drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS})
     rows = {drafter: latest(sweeps[drafter]) for drafter in DRAFTERS}
-    points: list[Entry] = []
-    sources: list[Row] = []
-    choices: list[dict[str, Any]] = []
+    found = {drafter: sweep_points(task, drafter, rows[drafter], about.of(drafter)) for drafter in DRAFTERS}
+    points = [point for drafter in DRAFTERS for point in found[drafter].points]
+    behind = [row for drafter in DRAFTERS for row in found[drafter].rows]
+    choices: list[Choice] = []
+    first = 0
     for drafter in DRAFTERS:
-        found = sweep_points(task, drafter, rows[drafter], about[drafter])
-        choices += [
-            {"method": method, "drafter": drafter, "choice": name, "point": None if place is None else len(points) + place}
-            for (method, name), place in found.chosen.items()
-        ]
-        points += found.entries
-        sources += found.rows
+        for (method, name), index in found[drafter].chosen.items():
+            point = None if index is None else first + index
+            choices.append(Choice(method=method, drafter=drafter, choice=name, point=point))
+        first += len(found[drafter].points)
     vanilla = models_alone(rows)
     reference = reference_point(vanilla)
-    summary: dict[str, Any] = {
-        "task": task,
-        "metric": metric,
-        "split": CHOSEN_ON,
-        "signature": next((row["signature"] for found in rows.values() for row in found if row.get("signature")), None),
-        "vanilla": vanilla,
-        "points": points,
-        "choices": choices,
-        "frontier": bild_frontier(points, sources),
-        "pareto": pareto_fronts(points, reference),
-        "hypervolume_reference": None if reference is None else {"speedup": reference.speedup, "quality": reference.quality},
-        "pairs": about,
-        "failed": failures(rows),
-        "definitions": DEFINITIONS,
-    }
-    summary["tables"] = paper_tables(summary)
-    summary["verdict"] = verdict(summary)
-    return {name: _plain(value) for name, value in summary.items()}
+    summary = Summary(
+        task=task,
+        metric=metric,
+        split=CHOSEN_ON,
+        signature=_signature([row for drafter in DRAFTERS for row in rows[drafter]]),
+        vanilla=vanilla,
+        points=points,
+        choices=choices,
+        frontier=bild_frontiers(points, behind),
+        pareto=pareto_fronts(points, reference),
+        hypervolume_reference=reference and HypervolumeReference(speedup=reference.speedup, quality=reference.quality),
+        pairs=about,
+        failed=failures(rows),
+        definitions=DEFINITIONS,
+        tables=PaperTables(shares=[], cascade=[], speculative=[], lenience=[]),
+        recommendation=Recommendation(text="", changes=[]),
+        table=[],
+    )
+    # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
+    summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
+    summary = rounded(summary)
+    return dataclasses.replace(summary, table=table_rows(summary))
 
 
-def _plain(value: Any) -> Any:
-    """`value` as strict JSON: floats to six digits, infinity as text (a threshold), NaN as null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return float(f"{value:.6g}")
-        return None if math.isnan(value) else str(float(value))
-    return value
+def _signature(rows: Sequence[SweepRow]) -> str | None:
+    """How BLEU was computed, as the first row that says so has it."""
+    return next((row.signature for row in rows if isinstance(row, MeasuredRow) and row.signature), None)

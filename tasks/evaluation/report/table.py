@@ -1,227 +1,181 @@
-"""Table 1 of Kim et al., NeurIPS 2023, for one task of ours, with what they print beside it."""
+"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tasks.evaluation.frontier import TOLERANCES
-from tasks.evaluation.report.published import SOURCE, Published, beside
+from tasks.evaluation.report.formatting import (
+    CHOICE_NAMES,
+    METRIC_NAMES,
+    NOTHING,
+    aligned_columns,
+    interval_text,
+    markdown_table,
+    number_text,
+    settings_text,
+)
+from tasks.evaluation.report.published import PublishedColumn, table_1_columns, table_1_source
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.points import ModelAlone, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.summary import FrontierGap, Summary
+from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 
-METRIC_NAMES = {
-    "bleu": "BLEU",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "rougeLsum": "ROUGE-Lsum",
-}
-ROWS = {
+_VANILLA_ROWS = {
     "vanilla_large": "vanilla large",
     "vanilla_small": "vanilla small",
     "vanilla_small_aligned": "vanilla small, aligned",
-    "bild_unaligned_no_loss": "BiLD unaligned, no loss",
-    "bild_unaligned_one_point": "BiLD unaligned, ≤ 1 point",
-    "bild_aligned_no_loss": "BiLD aligned, no loss",
-    "bild_aligned_one_point": "BiLD aligned, ≤ 1 point",
-    "speculative_unaligned": "speculative, unaligned",
-    "speculative_aligned": "speculative, aligned",
 }
-_VANILLA_ROWS = {"vanilla_large": "large", "vanilla_small": "small", "vanilla_small_aligned": "small_aligned"}
 _CHOICE_ROWS = {
-    "bild_unaligned_no_loss": ("bild", "unaligned", "no_loss"),
-    "bild_unaligned_one_point": ("bild", "unaligned", "one_point"),
-    "bild_aligned_no_loss": ("bild", "aligned", "no_loss"),
-    "bild_aligned_one_point": ("bild", "aligned", "one_point"),
-    "speculative_unaligned": ("speculative", "unaligned", "no_loss"),
-    "speculative_aligned": ("speculative", "aligned", "no_loss"),
+    "bild_unaligned_no_loss": ("BiLD unaligned, no loss", ("bild", "unaligned", "no_loss")),
+    "bild_unaligned_one_point": ("BiLD unaligned, ≤ 1 point", ("bild", "unaligned", "one_point")),
+    "bild_aligned_no_loss": ("BiLD aligned, no loss", ("bild", "aligned", "no_loss")),
+    "bild_aligned_one_point": ("BiLD aligned, ≤ 1 point", ("bild", "aligned", "one_point")),
+    "speculative_unaligned": ("speculative, unaligned", ("speculative", "unaligned", "no_loss")),
+    "speculative_aligned": ("speculative, aligned", ("speculative", "aligned", "no_loss")),
 }
-CHOICE_WORDS = {"no_loss": "no loss", "one_point": "≤ 1 point"}
-_SHORT = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
-_USUAL = ("drafter", "small")
-_SHOWN = ("quality", "quality_interval", "quality_difference_interval", "speedup", "speedup_interval", "latency_ms")
-_NOTHING = "–"
+ROWS = (*_VANILLA_ROWS, *_CHOICE_ROWS)
+"""The names of the rows that the table always has."""
 
 
-def table_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The table as plain JSON values, one entry for each of `ROWS`.
-
-    Args:
-        summary: from `tasks.evaluation.report.summary.summarize`.
-
-    Returns:
-        For each row, and for each choice of any other method, its name and label, `found` (False where nothing was
-        measured or chosen), `settings`, `validation` and `test` with quality, speed-up and their intervals,
-        `large_calls_per_token` (on test where measured), and `published`, which other people measured on other models, data
-        and hardware.
-    """
-    chosen = {(c["method"], c["drafter"], c["choice"]): c["point"] for c in summary["choices"]}
-    columns = beside(summary["metric"])
-    rows = []
-    for name, label in ROWS.items():
-        if name in _VANILLA_ROWS:
-            entry = summary["vanilla"][_VANILLA_ROWS[name]]
-        else:
-            place = chosen.get(_CHOICE_ROWS[name])
-            entry = None if place is None else summary["points"][place]
-        rows.append({"row": name, "label": label, **_measured(entry), "published": _published(name, columns)})
+def table_rows(summary: Summary) -> list[TableRow]:
+    """One row for each of `ROWS`, and for each choice of any other method that is faster than vanilla."""
+    columns = table_1_columns(summary.metric)
+    chosen = {(choice.method, choice.drafter, choice.choice): point for choice, point in summary.chosen_points()}
+    models = dict(
+        zip(_VANILLA_ROWS, (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned), strict=True)
+    )
+    rows = [_row(name, label, models[name], columns) for name, label in _VANILLA_ROWS.items()]
+    rows += [_row(name, label, chosen.get(choice), columns) for name, (label, choice) in _CHOICE_ROWS.items()]
     return rows + _other_rows(summary)
 
 
-def _other_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was chosen of methods that the papers' table has no row for, where it is faster than vanilla.
-
-    Where both choices are one point, it stands once.
-    """
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
-    for choice in summary["choices"]:
-        method, drafter, place = choice["method"], choice["drafter"], choice["point"]
-        if place is None or any((method, drafter) == known[:2] for known in _CHOICE_ROWS.values()):
-            continue
-        point = summary["points"][place]
-        if point["speedup"] <= 1:
-            continue
-        label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_WORDS[choice['choice']]}"
-        name = f"{method}_{drafter}_{choice['choice']}"
-        rows.setdefault((method, drafter, place), {"row": name, "label": label, **_measured(point), "published": []})
+def _other_rows(summary: Summary) -> list[TableRow]:
+    """Choices of methods without a row of their own. Where both choices of a method are one point, it stands once."""
+    known = {choice[:2] for _, choice in _CHOICE_ROWS.values()}
+    rows: dict[tuple[str, str, int | None], TableRow] = {}
+    for choice, point in summary.chosen_points():
+        method, drafter = choice.method, choice.drafter
+        if (method, drafter) not in known and point.speedup > 1:
+            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[choice.choice]}"
+            rows.setdefault((method, drafter, choice.point), _row(f"{method}_{drafter}_{choice.choice}", label, point, []))
     return list(rows.values())
 
 
-def _measured(entry: Mapping[str, Any] | None) -> dict[str, Any]:
-    if entry is None:
-        return {"found": False, "settings": {}, "validation": None, "test": None, "large_calls_per_token": None}
-    test = entry["test"]
-    return {
-        "found": True,
-        "settings": entry.get("settings", {}),
-        "validation": {name: entry[name] for name in _SHOWN},
-        "test": None if test is None else {name: test[name] for name in _SHOWN},
-        "large_calls_per_token": (entry if test is None else test)["large_calls_per_token"],
-    }
-
-
-def _published(name: str, columns: Sequence[Published]) -> list[dict[str, Any]]:
-    found = [(column, column.rows[name]) for column in columns if name in column.rows]
-    return [
-        {"dataset": column.dataset, "metric": column.metric, "quality": quality, "speedup": speedup}
-        for column, (quality, speedup) in found
+def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: Sequence[PublishedColumn]) -> TableRow:
+    published = [
+        PublishedResult(dataset=column.dataset, metric=column.metric, quality=printed[0], speedup=printed[1])
+        for column in columns
+        if (printed := column.rows.get(name))
     ]
+    if found is None:
+        return TableRow(row=name, label=label, found=False, settings={}, published=published)
+    return TableRow(
+        row=name,
+        label=label,
+        found=True,
+        settings=found.settings if isinstance(found, TimedPoint) else {},
+        validation=_entry(found),
+        test=None if found.test is None else _entry(found.test),
+        large_calls_per_token=(found.test or found).large_calls_per_token,
+        published=published,
+    )
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings in the papers' letters: `α_FB 0.6 α_RB 2 ≤ 10`; switches that are off and the usual drafter are left out."""
-    parts = []
-    for name, value in settings.items():
-        if value is False or (name, value) == _USUAL:
-            continue
-        words = _SHORT.get(name, name.replace("_", " "))
-        number = f"{value:g}" if isinstance(value, int | float) else str(value).replace("inf", "∞")
-        parts.append(words if value is True else f"{words} {number}")
-    return " ".join(parts)
+def _entry(measured: TimedMeasurements) -> TableEntry:
+    return joined(TableEntry, measured)
 
 
-def as_markdown(summary: Mapping[str, Any]) -> str:
+def as_markdown(summary: Summary) -> str:
     """The table and its notes as Markdown."""
-    headings, cells = _cells(summary)
-    heading = _line([" ".join(words).strip() for words in headings])
-    lines = [f"# {_title(summary)}", "", heading, _line(["---"] * len(headings)), *map(_line, cells), ""]
+    headings, cells = table_cells(summary)
+    lines = [f"# {_title(summary)}", "", *markdown_table([" ".join(words).strip() for words in headings], cells), ""]
     return "\n".join(lines + [f"- {note}" for note in notes(summary)]) + "\n"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def as_text(summary: Mapping[str, Any]) -> str:
+def as_text(summary: Summary) -> str:
     """The table and its notes for a terminal, columns aligned."""
-    headings, cells = _cells(summary)
-    lines = [[upper for upper, _ in headings], [lower for _, lower in headings], *cells]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(headings))]
-    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    texts.insert(2, "─" * (sum(widths) + 2 * len(widths) - 2))
-    return "\n".join([_title(summary), "", *texts, "", *notes(summary)]) + "\n"
+    headings, cells = table_cells(summary)
+    lines = aligned_columns([[upper for upper, _ in headings], [lower for _, lower in headings], *cells])
+    lines.insert(2, "─" * max(map(len, lines)))
+    return "\n".join([_title(summary), "", *lines, "", *notes(summary)]) + "\n"
 
 
-def _title(summary: Mapping[str, Any]) -> str:
-    metric = METRIC_NAMES[summary["metric"]]
-    return f"Task {summary['task']}: {metric} and speed-up over the vanilla large model [95 % intervals]"
+def _title(summary: Summary) -> str:
+    return f"Task {summary.task}: {METRIC_NAMES[summary.metric]} and speed-up over the vanilla large model [95 % intervals]"
 
 
-def _cells(summary: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[list[str]]]:
+def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """The headings in two lines, and the body; a column of differences from vanilla only where they were measured."""
-    rows, metric = table_rows(summary), METRIC_NAMES[summary["metric"]]
-    columns = beside(summary["metric"])
-    paired = any(row["test"] and row["test"]["quality_difference_interval"] for row in rows)
+    metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.metric)
+    paired = any(row.test and row.test.quality_difference_interval for row in summary.table)
     headings = [("", "method"), ("valid.", metric), ("valid.", "speed-up"), ("test", metric), ("test", "speed-up")]
     headings += [("test", f"{metric} − vanilla")] if paired else []
     headings += [("large", "calls/token"), ("", "settings"), *(("published", column.dataset) for column in columns)]
-    vanilla = rows[0]["test"]
     body = []
-    for row in rows:
-        chosen, test = row["validation"] or {}, row["test"] or {}
-        cells = [row["label"], _number(chosen.get("quality")), _number(chosen.get("speedup"), "×")]
-        cells.append(_number(test.get("quality")) + _interval(test.get("quality_interval"), 1))
-        cells.append(_number(test.get("speedup"), "×") + _interval(test.get("speedup_interval"), 2))
-        if paired:
-            cells.append(_difference(test, vanilla))
-        cells += [_number(row["large_calls_per_token"]), settings_text(row["settings"]) or _NOTHING]
-        body.append(cells + [_beside(row["published"], column) for column in columns])
+    for row in summary.table:
+        cells = [row.label, *_measured_cells(row), *([_difference_cell(row, summary)] if paired else [])]
+        cells += [number_text(row.large_calls_per_token), settings_text(row.settings) or NOTHING]
+        body.append(cells + [_published_cell(row, column) for column in columns])
     return headings, body
 
 
-def _number(value: float | None, unit: str = "") -> str:
-    return _NOTHING if value is None else f"{value:.2f}{unit}"
+def _measured_cells(row: TableRow) -> list[str]:
+    chosen, test = row.validation, row.test
+    cells = [number_text(chosen.quality), number_text(chosen.speedup, unit="×")] if chosen else [NOTHING] * 2
+    if test is None:
+        return cells + [NOTHING] * 2
+    quality = number_text(test.quality, test.quality_interval, interval_digits=1)
+    return [*cells, quality, number_text(test.speedup, test.speedup_interval, unit="×")]
 
 
-def _interval(interval: Sequence[float] | None, digits: int) -> str:
-    return f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]" if interval else ""
+def _difference_cell(row: TableRow, summary: Summary) -> str:
+    """Quality on test minus vanilla large's, where its paired interval was measured."""
+    vanilla, interval = summary.vanilla.large.test, row.test and row.test.quality_difference_interval
+    if row.test is None or vanilla is None or not interval:
+        return NOTHING
+    return number_text(row.test.quality - vanilla.quality, interval, sign="+")
 
 
-def _difference(test: Mapping[str, Any], vanilla: Mapping[str, Any] | None) -> str:
-    interval = test.get("quality_difference_interval")
-    if not interval or vanilla is None:
-        return _NOTHING
-    return f"{test['quality'] - vanilla['quality']:+.2f} [{interval[0]:+.2f}, {interval[1]:+.2f}]"
+def _published_cell(row: TableRow, column: PublishedColumn) -> str:
+    """What a column of the paper has for this row."""
+    for printed in row.published:
+        if printed.dataset == column.dataset:
+            return number_text(printed.quality) + (f" · {printed.speedup:.2f}×" if printed.speedup else "")
+    return NOTHING
 
 
-def _beside(published: Sequence[Mapping[str, Any]], column: Published) -> str:
-    for entry in published:
-        if entry["dataset"] == column.dataset:
-            return _number(entry["quality"]) + (f" · {entry['speedup']:.2f}×" if entry["speedup"] else "")
-    return _NOTHING
-
-
-def notes(summary: Mapping[str, Any]) -> list[str]:
-    """What has to be said under the table, a sentence or two each."""
-    chosen = (
+def notes(summary: Summary) -> list[str]:
+    """The notes under the table, a sentence or two each."""
+    found = [
         f"No loss: the fastest setting with validation quality ≥ vanilla − {TOLERANCES['no_loss']:g}; ≤ 1 point: "
         f"≥ vanilla − {TOLERANCES['one_point']:g}; speculative: no loss. Chosen on validation, reported on test. Other methods "
         "stand here where their choice is faster than vanilla there."
-    )
-    found = [chosen]
-    for row in table_rows(summary):
-        best = row["test"] or row["validation"]
-        if not row["found"]:
-            found.append(f"{row['label']}: {'not measured' if row['row'] in _VANILLA_ROWS else 'no such setting was found'}.")
-        elif row["row"] in _CHOICE_ROWS and best["speedup"] < 1:
-            found.append(f"{row['label']}: slower than vanilla, and yet the fastest that keeps the quality.")
-    found.append(_frontier_note(summary["frontier"]["gap"]))
-    if summary["failed"]:
-        count = len(summary["failed"])
+    ]
+    for row in summary.table:
+        best = row.test or row.validation
+        if best is None:
+            found.append(f"{row.label}: {'not measured' if row.row in _VANILLA_ROWS else 'no such setting was found'}.")
+        elif row.row in _CHOICE_ROWS and best.speedup < 1:
+            found.append(f"{row.label}: slower than vanilla, and yet the fastest that keeps the quality.")
+    found.append(_frontier_note(summary.frontier.gap))
+    if summary.failed:
+        count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
-    if summary["metric"] == "bleu" and summary["signature"]:
-        found.append(f"BLEU: {summary['signature']}.")
-    found.append(f"Published: {SOURCE}.")
-    columns = beside(summary["metric"])
+    if summary.metric == "bleu" and summary.signature:
+        found.append(f"BLEU: {summary.signature}.")
+    found.append(f"Published: {table_1_source()}.")
+    columns = table_1_columns(summary.metric)
     return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 
 
-def _frontier_note(gap: Mapping[str, Any] | None) -> str:
+def _frontier_note(gap: FrontierGap | None) -> str:
     if gap is None:
         return "Aligned against unaligned: no latency up to vanilla's at which both were measured."
-    quality = f"{gap['mean_quality_difference']:+.2f}{_interval(gap['quality_interval'], 2)} points"
-    speed = f"{gap['mean_speedup_ratio']:.2f}{_interval(gap['speedup_interval'], 2)} times"
+    quality = f"{gap.mean_quality_difference:+.2f}{interval_text(gap.quality_interval)} points"
+    speed = f"{gap.mean_speedup_ratio:.2f}{interval_text(gap.speedup_interval)} times"
     return (
-        f"Aligned against unaligned BiLD (validation): {quality} at equal latency on average, from {gap['latency_from']:.2f} "
-        f"to {gap['latency_to']:.2f} of vanilla's (above over {gap['share_above']:.0%} of that range, below over "
-        f"{gap['share_below']:.0%}); {speed} as fast at equal quality."
+        f"Aligned against unaligned BiLD (validation): {quality} at equal latency on average, from {gap.latency_from:.2f} "
+        f"to {gap.latency_to:.2f} of vanilla's (above over {gap.share_above:.0%} of that range, below over "
+        f"{gap.share_below:.0%}); {speed} as fast at equal quality."
     )

@@ -1,177 +1,151 @@
-"""The papers' other tables for one task of ours, as plain rows: what was measured here, then what they print.
+"""The papers' other tables for one task: what was measured here, then what the papers print.
 
-Every row says in `source` which of the two it is. Theory stands in columns of its own (`expected_…`). A table of which
-nothing was measured is empty, and the published rows alone are not shown.
+Theory stands in columns of its own (`expected_…`). A table without a measured row is empty: published rows alone are not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
-from tasks.evaluation.frontier import Point, choose
-from tasks.evaluation.report import published
+from tasks.evaluation.frontier import TradeOff, choose
+from tasks.evaluation.report.formatting import method_name
+from tasks.evaluation.report.published import published_rows
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.pair import AcceptanceRate, PairRecord, PairSizes
+from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.tables import (
+    CascadeRow,
+    LenienceRow,
+    PaperTables,
+    PointFigures,
+    PublishedCascadeRow,
+    PublishedLenienceRow,
+    PublishedSharesRow,
+    PublishedSpeculativeRow,
+    SharesRow,
+    SpeculativeRow,
+)
 from tasks.paths import DRAFTERS
 
-Row = dict[str, Any]
-MEASURED, PUBLISHED = "measured", "published"
-METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}
-_SHOWN = ("quality", "quality_interval", "quality_difference", "quality_difference_interval", "speedup", "speedup_interval")
 
-
-def paper_tables(summary: Mapping[str, Any]) -> dict[str, list[Row]]:
-    """All of them by name, measured rows first.
+def paper_tables(summary: Summary) -> PaperTables:
+    """All of them, measured rows first; everything measured is of the validation split.
 
     Args:
-        summary: `metric`, `points`, `choices`, `vanilla` and `pairs` of the summary; all points are of the validation split.
+        summary: with points, choices and pairs; its own tables are not read.
     """
-    kind = published.kind_of(summary["metric"])
-    makers: dict[str, tuple[Callable[[Mapping[str, Any]], Iterable[Row]], Callable[[str], Iterable[Row]]]] = {
-        "shares": (_shares, _published_shares),
-        "cascade": (_cascade, _published_cascade),
-        "speculative": (_speculative, _published_speculative),
-        "lenience": (_lenience, _published_lenience),
-    }
-    tables = {}
-    for name, (measured, printed) in makers.items():
-        own: list[Row] = [{"source": MEASURED, **row} for row in measured(summary)]
-        tables[name] = own + [{"source": PUBLISHED, **row} for row in printed(kind)] if own else []
-    return tables
+    metric = summary.metric
+    shares, cascade = list(_shares(summary)), list(_cascade(summary))
+    speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
+    return PaperTables(
+        shares=[*shares, *published_rows(PublishedSharesRow, "shares", metric)] if shares else [],
+        cascade=[*cascade, *published_rows(PublishedCascadeRow, "cascade", metric)] if cascade else [],
+        speculative=[*speculative, *published_rows(PublishedSpeculativeRow, "speculative", metric)] if speculative else [],
+        lenience=[*lenience, *published_rows(PublishedLenienceRow, "lenience", metric)] if lenience else [],
+    )
 
 
-def method_name(method: str) -> str:
-    """A method in words: `bild` is BiLD, `speculative_lossy` speculative lossy."""
-    return METHOD_NAMES.get(method, method.replace("_", " "))
+def _own(summary: Summary, drafter: str, method: str) -> list[OperatingPoint]:
+    """The points of a method, timed or not: their counts are exact either way."""
+    return [point for point in summary.points if (point.drafter, point.method) == (drafter, method)]
 
 
-def _own(summary: Mapping[str, Any], drafter: str, method: str) -> list[Row]:
-    """The points of a method: what is counted of them is exact, whether they were timed or not."""
-    return [point for point in summary["points"] if point["drafter"] == drafter and point["method"] == method]
+def _best(points: Sequence[TimedPoint]) -> TimedPoint | None:
+    return max(points, key=lambda point: (point.quality, point.speedup), default=None)
 
 
-def _timed(summary: Mapping[str, Any], drafter: str, method: str) -> list[Row]:
-    return [point for point in _own(summary, drafter, method) if point["timed"]]
+def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | None:
+    """The fastest point of at least this quality."""
+    index = choose([TradeOff(point.quality, point.speedup) for point in points], quality, 0.0)
+    return None if index is None else points[index]
 
 
-def _as_points(points: Sequence[Row]) -> list[Point]:
-    return [Point(point["quality"], point["speedup"]) for point in points]
-
-
-def _copied(point: Mapping[str, Any]) -> Row:
-    return {"drafter": point["drafter"], "settings": point["settings"], **{name: point[name] for name in _SHOWN}}
-
-
-def _shares(summary: Mapping[str, Any]) -> Iterable[Row]:
+def _shares(summary: Summary) -> Iterator[SharesRow]:
     """BiLD, Tables 3 and 4: speculative decoding, and BiLD as fast, as good, and as chosen.
 
-    The paper gives shares of "fallback and rollback (rejection) occurrences" without a denominator, and a fallback share
-    also for a fixed window, which no doubt ends: there a fallback can only be control handed to the large model. So here
+    The paper gives shares of "fallback and rollback (rejection) occurrences" without a denominator, and a fallback share for a
+    fixed window too, which low confidence never ends: there a fallback can only be control passed to the large model. So here
     both are for each generated token: runs of the large model, and runs that replaced a drafted token.
     """
-    chosen = {(c["drafter"], c["method"], c["choice"]): c["point"] for c in summary["choices"] if c["point"] is not None}
+    chosen = {(choice.drafter, choice.method, choice.choice): point for choice, point in summary.chosen_points()}
     for drafter in DRAFTERS:
-        bild, points = _timed(summary, drafter, "bild"), summary["points"]
-        found: dict[str, Row] = {}
-        if (drafter, "speculative", "no_loss") in chosen:
-            speculative = points[chosen[drafter, "speculative", "no_loss"]]
+        bild = summary.timed_points(drafter, "bild")
+        speculative = chosen.get((drafter, "speculative", "no_loss"))
+        found: dict[str, TimedPoint | None] = {}
+        if speculative is not None:
             found["speculative"] = speculative
-            fast = [point for point in bild if point["speedup"] >= speculative["speedup"]]
-            if fast:
-                found["BiLD as fast as speculative"] = max(fast, key=lambda point: (point["quality"], point["speedup"]))
-            place = choose(_as_points(bild), speculative["quality"], 0.0)
-            if place is not None:
-                found["BiLD as good as speculative"] = bild[place]
-        for choice, words in (("no_loss", "BiLD, no loss"), ("one_point", "BiLD, ≤ 1 point")):
-            if (drafter, "bild", choice) in chosen:
-                found[words] = points[chosen[drafter, "bild", choice]]
+            fast = [point for point in bild if point.speedup >= speculative.speedup]
+            found["BiLD as fast as speculative"] = _best(fast)
+            found["BiLD as good as speculative"] = _fastest_at(bild, speculative.quality)
+        found["BiLD, no loss"] = chosen.get((drafter, "bild", "no_loss"))
+        found["BiLD, ≤ 1 point"] = chosen.get((drafter, "bild", "one_point"))
         for label, point in found.items():
-            yield {
-                "label": f"{label}, {drafter}",
-                "method": point["method"],
-                **_copied(point),
-                **_token_shares(point["counts"]),
-            }
+            if point is not None:
+                fallbacks, rollbacks = _token_shares(point.counts)
+                yield joined(SharesRow, point, label=f"{label}, {drafter}", fallback_share=fallbacks, rollback_share=rollbacks)
 
 
-def _token_shares(counts: Mapping[str, Any]) -> Row:
-    tokens = counts.get("tokens")
-    return {
-        "fallback_share": counts.get("large_calls", 0) / tokens if tokens else None,
-        "rollback_share": counts.get("rollbacks", 0) / tokens if tokens else None,
-    }
+def _token_shares(counts: DecodingCounts) -> tuple[float | None, float | None]:
+    tokens = counts.tokens
+    return (counts.large_calls / tokens, counts.rollbacks / tokens) if tokens else (None, None)
 
 
-def _published_shares(kind: str) -> Iterable[Row]:
-    for row in published.SHARES[kind]:
-        yield {"label": f"{row.configuration}, {row.dataset}", "drafter": "unaligned", **row._asdict()}
+def _variant(point: OperatingPoint) -> tuple[str, str]:
+    """Method and rule, by which SpecCascade's Table 2 tells methods apart; and the drafter unless it is the small model."""
+    drafter, rule = point.settings.get("drafter", "small"), point.settings.get("rule")
+    return f"{point.method} {rule}" if rule else point.method, "" if drafter == "small" else str(drafter)
 
 
-def _variant(point: Mapping[str, Any]) -> tuple[str, str]:
-    """Method and rule, as SpecCascade's Table 2 tells methods apart, and what drafts where it is not the small model."""
-    drafts = point["settings"].get("drafter", "small")
-    rule = point["settings"].get("rule")
-    return " ".join(filter(None, (point["method"], rule))), "" if drafts == "small" else drafts
-
-
-def _cascade(summary: Mapping[str, Any]) -> Iterable[Row]:
+def _cascade(summary: Summary) -> Iterator[CascadeRow]:
     """SpecCascade, Table 2: how fast at the large model's quality, and how good within the large model's latency."""
     for drafter in DRAFTERS:
-        timed = [point for point in summary["points"] if point["timed"] and point["drafter"] == drafter]
-        for variant, drafts in dict.fromkeys(map(_variant, timed)):
-            own = [point for point in timed if _variant(point) == (variant, drafts)]
+        timed = summary.timed_points(drafter)
+        for variant, proposer in dict.fromkeys(map(_variant, timed)):
+            own = [point for point in timed if _variant(point) == (variant, proposer)]
             # Every sweep has its own run of vanilla; its quality is what the differences were taken from.
-            equal = choose(_as_points(own), own[0]["quality"] - own[0]["quality_difference"], 0.0)
-            within = [point for point in own if point["speedup"] >= 1.0]
-            best = max(within, key=lambda point: (point["quality"], point["speedup"]), default=None)
+            equal = _fastest_at(own, own[0].quality - (own[0].quality_difference or 0.0))
+            best = _best([point for point in own if point.speedup >= 1.0])
             method, _, rule = variant.partition(" ")
-            words = [method_name(method) + (f" [{rule}]" if rule else ""), drafts and f"drafts: {drafts}", drafter]
-            yield {
-                "label": ", ".join(filter(None, words)),
-                "variant": variant,
-                "drafter": drafter,
-                "timed": len(own),
-                "at_quality": None if equal is None else _copied(own[equal]),
-                "at_latency": None if best is None else _copied(best),
-            }
+            words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", drafter]
+            yield CascadeRow(
+                label=", ".join(filter(None, words)),
+                variant=variant,
+                drafter=drafter,
+                timed=len(own),
+                at_quality=None if equal is None else joined(PointFigures, equal),
+                at_latency=None if best is None else joined(PointFigures, best),
+            )
 
 
-def _published_cascade(kind: str) -> Iterable[Row]:
-    for variant, (name, columns) in published.CASCADES.items():
-        for dataset in published.CASCADE_DATASETS[kind]:
-            quality, speedup = columns[dataset]
-            yield {
-                "label": f"{name}, {dataset}",
-                "variant": variant,
-                "dataset": dataset,
-                "at_quality": {"speedup": speedup},
-                "at_latency": {"quality": quality},
-            }
-
-
-def _speculative(summary: Mapping[str, Any]) -> Iterable[Row]:
+def _speculative(summary: Summary) -> Iterator[SpeculativeRow]:
     """SD, Tables 2 to 4: α and c as measured, what the theorems expect of them, and what was measured."""
     for drafter in DRAFTERS:
-        pair = summary["pairs"][drafter] or {}
-        ratio = (pair.get("costs") or {}).get("cost_ratio")
-        operations = _operations_ratio(pair.get("sizes") or {})
+        pair = summary.pairs.of(drafter)
         for point in _own(summary, drafter, "speculative"):
-            length = point["settings"]["draft_length"]
-            # α and c are of the small model; whatever else drafts has others.
-            known = point["settings"].get("drafter", "small") == "small"
-            alpha = _acceptance(pair, point) if known else {}
-            rate: float | None = alpha.get("rate")
-            yield {
-                "label": f"speculative, {drafter}, γ {length}",
-                **_copied(point),
-                "temperature": (point["sampling"] or {}).get("temperature", 0.0),
-                "draft_length": length,
-                "acceptance_rate": rate,
-                "acceptance_interval": alpha.get("interval"),
-                "cost_ratio": ratio if known else None,
-                "expected_speedup": _theory(expected_speedup, rate, length, ratio),
-                "expected_operations": _theory(expected_operations, rate, length, operations),
-            }
+            length = int(point.settings["draft_length"] or 0)
+            # α and c are of the small model; another drafter has others.
+            known = point.settings.get("drafter", "small") == "small"
+            alpha = _acceptance(pair, point) if known else None
+            rate = None if alpha is None else alpha.rate
+            yield joined(
+                SpeculativeRow,
+                point,
+                label=f"speculative, {drafter}, γ {length}",
+                temperature=_temperature(point),
+                draft_length=length,
+                acceptance_rate=rate,
+                acceptance_interval=None if alpha is None else alpha.interval,
+                cost_ratio=pair.cost_ratio if known else None,
+                expected_speedup=_theory(expected_speedup, rate, length, pair.cost_ratio),
+                expected_operations=_theory(expected_operations, rate, length, _operations_ratio(pair.sizes)),
+            )
+
+
+def _temperature(point: OperatingPoint) -> float:
+    return 0.0 if point.sampling is None else point.sampling.temperature
 
 
 def _theory(
@@ -180,48 +154,35 @@ def _theory(
     return None if rate is None or ratio is None else theorem(rate, length, ratio)
 
 
-def _acceptance(pair: Mapping[str, Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """α of the way of sampling that the point was decoded with; empty where another one was measured."""
-    sampling, measured = point["sampling"] or {}, pair.get("acceptance") or {}
-    temperature = sampling.get("temperature", 0.0)
-    if temperature == 0:
-        return measured.get("greedy") or {}
-    sampled = measured.get("sampled") or {}
-    whole = not sampling.get("top_k") and sampling.get("top_p", 1.0) == 1
-    return sampled if whole and sampled.get("temperature") == temperature else {}
+def _acceptance(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:
+    """α of the sampling that the point was decoded with; None where it was measured for another one only."""
+    sampling = point.sampling
+    if sampling is None or sampling.temperature == 0:
+        return pair.acceptance_rate()
+    sampled = pair.acceptance_rate(sampled=True)
+    untruncated = not sampling.top_k and sampling.top_p == 1
+    return sampled if sampled is not None and untruncated and sampled.temperature == sampling.temperature else None
 
 
-def _operations_ratio(sizes: Mapping[str, Any]) -> float | None:
+def _operations_ratio(sizes: PairSizes | None) -> float | None:
     """ĉ: the weights that a token is multiplied with in the small decoder over those in the large one."""
-    small, large = ((sizes.get(name) or {}).get("decoder_parameters") for name in ("small", "large"))
-    return small / large if small and large else None
+    if sizes is None or sizes.small is None or sizes.large is None or not sizes.large.decoder_parameters:
+        return None
+    return sizes.small.decoder_parameters / sizes.large.decoder_parameters
 
 
-def _published_speculative(kind: str) -> Iterable[Row]:
-    for row in published.SPECULATION[kind]:
-        found = row._asdict()
-        expected = found.pop("expected")
-        yield {"label": f"{row.drafter}, {row.dataset}", **found, "expected_speedup": expected}
-
-
-def _lenience(summary: Mapping[str, Any]) -> Iterable[Row]:
-    """SD, Table 5: what lenience gains, and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
+def _lenience(summary: Summary) -> Iterator[LenienceRow]:
+    """SD, Table 5: what lenience gains and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
     for drafter in DRAFTERS:
         for point in _own(summary, drafter, "speculative_lenient"):
-            counts, settings = point["counts"], point["settings"]
-            checked = counts.get("accepted", 0) + counts.get("rollbacks", 0)
-            yield {
-                "label": f"speculative lenient, {drafter}, γ {settings['draft_length']}",
-                **_copied(point),
-                "temperature": (point["sampling"] or {}).get("temperature", 0.0),
-                "draft_length": settings["draft_length"],
-                "lenience": settings["lenience"],
-                "accepted_share": point["accepted_share"],
-                "checked_share": counts["accepted"] / checked if checked else None,
-            }
-
-
-def _published_lenience(kind: str) -> Iterable[Row]:
-    if kind == "bleu":  # the paper has this table for translation alone
-        for row in published.LENIENCE:
-            yield {"label": "T5-small, WMT En-De", **row._asdict()}
+            counts, length = point.counts, point.settings["draft_length"]
+            checked = counts.accepted + counts.rollbacks
+            yield joined(
+                LenienceRow,
+                point,
+                label=f"speculative lenient, {drafter}, γ {length}",
+                temperature=_temperature(point),
+                draft_length=length,
+                lenience=point.settings["lenience"],
+                checked_share=counts.accepted / checked if checked else None,
+            )

@@ -10,8 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -106,22 +105,21 @@ def encode(record: DataclassInstance, *, digits: int | None = None, omit_null: b
 
 
 def joined(kind: type[_Record], *parts: DataclassInstance, **rest: object) -> _Record:
-    """A record put together from records of its base classes and from further fields."""
-    values = {field.name: getattr(part, field.name) for part in parts for field in fields(part)}
+    """A record made from fields of other records, and from further fields.
+
+    Args:
+        kind: The record to make.
+        parts: Records that hold some of its fields; their other fields are left out.
+        rest: Further fields, which take precedence.
+    """
+    wanted = {field.name for field in fields(cast("type[DataclassInstance]", kind))}
+    values = {field.name: getattr(part, field.name) for part in parts for field in fields(part) if field.name in wanted}
     return kind(**{**values, **rest})
 
 
 def as_settings(settings: Mapping[str, Any]) -> Settings:
     """A method's settings as records hold them: infinity, which JSON lacks, as text."""
     return {name: str(value) if isinstance(value, float) and math.isinf(value) else value for name, value in settings.items()}
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Writes a file in one step, so that a reader never finds half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".partial.{path.name}")
-    partial.write_text(text, encoding="utf-8")
-    return partial.replace(path)
 
 
 def _plain(value: Any, digits: int | None) -> Any:

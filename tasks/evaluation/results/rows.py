@@ -9,12 +9,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
-from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse, write_text
+from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse
 from tasks.evaluation.statistics import Interval
+from tasks.files import atomic_write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +102,15 @@ class Outcome:
 class Timing:
     """Latencies at batch 1, encoders included, of the timed examples in one order, beside vanilla large's."""
 
-    latency_ms: list[float]
+    latency_ms: Annotated[list[float], Len(min_length=1)]
     vanilla_latency_ms: list[float]
     speedup: float
     """Sum of vanilla's latencies over the sum of the method's, before they were rounded."""
     speedup_interval: Interval | None = None
     time_ms: dict[str, float] | None = None
     """Mean milliseconds of an example by part: encoders, small, large, other."""
+    timed_mismatches: int | None = None
+    """Timed examples whose tokens differ from those that quality was measured on; None where a difference fails the point."""
     shown: list[ShownExample] | None = None
 
 
@@ -154,12 +159,13 @@ def row_from(value: Json, source: Source) -> SweepRow:
     return decode(TimedRow if timed else MeasuredRow, value, source)
 
 
-def read_rows(path: Path, fix: str) -> list[SweepRow]:
+def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     """The rows of a file; an unfinished last line, which a kill leaves behind, is not a row.
 
     Args:
         path: A `rows.jsonl`; without such a file there are no rows.
         fix: What the user does about a damaged file, as an imperative clause.
+        name: What errors call the file, where its path says nothing to the user.
 
     Raises:
         InputError: a line is damaged or of another version.
@@ -169,7 +175,7 @@ def read_rows(path: Path, fix: str) -> list[SweepRow]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if not is_json(lines[-1]):
         lines.pop()
-    sources = [Source(f"{path}, line {number}", fix) for number in range(1, len(lines) + 1)]
+    sources = [Source(f"{name or path}, line {number}", fix) for number in range(1, len(lines) + 1)]
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 
 
@@ -183,8 +189,9 @@ class SweepRowFile:
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path
         self.fingerprint = fingerprint
+        path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[SweepRow] = [row for row in _resumable(path) if row.fingerprint == fingerprint]
-        write_text(path, "".join(map(row_line, self.rows)))
+        atomic_write(path, "".join(map(row_line, self.rows)))
 
     def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
         """The last row of a point on a split, if there is one."""

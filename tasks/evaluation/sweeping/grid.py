@@ -1,21 +1,56 @@
-"""The points that a grid stands for, checked, each once."""
+"""The points of a sweep: every combination of a grid's values, checked, each once."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.decoding.settings import METHOD_SETTINGS, VanillaSettings
 from tasks.errors import InputError
+from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
+from tasks.evaluation.results.codec import Settings, as_settings
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.presets import preset_values
 
 
-def expand_entry(entry: GridSettings) -> Iterator[Any]:
-    """The settings of every point of one entry, in the order of its values: the preset's first, then those given beside it.
+@dataclass(frozen=True)
+class SweepPoint:
+    """A method at one setting."""
+
+    method: str
+    settings: Any
+    """The method's settings dataclass, see `METHOD_SETTINGS`."""
+
+    @functools.cached_property
+    def row_settings(self) -> Settings:
+        """The settings as rows hold them."""
+        return as_settings(dataclasses.asdict(self.settings))
+
+    def __str__(self) -> str:
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.row_settings.items())])
+
+
+VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())
+BASELINES = (VANILLA, SweepPoint("vanilla_small", VanillaSettings()))
+
+
+def expand(grid: Sequence[GridSettings]) -> list[SweepPoint]:
+    """The points of a grid in order, without duplicates: two entries, such as a preset and a finer range, may overlap.
+
+    Raises:
+        InputError: see `expand_entry`.
+    """
+    return list(dict.fromkeys(point for entry in grid for point in expand_entry(entry)))
+
+
+def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
+    """The points of one entry, in the order of the preset's values and then of those beside it.
 
     Raises:
         InputError: an unknown method, preset or setting, or a value out of bounds.
@@ -24,28 +59,18 @@ def expand_entry(entry: GridSettings) -> Iterator[Any]:
     adapter: TypeAdapter[Any] = TypeAdapter(METHOD_SETTINGS[entry.method])
     for combination in itertools.product(*values.values()):
         try:
-            yield adapter.validate_python(dict(zip(values, combination, strict=True)))
+            settings = adapter.validate_python(dict(zip(values, combination, strict=True)))
         except ValidationError as error:
             raise InputError(first_error(error)) from None
-
-
-def expand(grid: Sequence[GridSettings]) -> list[tuple[str, Any]]:
-    """Method and settings of every point of a whole grid, in order.
-
-    What two entries have in common, such as a preset and a finer range inside it, is there once.
-
-    Raises:
-        InputError: as `points`.
-    """
-    return list(dict.fromkeys((entry.method, settings) for entry in grid for settings in expand_entry(entry)))
+        yield SweepPoint(entry.method, settings)
 
 
 def first_error(error: ValidationError) -> str:
-    """The first mistake as `place: what is wrong; what would be right`."""
+    """The first error as `field: problem; fix`."""
     first = error.errors()[0]
-    index = ".".join(str(part) for part in first["loc"])
+    path = ".".join(str(part) for part in first["loc"])
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"unknown setting {index}; remove it or correct its name"
+        return f"unknown setting {path}; remove it or correct its name"
     message = first["msg"].removeprefix("Value error, ")
     found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
-    return f"{index}: {message}{found}" if index else f"{message}{found}"
+    return f"{path}: {message}{found}" if path else f"{message}{found}"

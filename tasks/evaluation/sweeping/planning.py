@@ -1,8 +1,9 @@
-"""Which points of a grid are worth the clock: those on or near the frontier that is predicted (of several alike, one), those
-that would be chosen, and some of the rest, to see how good the predictions are.
+"""The plan of a sweep: which replayed points to time.
 
-Quality and counts are exact before anything is timed; only speed is predicted. Each timed point teaches the prediction
-(`costs.Costs.learn`), so that it goes in rounds, until all that is wanted has been timed.
+It times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a random
+sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
+predicted. Each timed point refines the cost model (`costs.Costs.fit_overhead`), so a plan proceeds in rounds until every wanted
+point is timed.
 """
 
 from __future__ import annotations
@@ -12,29 +13,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.generation import Counts
-from tasks.evaluation.frontier import TOLERANCES, Point, choose, resolution
+from tasks.evaluation.frontier import TOLERANCES, TradeOff, choose, resolution
+from tasks.evaluation.results.pair import ErrorStatistics, PredictionError
 from tasks.evaluation.sweeping.costs import Costs
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point that was replayed."""
+    """A replayed point that may be timed."""
 
     method: str
     quality: float
     by_example: Sequence[Counts]
-    """Of the timed examples."""
+    """Counts of the timed examples."""
     rule: str = ""
-    """Of a method that has several: they cost the same between runs, and keep different tokens."""
+    """Acceptance rule of a method that has several; rules share one overhead, but keep different tokens."""
 
 
 class Plan:
-    """What has been timed, what is predicted, and what is to be timed next."""
+    """Timed points, predicted speed-ups, and the points to time next."""
 
     def __init__(
         self,
         candidates: Mapping[int, Candidate],
-        known: Sequence[Point],
+        known: Sequence[TradeOff],
         costs: Costs,
         vanilla: Candidate,
         *,
@@ -42,147 +44,147 @@ class Plan:
         sample: int,
         seed: int,
     ) -> None:
-        """Begins with nothing timed.
+        """Begin with nothing timed.
 
         Args:
-            candidates: By number.
-            known: Baselines, measured: what is no better than one of them is not wanted.
-            costs: Of the parts; it is taught as points are timed.
+            candidates: By index.
+            known: Measured baselines; a point that is no better than one of them is not timed.
+            costs: The cost model, which is refitted as points are timed.
             vanilla: The large model alone.
-            near: What would be on the frontier if it were faster by this share is near it; of points that are alike to within
-                this share of speed, and to `frontier.resolution` of quality, one is timed.
-            sample: Points of the rest to time.
-            seed: Of the sample.
+            near: Relative margin. A point is near the frontier if it would reach it when sped up by this fraction; of points
+                whose speeds differ by less than it, and whose qualities by less than `frontier.resolution`, one is timed.
+            sample: Number of random points of the rest to time.
+            seed: Seed of the sample.
         """
         self.candidates = candidates
         self.timed: dict[int, float] = {}
-        """Measured speed-ups by number."""
+        """Measured speed-ups by index."""
         self.predicted: dict[int, float] = {}
-        """What was predicted of each point just before it was timed."""
+        """Speed-up predicted for each point just before it was timed."""
         self.why: dict[int, str] = {}
+        """Why each point was timed: `anchor`, `choice`, `frontier` or `sample`."""
         self._known = known
         self._costs = costs
         self._vanilla = vanilla
         self._near = near
         self._sample = sample
-        self._chance = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+        self._rng = random.Random(seed)  # noqa: S311 (a sample, not a secret)
 
     @property
     def vanilla_ms(self) -> float:
-        """The large model alone, in the clock of the costs."""
+        """Predicted latency of the large model alone."""
         return self._costs.latency(self._vanilla.method, self._vanilla.by_example)
 
-    def speedup(self, number: int) -> float:
-        """Predicted, by what is known now."""
-        candidate = self.candidates[number]
+    def speedup(self, index: int) -> float:
+        """Predicted speed-up of a candidate by the current cost model."""
+        candidate = self.candidates[index]
         return self.vanilla_ms / self._costs.latency(candidate.method, candidate.by_example)
 
-    def note(self, number: int, speedup: float) -> None:
-        """Takes a measured speed-up, and learns from it what its method costs besides its runs."""
-        method = self.candidates[number].method
-        self.timed[number] = speedup
-        duplicates_of = [other for other in self.timed if self.candidates[other].method == method]
-        # By the ratio to vanilla, which stands when the machine slows down, and not by milliseconds.
-        self._costs.learn(
-            method, [(self.candidates[one].by_example, self.vanilla_ms / self.timed[one]) for one in duplicates_of]
-        )
+    def record(self, index: int, speedup: float) -> None:
+        """Record a measured speed-up, and refit the overhead of its method."""
+        method = self.candidates[index].method
+        self.timed[index] = speedup
+        same_method = [other for other in self.timed if self.candidates[other].method == method]
+        # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
+        timed = [(self.candidates[other].by_example, self.vanilla_ms / self.timed[other]) for other in same_method]
+        self._costs.fit_overhead(method, timed)
 
     def next(self) -> list[int]:
-        """The points to be timed now, with the reason noted in `why`; none when the plan is done."""
+        """The points to time now, with their reasons in `why`; empty when the plan is done."""
         wanted = self._anchors() or self._promising() or self._rest()
-        for number, why in wanted.items():
-            self.why[number] = why
-            self.predicted[number] = self.speedup(number)
+        for index, why in wanted.items():
+            self.why[index] = why
+            self.predicted[index] = self.speedup(index)
         return list(wanted)
 
     def _open(self) -> list[int]:
-        return [number for number in self.candidates if number not in self.why]
+        return [index for index in self.candidates if index not in self.why]
 
     def _anchors(self) -> dict[int, str]:
-        """One point of each method that has none timed: its best by the runs alone."""
-        seen = {self.candidates[number].method for number in self.why}
+        """For each method without a timed point, its best point by the cost of model runs alone."""
+        seen = {self.candidates[index].method for index in self.why}
         points = self._points()
         found: dict[int, str] = {}
-        for method in dict.fromkeys(self.candidates[number].method for number in self._open()):
+        for method in dict.fromkeys(self.candidates[index].method for index in self._open()):
             if method not in seen:
-                own = [number for number in self._open() if self.candidates[number].method == method]
-                good = choose([points[number] for number in own], self._vanilla.quality, TOLERANCES["one_point"])
-                best = max(own, key=lambda number: self.candidates[number].quality) if good is None else own[good]
+                own = [index for index in self._open() if self.candidates[index].method == method]
+                good = choose([points[index] for index in own], self._vanilla.quality, TOLERANCES["one_point"])
+                best = max(own, key=lambda index: self.candidates[index].quality) if good is None else own[good]
                 found[best] = "anchor"
         return found
 
-    def _points(self) -> dict[int, Point]:
-        """Every candidate as far as it is known: measured, else predicted. What failed when it was timed is none."""
+    def _points(self) -> dict[int, TradeOff]:
+        """Quality and measured or predicted speed-up of every candidate; points that failed when timed are left out."""
         return {
-            number: Point(candidate.quality, self.timed.get(number) or self.speedup(number))
-            for number, candidate in self.candidates.items()
-            if number in self.timed or number not in self.why
+            index: TradeOff(candidate.quality, self.timed.get(index) or self.speedup(index))
+            for index, candidate in self.candidates.items()
+            if index in self.timed or index not in self.why
         }
 
     def _promising(self) -> dict[int, str]:
-        """What is on or near the frontier, and what each method would be chosen for."""
+        """Points on or near the frontier, and points that would be chosen."""
         points, waiting = self._points(), set(self._open())
         wanted: dict[int, str] = {}
         for own, tolerance in self._choices(points):
-            index = choose([points[number] for number in own], self._vanilla.quality, tolerance)
-            # What is slower than vanilla may be the fastest that a method has, and is no choice.
-            if index is not None and own[index] in waiting and points[own[index]].speedup * (1 + self._near) > 1:
-                wanted[own[index]] = "choice"
-        represented = [points[number] for number in (*self.timed, *wanted)]
-        # From the frontier inwards: what is on it speaks for what is near.
-        for number in sorted(waiting - wanted.keys(), key=lambda number: points[number].speedup, reverse=True):
-            if self._near_frontier(points[number], points) and not self._represented(points[number], represented):
-                wanted[number] = "frontier"
-                represented.append(points[number])
+            position = choose([points[index] for index in own], self._vanilla.quality, tolerance)
+            index = None if position is None else own[position]
+            # The fastest point of a method may be slower than vanilla, and then it is no choice worth timing.
+            if index is not None and index in waiting and points[index].speedup * (1 + self._near) > 1:
+                wanted[index] = "choice"
+        represented = [points[index] for index in (*self.timed, *wanted)]
+        # From the frontier inwards, so that points on the frontier represent those near it.
+        for index in sorted(waiting - wanted.keys(), key=lambda index: points[index].speedup, reverse=True):
+            if self._near_frontier(points[index], points) and not self._represented(points[index], represented):
+                wanted[index] = "frontier"
+                represented.append(points[index])
         return wanted
 
-    def _choices(self, points: Mapping[int, Point]) -> Iterator[tuple[list[int], float]]:
-        """Points among which one is chosen, and how much it may lose: of each method, and at no loss of each of its rules."""
+    def _choices(self, points: Mapping[int, TradeOff]) -> Iterator[tuple[list[int], float]]:
+        """Indices to choose among and the tolerance: every tolerance for each method, no loss for each rule of a method."""
         methods: dict[str, list[int]] = {}
         rules: dict[tuple[str, str], list[int]] = {}
-        for number in points:
-            one = self.candidates[number]
-            methods.setdefault(one.method, []).append(number)
-            rules.setdefault((one.method, one.rule), []).append(number)
+        for index in points:
+            one = self.candidates[index]
+            methods.setdefault(one.method, []).append(index)
+            rules.setdefault((one.method, one.rule), []).append(index)
         for own in methods.values():
             yield from ((own, tolerance) for tolerance in TOLERANCES.values())
         yield from ((own, TOLERANCES["no_loss"]) for own in rules.values())
 
-    def _near_frontier(self, point: Point, points: Mapping[int, Point]) -> bool:
-        """Whether nothing that is at least as good is faster by more than the share `near`."""
+    def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
+        """Whether no point of at least this quality is faster by more than the margin `near`."""
         reach = point.speedup * (1 + self._near)
         return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
 
-    def _represented(self, point: Point, represented: Sequence[Point]) -> bool:
-        """Whether one that is timed, or will be, is as good and as fast to within what a choice can tell apart."""
+    def _represented(self, point: TradeOff, represented: Sequence[TradeOff]) -> bool:
+        """Whether a timed point has the same quality and speed within the resolution of a choice."""
         quality = point.quality - resolution(point.quality, self._vanilla.quality)
         speedup = point.speedup / (1 + self._near)
         return any(other.quality >= quality and other.speedup >= speedup for other in represented)
 
     def _rest(self) -> dict[int, str]:
-        """Some of what is left, once."""
+        """A random sample of the remaining points, drawn once."""
         if "sample" in self.why.values():
             return {}
         left = self._open()
-        return dict.fromkeys(self._chance.sample(left, min(self._sample, len(left))), "sample")
+        return dict.fromkeys(self._rng.sample(left, min(self._sample, len(left))), "sample")
 
 
-def prediction_error(plan: Plan) -> dict[str, dict[str, float]]:
-    """How far predictions lay from what was measured next, as shares of the measured speed-up: of the sample, and of all.
+def prediction_error(plan: Plan) -> PredictionError:
+    """Relative errors of the predicted speed-ups, for the random sample and for all timed points; None for no such point.
 
-    Anchors are left out: they were timed to learn what their method costs besides its runs.
+    Anchors are left out, since they were timed to fit the overhead of their methods.
     """
     errors = {
-        number: abs(plan.predicted[number] / speedup - 1)
-        for number, speedup in plan.timed.items()
-        if number in plan.predicted and plan.why[number] != "anchor"
+        index: abs(plan.predicted[index] / speedup - 1)
+        for index, speedup in plan.timed.items()
+        if index in plan.predicted and plan.why[index] != "anchor"
     }
-    groups = {
-        "sample": [error for number, error in errors.items() if plan.why[number] == "sample"],
-        "all": list(errors.values()),
-    }
-    return {
-        name: {"points": len(found), "mean": sum(found) / len(found), "worst": max(found)}
-        for name, found in groups.items()
-        if found
-    }
+    sample = [error for index, error in errors.items() if plan.why[index] == "sample"]
+    return PredictionError(sample=_statistics(sample), all=_statistics(list(errors.values())))
+
+
+def _statistics(errors: Sequence[float]) -> ErrorStatistics | None:
+    if not errors:
+        return None
+    return ErrorStatistics(points=len(errors), mean=sum(errors) / len(errors), worst=max(errors))

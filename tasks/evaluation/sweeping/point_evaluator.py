@@ -1,8 +1,7 @@
-"""Points of a sweep, measured: quality on the whole split, latency beside vanilla on a subset, raw counts."""
+"""Evaluate a point of a sweep: quality on the whole split, latency beside vanilla on a subset, raw counts."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import random
 import statistics
@@ -12,22 +11,24 @@ from typing import Any
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.strategies import METHODS, Pair, Request, compose, decode
+from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.rows import Row
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, ShownExample, Timing
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
-from tasks.evaluation.sweeping.points import VANILLA, Outputs, Split, SweepPoint, collect_outputs
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
+from tasks.evaluation.sweeping.token_check import TokenGuarantee, count_mismatches, guarantee_of
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
 
-_SHOWN = 6
+_EXAMPLES_SHOWN = 6
 """Examples whose texts a timed row holds."""
-_REMEMBERED = 1 << 16
+_CACHED_TEXTS = 1 << 16
 
 
 class PointEvaluator:
-    """A pair of models, ready to be measured."""
+    """Evaluates points of one sweep with one pair of models."""
 
     def __init__(self, pair: Pair, tokenizer: Any, metric: str, request: Request, sweep: SweepSettings, device: str) -> None:
         self.pair = pair
@@ -36,21 +37,24 @@ class PointEvaluator:
         self.sweep = sweep
         self.clock = synchronised_clock(device)
         self._tokenizer = tokenizer
-        # Points of a grid give the same text for most examples.
-        self._text = functools.lru_cache(maxsize=_REMEMBERED)(self._decoded_text)
+        # Points of a grid generate the same text for most examples.
+        self._text = functools.lru_cache(maxsize=_CACHED_TEXTS)(self._detokenise)
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
 
-    def fields(self, point: SweepPoint, split: Split) -> Row:
-        """What a row says of its point before anything is measured."""
-        return {
-            "split": split.name,
-            **point.fields(),
-            "lossless": METHODS[point.method].lossless,
-            "metric": self.metric,
-            "examples": len(split.examples),
-            "sampling": dataclasses.asdict(self.request.sampling),
-        }
+    def header(self, point: SweepPoint, split: Split, task: str, drafter: str) -> RowHeader:
+        """The part of a row that is known before anything is measured."""
+        return RowHeader(
+            task=task,
+            drafter=drafter,
+            split=split.name,
+            method=point.method,
+            settings=point.row_settings,
+            lossless=METHODS[point.method].lossless,
+            metric=self.metric,
+            examples=len(split.examples),
+            sampling=self.request.sampling,
+        )
 
     def decoded(self, point: SweepPoint, split: Split) -> Outputs:
         """The point's outputs on the whole split, decoded in batches."""
@@ -59,46 +63,60 @@ class PointEvaluator:
         return collect_outputs("decoded", generations, split)
 
     def vanilla(self, split: Split) -> Outputs:
-        """What the large model alone writes."""
+        """The outputs of the large model alone, decoded once for each split."""
         return self._vanilla_of(split)[0]
 
-    def assessed(self, outputs: Outputs, split: Split) -> Row:
+    def assess(self, outputs: Outputs, split: Split) -> Outcome:
         """Quality, its difference from vanilla's, and counts."""
         quality = self._quality(outputs, split)
-        return {
-            "how": outputs.how,
-            "quality": quality.scores,
-            "quality_interval": list(quality.interval),
-            "quality_difference_interval": list(quality.minus(self._vanilla_of(split)[1])),
-            "signature": quality.signature,
-            "counts": counts_as_json(outputs.counts),
-        }
+        return Outcome(
+            how=outputs.how,
+            quality=quality.scores,
+            quality_interval=quality.interval,
+            quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            signature=quality.signature,
+            counts=counts_record(outputs.counts),
+        )
 
-    def timed(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Row:
-        """Latency beside vanilla, where the time went, and what a few of the outputs look like."""
-        # Put together once: what is timed is decoding.
-        method, alone = (compose(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
+    def time(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Timing:
+        """Latency beside vanilla, its breakdown by `costs`, and some of the texts.
+
+        Raises:
+            TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
+        """
+        # The methods are composed before the clock starts, so that only decoding is timed.
+        method, vanilla = (build_method(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
         limit = self.request.max_new_tokens
         with on_threads(self.sweep.latency_threads):
             latencies = measure(
                 lambda example: method.run([split.sources[example]], [example], limit),
-                lambda example: alone.run([split.sources[example]], [example], limit),
+                lambda example: vanilla.run([split.sources[example]], [example], limit),
                 split.timed,
                 trials=self.sweep.latency_trials,
                 warmup=self.sweep.warmup_examples,
-                rng=random.Random(f"{self.sweep.seed} {point.fields()}"),  # noqa: S311 (an order, not a secret)
+                rng=random.Random(f"{self.sweep.seed} {point}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
-        interval = ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed)
-        row = {
-            "latency_ms": [round(one, 3) for one in latencies.method],
-            "vanilla_latency_ms": [round(one, 3) for one in latencies.vanilla],
-            "speedup": latencies.speedup,
-            "speedup_interval": list(interval),
-        }
-        if costs is not None and _of_whole_models(point, outputs):
-            row["time_ms"] = _spent(costs, outputs.timed(split), self.vanilla(split).timed(split), latencies)
-        return {**row, "shown": self._shown(point, split)}
+        generations, vanilla_generations = (
+            [[trial[0] for trial in trials] for trials in outputs_of_trials]
+            for outputs_of_trials in (latencies.method_outputs, latencies.vanilla_outputs)
+        )
+        mismatches = None
+        if self.request.sampling.greedy:
+            count_mismatches(VANILLA, vanilla_generations, self.vanilla(split), split, self.pair)
+            mismatches = count_mismatches(point, generations, outputs, split, self.pair)
+        breakdown = None
+        if costs is not None and _runs_whole_models(point, outputs):
+            breakdown = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), latencies)
+        return Timing(
+            latency_ms=[round(one, 3) for one in latencies.method],
+            vanilla_latency_ms=[round(one, 3) for one in latencies.vanilla],
+            speedup=latencies.speedup,
+            speedup_interval=ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed),
+            time_ms=breakdown,
+            timed_mismatches=None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else mismatches,
+            shown=self._shown([trials[0] for trials in generations[:_EXAMPLES_SHOWN]], split),
+        )
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
         if split.name not in self._vanilla:
@@ -108,62 +126,61 @@ class PointEvaluator:
 
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
         texts = tuple(self._text(tuple(tokens)) for tokens in outputs.tokens)
-        known = (split.name, hash(texts))
-        if known not in self._qualities:
-            self._qualities[known] = self._score(texts, split)
-        return self._qualities[known]
+        key = (split.name, hash(texts))
+        if key not in self._qualities:
+            self._qualities[key] = self._score(texts, split)
+        return self._qualities[key]
 
     def _score(self, texts: Sequence[str], split: Split) -> Quality:
         references = [example.references for example in split.examples]
         return score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
-    def _decoded_text(self, tokens: Sequence[int]) -> str:
+    def _detokenise(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def _shown(self, point: SweepPoint, split: Split) -> list[Row]:
-        """The first timed examples: source, reference, vanilla's text, and the point's in pieces by who proposed them."""
-        shown = []
-        for example in split.timed[:_SHOWN]:
-            [generation] = decode(point.method, point.settings, self.pair, [split.sources[example]], self.request, [example])
-            shown.append(
-                {
-                    "source": split.examples[example].source,
-                    "reference": split.examples[example].references[0],
-                    "vanilla": self._text(tuple(self.vanilla(split).tokens[example])),
-                    "pieces": self._pieces(generation),
-                }
+    def _shown(self, generations: Sequence[Generation], split: Split) -> list[ShownExample]:
+        """The first timed examples: source, reference, vanilla's text, and the point's text in pieces by proposer."""
+        vanilla = self.vanilla(split)
+        return [
+            ShownExample(
+                source=split.examples[example].source,
+                reference=split.examples[example].references[0],
+                vanilla=self._text(tuple(vanilla.tokens[example])),
+                pieces=self._pieces(generation),
             )
-        return shown
+            for example, generation in zip(split.timed, generations, strict=False)
+        ]
 
-    def _pieces(self, generation: Generation) -> list[list[str]]:
-        """The text cut where its proposer changes; the pieces put together are the text."""
+    def _pieces(self, generation: Generation) -> list[tuple[str, str]]:
+        """The text cut where its proposer changes, as (text, proposer); joined, the pieces are the text."""
         whole = self._text(tuple(generation.tokens))
-        pieces, said, end = [], 0, 0
+        pieces, begin, end = [], 0, 0
         for proposer, run in groupby(generation.proposers):
             end += len(list(run))
-            # A word, or a letter, may only come out whole with the token after it: what counts is what stays in the end.
-            cut = max(said, _alike(self._text(tuple(generation.tokens[:end])), whole))
-            pieces.append([whole[said:cut], proposer])
-            said = cut
+            # A later token may complete a character, so a piece ends where the prefix stops matching the whole text.
+            stop = max(begin, _common_prefix_length(self._text(tuple(generation.tokens[:end])), whole))
+            pieces.append((whole[begin:stop], proposer))
+            begin = stop
         return pieces
 
 
-def _alike(one: str, other: str) -> int:
-    """How many letters two texts begin with alike."""
+def _common_prefix_length(one: str, other: str) -> int:
     shorter = min(len(one), len(other))
-    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
+    return next((position for position in range(shorter) if one[position] != other[position]), shorter)
 
 
-def _of_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
-    """Whether every run was one of the two models, whole: not of the large one's first layers, or of heads on it."""
+def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
+    """Whether every run was one of the two whole models, not the large one's first layers or heads on it."""
     return getattr(point.settings, "drafter", "small") not in ("early_layer", "heads") and not outputs.counts.layers
 
 
-def _spent(costs: Costs, ours: Sequence[Counts], vanilla: Sequence[Counts], latencies: Latencies) -> Row:
-    """Mean milliseconds of an example by what they went to; `other` is what the measured parts do not account for.
+def _time_breakdown(
+    costs: Costs, ours: Sequence[Counts], vanilla: Sequence[Counts], latencies: Latencies[list[Generation]]
+) -> dict[str, float]:
+    """Mean milliseconds of an example by part; `other` is the time that no measured part accounts for.
 
-    The parts are read in this row's own time: the machine is as fast or slow as it is for the vanilla runs between.
+    The part times are scaled by the neighbouring vanilla runs, so that they reflect the machine's speed during this row.
     """
     pace = statistics.fmean(latencies.vanilla) / statistics.fmean(sum(costs.parts(counts).values()) for counts in vanilla)
     parts = [costs.parts(counts) for counts in ours]
@@ -171,10 +188,12 @@ def _spent(costs: Costs, ours: Sequence[Counts], vanilla: Sequence[Counts], late
     return {**means, "other": statistics.fmean(latencies.method) - sum(means.values())}
 
 
-def counts_as_json(counts: Counts) -> Row:
-    """`verified` by the number of positions as text, `kept` by `drafted/kept`: JSON has no other keys."""
-    return {
-        **vars(counts),
-        "verified": {str(positions): calls for positions, calls in sorted(counts.verified.items())},
-        "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
-    }
+def counts_record(counts: Counts) -> DecodingCounts:
+    """Counts as rows hold them: `kept` by `drafted/kept`."""
+    return DecodingCounts(
+        **{
+            **vars(counts),
+            "verified": dict(sorted(counts.verified.items())),
+            "kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in sorted(counts.kept.items())},
+        }
+    )

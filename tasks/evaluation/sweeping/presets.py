@@ -1,6 +1,6 @@
-"""The ranges that the papers sweep, by name: `{method: bild, preset: translation}` in `sweep.grid`.
+"""Presets: the ranges that the papers sweep, by name, as in `{method: bild, preset: translation}` in `sweep.grid`.
 
-A paper often gives the ends of a range and no steps. The steps here are ours then, and `source` says so.
+A paper often gives the ends of a range and no steps; the steps are then this project's choice, and `source` says so.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
 
 Values = Mapping[str, Sequence[Any]]
-"""Setting name to the values it takes; a preset is every combination of them."""
+"""Setting name to its values; a preset stands for every combination of them."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A range of one method, and where it stands."""
+    """A range of one method, and its source in a paper."""
 
     values: Values
     source: str
 
 
-# Written out rather than reckoned: 3 * 0.1 is not 0.3, and a point is known by its settings.
+# Written out rather than computed, since 3 * 0.1 is not 0.3 and a point is identified by its settings.
 _SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _NATS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-"""Denser near 0, where the distances and the entropies of most tokens lie."""
+"""Denser near 0, where the surprisals and entropies of most tokens lie."""
 _LONGEST = (10,)
-"""No more than 10 small tokens in a row (BiLD, 7.1.2; SpecCascade, E.1)."""
+"""At most 10 consecutive small tokens (BiLD, 7.1.2; SpecCascade, E.1)."""
 _BLOCK = (5,)
-"""γ of every comparison in SpecCascade's tables and main figures (E.1)."""
+"""γ of all comparisons in SpecCascade's tables and main figures (E.1)."""
 
 _BILD = {
     "translation": Preset(
@@ -97,7 +97,7 @@ _BILD = {
 
 
 def _cascades() -> dict[str, Preset]:
-    """A preset for each deferral rule, by its name."""
+    """One preset for each deferral rule, by the rule's name."""
     presets = {}
     for rule, (least, most) in CASCADE_BOUNDS.items():
         costs = _SHARES if (least, most) == (0.0, 1.0) else _NATS
@@ -126,7 +126,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         )
     },
     "speculative_lossy": {
-        # At 1 the drafter would be all there is: p / ((1 - α) q) has no value.
+        # α = 1 is left out: p / ((1 - α) q) is undefined there, and every drafted token would be kept.
         "paper": Preset(
             {"lossiness": _SHARES[:-1], "tuned": (False,), "draft_length": _BLOCK},
             "SpecCascade, E.1: α from 0 to 1, β = 1; steps ours",
@@ -158,10 +158,10 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 
 def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
-    """The values of an entry's preset, each replaced by what `values` gives for the same setting, and those beside it.
+    """The values of an entry's preset, updated with the entry's own `values`.
 
     Raises:
-        InputError: the method is unknown or has no such preset, or a setting is given no value.
+        InputError: the method or its preset is unknown, or a setting has an empty list of values.
     """
     if entry.method not in METHOD_SETTINGS:
         raise InputError(f"unknown method {entry.method!r}; known are {', '.join(METHOD_SETTINGS)}")
@@ -172,12 +172,12 @@ def preset_values(entry: GridSettings) -> dict[str, Sequence[Any]]:
     values = {**(known[entry.preset].values if entry.preset else {}), **entry.values}
     for name, given in values.items():
         if not given:
-            raise InputError(f"{name} has no values, which makes no point; give at least one or remove it")
+            raise InputError(f"{name} has no values, so the entry has no points; give at least one value or remove the setting")
     return values
 
 
 def presets_table() -> str:
-    """Every preset as a Markdown table."""
+    """All presets as a Markdown table."""
     return "\n".join(["| method | preset | points | values | source |", "|---|---|---|---|---|", *_lines()])
 
 

@@ -1,4 +1,4 @@
-"""Many points on one split from one set of noted readings: their exact outputs, at a fraction of decoding each."""
+"""Replay many points on one split from cached predictions: their exact outputs, at a fraction of the cost of decoding each."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.decoding.decoder import BrokenLogitsError
-from tasks.decoding.replay.notebook import Notebook
-from tasks.decoding.replay.noted import noted_pair
-from tasks.decoding.replay.pages import LARGE, SMALL
-from tasks.decoding.replay.play import UnplayableError
-from tasks.decoding.strategies import Pair, Request, compose
-from tasks.decoding.strategy import Strategy
+from tasks.decoding.method import DecodingMethod
+from tasks.decoding.registry import Pair, Request, build_method
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.replay.replayer import NotReplayableError
 from tasks.errors import InputError
-from tasks.evaluation.sweeping.points import Outputs, Split, SweepPoint
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 
 
 @dataclass
 class ReplayedGrid:
-    """What came of playing a grid."""
+    """Outcomes of replaying a grid, by the index of a point in it."""
 
     outputs: dict[int, Outputs] = field(default_factory=dict)
-    """By the place of the point in the grid; a point that cannot be played, or failed, is not there."""
+    """Points that failed or cannot be replayed are missing."""
     errors: dict[int, str] = field(default_factory=dict)
-    """What the models did wrong, such as broken logits, where a point came to it."""
+    """Failures of a model, such as broken logits, at points that reached them."""
 
 
 def replay_grid(
@@ -39,69 +40,73 @@ def replay_grid(
     label: str,
     known: Sequence[Sequence[Sequence[int]]] = (),
 ) -> ReplayedGrid:
-    """Plays all points that can be, example by example: a reading is taken once, whatever number of points asks for it.
+    """Replay every point that allows it, example by example. Each prediction is computed once for all points.
 
     Args:
         points: The grid.
-        pair: The models that are read where nothing is noted.
+        pair: The models, which run where no prediction is cached.
         request: Length limit, sampling and seed.
         split: The examples.
-        folder: Keeps the readings of each example, so that a killed sweep, or a larger grid, reads only what is new.
-        label: Stands before the progress bar.
-        known: Texts by example, once or several times: both models are read along each in one run, before anything is played.
+        folder: Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones.
+        label: Text before the progress bar.
+        known: Texts by example, any number of times: before the replay, both models predict along each text in one run.
     """
-    book = Notebook(pair, folder)
-    found = ReplayedGrid()
-    playing: dict[int, Strategy] = _composed(points, noted_pair(pair, book), request)
-    found.outputs = {index: Outputs("replayed") for index in playing}
+    cache = PredictionCache(pair, folder)
+    replayed = ReplayedGrid()
+    methods: dict[int, DecodingMethod] = _composed(points, replay_pair(pair, cache), request)
+    replayed.outputs = {index: Outputs("replayed") for index in methods}
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
-        name, before = f"{split.name}-{example}", book.runs
-        book.open(source, name)
-        if playing:
-            _read_along(book, [texts[example] for texts in known])
-        for index, strategy in list(playing.items()):
+        name, before = f"{split.name}-{example}", cache.runs
+        cache.open_source(source, name)
+        if methods:
+            _predict_along(cache, [texts[example] for texts in known])
+        for index, method in list(methods.items()):
             try:
-                [generation] = strategy.run([source], [example], request.max_new_tokens)
-            except UnplayableError:
-                del playing[index], found.outputs[index]
+                [generation] = method.run([source], [example], request.max_new_tokens)
+            except NotReplayableError:
+                del methods[index], replayed.outputs[index]
             except RuntimeError as error:
-                found.errors[index] = f"{type(error).__name__}: {error}"
-                del playing[index], found.outputs[index]
+                replayed.errors[index] = f"{type(error).__name__}: {error}"
+                del methods[index], replayed.outputs[index]
             else:
-                found.outputs[index].add(generation, timed=example in timed)
-        if book.runs > before:
-            book.close(name)
-    return found
+                replayed.outputs[index].add(generation, timed=example in timed)
+        if cache.runs > before:
+            cache.save(name)
+    return replayed
 
 
-def _read_along(book: Notebook, texts: Sequence[Sequence[int]]) -> None:
-    """Reads both models at every prefix of these texts; broken logits are left to whichever point comes to them."""
+def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
+    """Cache both models' predictions at every prefix of the texts; a point that reaches broken logits reports them itself."""
     for text in texts:
-        indices = [book.page.root]
+        nodes = [cache.trie.root]
         for token in text[:-1]:
-            indices.append(indices[-1].step(token))
-        for side in (SMALL, LARGE):
+            nodes.append(nodes[-1].step(token))
+        for side in (SMALL_MODEL, LARGE_MODEL):
             with contextlib.suppress(BrokenLogitsError):
-                book.read(side, indices)
+                cache.read(side, nodes)
 
 
-def _composed(points: Sequence[SweepPoint], noted: Pair, request: Request) -> dict[int, Strategy]:
-    strategies = {}
+def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, DecodingMethod]:
+    methods = {}
     for index, point in enumerate(points):
         try:
-            strategies[index] = compose(point.method, point.settings, noted, request)
-        except InputError:  # it needs a model's layers or heads, which notes do not hold
+            methods[index] = build_method(point.method, point.settings, replaying, request)
+        except InputError:  # the method needs a model's layers or heads, which the cache does not hold
             continue
-    return strategies
+    return methods
 
 
 def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> dict[int, int]:
-    """Points that do the same as an earlier point of their method on every example: by place, the place of the first."""
+    """Points that behave exactly like an earlier point of their method on every example.
+
+    Returns:
+        Index of the point to the index of the first point like it.
+    """
     first: dict[tuple[str, int], int] = {}
     found = {}
     for index in sorted(outputs):
-        known = first.setdefault((points[index].method, outputs[index].behaviour), index)
-        if known != index:
-            found[index] = known
+        earliest = first.setdefault((points[index].method, outputs[index].behaviour), index)
+        if earliest != index:
+            found[index] = earliest
     return found

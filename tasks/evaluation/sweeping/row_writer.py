@@ -1,73 +1,107 @@
-"""From points to rows: what is there stays, what is new is measured, appended and told of."""
+"""Write the rows of a sweep: measured once, appended as soon as they are finished, and failed one by one."""
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from tasks.evaluation.rows import Row, RowFile
+from tasks.evaluation.results.codec import Settings, joined
+from tasks.evaluation.results.rows import (
+    FailedRow,
+    MeasuredRow,
+    Outcome,
+    Prediction,
+    RowHeader,
+    SweepRow,
+    SweepRowFile,
+    TimedRow,
+)
 from tasks.evaluation.sweeping.costs import Costs
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.points import VANILLA, Outputs, Split, SweepPoint
 
 
 @dataclass
 class RowWriter:
-    """Makes the rows of one sweep."""
+    """Writes the rows of one sweep; a row that is in the file already is not measured again."""
 
     evaluator: PointEvaluator
-    rows: RowFile
-    labels: Row
-    """The task and the drafter."""
-    finished: Callable[[Row], object] = id
-    """Told of each row once it is there."""
-    quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered while something is timed."""
+    rows: SweepRowFile
+    task: str
+    drafter: str
+    on_row: Callable[[SweepRow], object] = id
+    """Called with each finished row."""
     costs: Costs | None = None
+    """Of the parts of decoding; None in a sweep that does not plan."""
 
-    def timed(self, point: SweepPoint, split: Split, why: str, known: tuple[Outputs, Row] | None = None) -> Row:
-        """The row of a point with its latencies.
+    def write_timed(
+        self,
+        point: SweepPoint,
+        split: Split,
+        why: str,
+        known: tuple[Outputs, Outcome] | None = None,
+        predicted: Prediction | None = None,
+    ) -> SweepRow:
+        """The row of a point with its latencies; a `FailedRow` where it cannot be measured.
 
-        A method that runs out of memory or meets broken logits costs its own row, not the sweep.
+        A method that runs out of memory, meets broken logits or generates other tokens while timed fails its own row, not the
+        sweep.
 
         Args:
-            point: What to time.
-            split: On which examples.
-            why: The reason, for the row.
-            known: Its outputs and what the row says of them, where it was replayed; else it is decoded.
+            point: The point.
+            split: The examples.
+            why: The reason for timing it.
+            known: Its outputs and their outcome, if it was replayed; otherwise it is decoded.
+            predicted: The prediction that it is timed on.
         """
-        found = self._found(point, split)
-        if found is not None and "speedup" in found:
-            return self._finish(found)
+        found = self._find(point, split)
+        if isinstance(found, TimedRow):
+            return self._report(found)
         try:
             if known is None:
                 outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-                known = outputs, self.evaluator.assessed(outputs, split)
-            with self.quiet():
-                latency = self.evaluator.timed(point, known[0], split, self.costs)
+                known = outputs, self.evaluator.assess(outputs, split)
+            timing = self.evaluator.time(point, known[0], split, self.costs)
         except RuntimeError as error:
-            return self.failed(point, split, f"{type(error).__name__}: {error}")
-        return self._append(point, split, {"why": why, **known[1], **latency})
+            return self.write_failed(point, split, f"{type(error).__name__}: {error}")
+        return self._append(joined(TimedRow, self._header(point, split), known[1], timing, why=why, predicted=predicted))
 
-    def untimed(self, point: SweepPoint, split: Split, assessed: Row) -> Row:
-        """The row of a point whose outputs are known and that is not worth the clock; a new one where it says other things."""
-        found = self._found(point, split)
-        if found is not None and ("speedup" in found or all(found.get(name) == value for name, value in assessed.items())):
-            return self._finish(found)
-        return self._append(point, split, assessed)
+    def write_untimed(
+        self,
+        point: SweepPoint,
+        split: Split,
+        outcome: Outcome,
+        predicted: Prediction | None = None,
+        same_as: Settings | None = None,
+    ) -> SweepRow:
+        """The row of a point that is not timed; a new row only where its values differ from those in the file."""
+        found = self._find(point, split)
+        row = joined(MeasuredRow, self._header(point, split), outcome, predicted=predicted, same_as=same_as)
+        if isinstance(found, TimedRow) or (found is not None and _agrees(found, row)):
+            return self._report(found)
+        return self._append(row)
 
-    def failed(self, point: SweepPoint, split: Split, error: str) -> Row:
+    def write_failed(self, point: SweepPoint, split: Split, error: str) -> SweepRow:
         """The row of a point that could not be measured: its error and no number."""
-        return self._append(point, split, {"error": error})
+        return self._append(joined(FailedRow, self._header(point, split), error=error))
 
-    def _found(self, point: SweepPoint, split: Split) -> Row | None:
-        return self.rows.find(split=split.name, **point.fields())
+    def _header(self, point: SweepPoint, split: Split) -> RowHeader:
+        return self.evaluator.header(point, split, self.task, self.drafter)
 
-    def _append(self, point: SweepPoint, split: Split, measured: Row) -> Row:
-        return self._finish(self.rows.append({**self.labels, **self.evaluator.fields(point, split), **measured}))
+    def _find(self, point: SweepPoint, split: Split) -> SweepRow | None:
+        return self.rows.find(split.name, point.method, point.row_settings)
 
-    def _finish(self, row: Row) -> Row:
-        self.finished(row)
+    def _append(self, row: SweepRow) -> SweepRow:
+        return self._report(self.rows.append(row))
+
+    def _report(self, row: SweepRow) -> SweepRow:
+        self.on_row(row)
         return row
+
+
+def _agrees(found: SweepRow, row: MeasuredRow) -> bool:
+    """Whether a row in the file holds every value of a new row."""
+    new = {field.name: getattr(row, field.name) for field in dataclasses.fields(row) if field.name != "fingerprint"}
+    return all(value is None or getattr(found, name, None) == value for name, value in new.items())

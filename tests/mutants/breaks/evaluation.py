@@ -29,7 +29,7 @@ BREAKS = (
     ),
     Break(
         "choice-made-on-test", "tasks.evaluation.frontier", "choose_rows",
-        'row["split"] == CHOSEN_ON', 'row["split"] == REPORTED_ON',
+        "row.split == CHOSEN_ON", "row.split == REPORTED_ON",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -58,8 +58,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py",),
     ),
     Break(
-        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_RATIOS",
-        '("rollbacks", "large_calls")', '("rollbacks", "tokens")',
+        "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_counted",
+        "_ratio(counts.rollbacks, counts.large_calls)", "_ratio(counts.rollbacks, counts.tokens)",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -79,22 +79,127 @@ BREAKS = (
     ),
     Break(
         "latency-per-call-forgotten", "tasks.evaluation.sweeping.costs", "Costs.latency",
-        "runs + text + call * calls", "runs + text + call",
+        "overhead.call * calls", "overhead.call",
         (f"{_UNIT}/sweeping/test_costs.py",),
     ),
     Break(
-        "resumed-row-measured-again", "tasks.evaluation.sweeping.finishing", "Finisher.timed",
-        'if found is not None and "speedup" in found:', 'if found is not None and "speedup" not in found:',
-        (f"{_UNIT}/sweeping/test_finishing.py",),
+        "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_timed",
+        "if isinstance(found, TimedRow):", "if not isinstance(found, TimedRow) and found is not None:",
+        (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
-        "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",
+        "rows-of-other-work-kept", "tasks.bench.alignment.rows", "RowFile.__init__",
         'row.get("fingerprint") == fingerprint and ', "",
-        (f"{_UNIT}/test_rows.py",),
+        ("tests/unit/bench/test_alignment_rows.py",),
     ),
     Break(
-        "resume-loses-the-last-row", "tasks.evaluation.rows", "read_rows",
-        'split(b"\\n")', 'split(b"\\n")[:-2]',
-        (f"{_UNIT}/test_rows.py",),
+        "resume-loses-the-last-row", "tasks.evaluation.results.rows", "_resumable",
+        'split("\\n")', 'split("\\n")[:-2]',
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
+        "(found is not None and", "(found is None and",
+        (f"{_UNIT}/sweeping/test_row_writer.py",),
+    ),
+    Break(
+        "near-points-left-out", "tasks.evaluation.sweeping.planning", "Plan._near_frontier",
+        "* (1 + self._near)", "/ (1 + self._near)",
+        (f"{_UNIT}/sweeping/test_planning.py::test_points_near_the_frontier_are_timed",),
+    ),
+    Break(
+        "anchors-count-as-predictions", "tasks.evaluation.sweeping.planning", "prediction_error",
+        ' and plan.why[index] != "anchor"', "",
+        (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_relative_to_measured_speedups",),
+    ),
+    Break(
+        "twins-across-methods", "tasks.evaluation.sweeping.replaying", "duplicates",
+        "(points[index].method, outputs[index].behaviour)", '("", outputs[index].behaviour)',
+        (f"{_UNIT}/sweeping/test_replaying.py::test_points_of_two_methods_are_no_duplicates",),
+    ),
+    Break(
+        "behaviour-of-the-last-example", "tasks.evaluation.sweeping.outputs", "Outputs.add",
+        "hash((self.behaviour, tokens,", "hash((tokens,",
+        (f"{_UNIT}/sweeping/test_outputs.py",),
+    ),
+    Break(
+        "every-split-timed-alike", "tasks.evaluation.sweeping.outputs", "Split.__init__",
+        '"{sweep.seed} {name}"', '"{sweep.seed}"',
+        (f"{_UNIT}/sweeping/test_outputs.py::test_the_timed_examples_are_drawn_by_seed_and_split",),
+    ),
+    Break(
+        "method-always-timed-first", "tasks.evaluation.timing", "measure",
+        "            rng.shuffle(contenders)\n", "",
+        (f"{_UNIT}/test_timing.py",),
+    ),
+    Break(
+        "brevity-penalty-forgotten", "tasks.evaluation.quality", "bleus_of",
+        " + brevity", "",
+        (f"{_UNIT}/test_quality.py::test_many_bleus_are_each_sacrebleus",),
+    ),
+    Break(
+        "failed-row-is-a-point", "tasks.evaluation.frontier", "tradeoff_of",
+        "math.isfinite(row.value) and ", "",
+        (f"{_UNIT}/test_frontier.py",),
+    ),
+    Break(
+        "unknown-examples-paired", "tasks.evaluation.comparing.provenance", "same_examples",
+        "sampled is not None and ", "",
+        (f"{_UNIT}/comparing/test_provenance.py",),
+    ),
+    Break(
+        "noise-beats-vanilla", "tasks.evaluation.report.selection", "is_faster",
+        "interval[0] if interval", "interval[1] if interval",
+        (f"{_UNIT}/report/test_recommendation.py",),
+    ),
+    Break(
+        "doubt-contradicts-the-choice", "tasks.evaluation.report.recommendation", "_on_test",
+        "elif interval[1] < limit:", "elif interval[0] < limit:",
+        (f"{_UNIT}/report/test_recommendation.py",),
+    ),
+    Break(
+        "test-numbers-from-validation", "tasks.evaluation.report.points", "sweep_points",
+        "if row.split == REPORTED_ON}", "if row.split == CHOSEN_ON}",
+        (f"{_UNIT}/report/test_summary.py",),
+    ),
+    Break(
+        "first-row-of-a-point-counts", "tasks.evaluation.report.points", "latest",
+        "for row in rows}", "for row in reversed(list(rows))}",
+        (f"{_UNIT}/report/test_summary.py",),
+    ),
+    Break(
+        "perplexity-shifted", "tasks.evaluation.perplexity", "chunks",
+        "piece[1:] for piece", "piece[:-1] for piece",
+        ("tests/unit/evaluation/test_perplexity.py",),
+    ),
+    Break(
+        "timed-tokens-not-compared", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.time",
+        "mismatches = count_mismatches(point, generations, outputs, split, self.pair)", "mismatches = 0",
+        (f"{_UNIT}/sweeping/test_token_check.py::test_a_native_loop_that_drifts_from_the_replay_fails_its_point",),
+    ),
+    Break(
+        "drift-tolerated", "tasks.evaluation.sweeping.token_check", "_tolerated",
+        "return guarantee is TokenGuarantee.NONE", "return True",
+        (f"{_UNIT}/sweeping/test_token_check.py::test_a_difference_names_point_example_position_and_both_tokens",),
+    ),
+    Break(
+        "other-version-read", "tasks.evaluation.results.codec", "parse",
+        "if version != VERSION:", "if False:",
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "typed-rows-of-other-work-kept", "tasks.evaluation.results.rows", "SweepRowFile.__init__",
+        " if row.fingerprint == fingerprint", "",
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "unfinished-line-read", "tasks.evaluation.results.rows", "read_rows",
+        "if not is_json(lines[-1]):", "if False:",
+        (f"{_UNIT}/results/test_rows.py",),
+    ),
+    Break(
+        "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
+        "rows if row.split == CHOSEN_ON]", "rows if row.split == REPORTED_ON]",
+        (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip

@@ -84,4 +84,74 @@ BREAKS = (
         "[*row[: limit - 1], end]", "[*row, end]",
         (f"{_UNIT}/training/test_causal_data.py",),
     ),
+    Break(
+        "frozen-trunk-has-dropout", "tasks.training.objective", "Objective.train",
+        "if self.frozen:", "if not self.frozen:",
+        (f"{_UNIT}/training/test_objective.py",),
+    ),
+    Break(
+        "replay-rounds-begin-early", "tasks.alignment.schedule", "Schedule.__init__",
+        "settings.replay_rounds * settings.replay_steps", "settings.replay_rounds",
+        (f"{_UNIT}/alignment/test_schedule.py",),
+    ),
+    Break(
+        "rejection-weights-swapped", "tasks.alignment.rollout_generator", "rejection_weights",
+        "== CORRECTED", "!= CORRECTED",
+        (f"{_UNIT}/alignment/test_rollout_generator.py",),
+    ),
+    Break(
+        "stored-probabilities-rounded-up", "tasks.alignment.stored", "_rounded_down",
+        ".view(torch.int16) + 1)", ".view(torch.int16) - 1)",
+        (f"{_UNIT}/alignment/test_stored.py",),
+    ),
+    Break(
+        "source-tokens-are-labels", "tasks.training.data", "TokenDataset.batch",
+        "[[IGNORED] * length + target", "[[0] * length + target",
+        (f"{_UNIT}/training/test_causal_data.py",),
+    ),
+    Break(
+        "unlabelled-inputs-of-a-split-kept", "tasks.prepare", "load_corpus",
+        " if text not in known", "",
+        (f"{_UNIT}/test_prepare.py",),
+    ),
+    Break(
+        "splits-share-translations", "tasks.corpora.translation.generate", "generate",
+        " or any(owner.get(text, split) != split for text in references)", "",
+        (f"{_UNIT}/corpora/test_translation.py::test_a_sentence_whose_translation_another_split_has_is_left_out",),
+    ),
+    Break(
+        "splits-share-summaries", "tasks/corpora/summarization/__init__.py", "_draw",
+        " or not elsewhere.isdisjoint(references)", "",
+        (f"{_UNIT}/corpora/test_summarization.py::test_an_event_whose_summary_another_split_has_is_drawn_again",),
+    ),
+    Break(
+        "tokens-of-a-pair-not-compared", "tasks.models.pair", "check_pair",
+        "if theirs.get(token) != index:", "if token not in theirs:",
+        (f"{_UNIT}/models/test_pair.py",),
+    ),
+    Break(
+        "one-layer-too-many", "tasks.models.layers", "first_layers",
+        "[:count]", "[: count + 1]",
+        (f"{_UNIT}/models/test_layers.py",),
+    ),
+    Break(
+        "held-out-acceptance-by-text", "tasks.alignment.acceptance", "HeldOutAcceptance.__call__",
+        '"acceptance_rate": shared / positions', '"acceptance_rate": shared / len(self._held_out)',
+        (f"{_UNIT}/alignment/test_acceptance.py",),
+    ),
+    Break(
+        "calibration-draws-restart", "tasks.alignment.calibrating.labelling", "Labeller._decode",
+        "[first + index for index in batch]", "[index for index in batch]",
+        (f"{_UNIT}/alignment/test_calibration.py",),
+    ),
+    Break(
+        "adafactor-average-of-one-step", "tasks.training.optimizers", "Adafactor._normed",
+        '["step"] ** -0.8', '["step"] ** -0.5',
+        (f"{_UNIT}/training/test_optimizers.py::test_adafactor_is_that_of_transformers",),
+    ),
+    Break(
+        "newest-checkpoint-rotated-away", "tasks.training.checkpoints", "_rotate",
+        "(*before[1 - KEPT_CHECKPOINTS :], newest)", "before[-KEPT_CHECKPOINTS:]",
+        _CHECKPOINTS,
+    ),
 )  # fmt: skip

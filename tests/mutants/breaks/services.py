@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
-_TRACKING = (f"{_UNIT}/test_tracking.py::test_a_shipper_killed_at_any_call_neither_loses_nor_doubles",)
+_KILLED = (f"{_UNIT}/test_tracking.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
+_UNANSWERED = (f"{_UNIT}/test_tracking.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
 
 BREAKS = (
     Break(
@@ -34,14 +35,19 @@ BREAKS = (
         (f"{_UNIT}/test_errors.py",),
     ),
     Break(
-        "run-created-twice", "tasks.tracking.delivery", "Delivery._create",
-        "if repeated else None", "if False else None",
-        _TRACKING,
+        "run-created-twice", "tasks.tracking.upload", "Upload.open",
+        "self._search(KEY_TAG, self.run.key).get(self.run.key) or ", "",
+        _UNANSWERED,
     ),
     Break(
-        "sent-lines-lost", "tasks.tracking.spool", "read_from",
-        "offset += len(line) + 1", "offset += len(line) + 2",
-        _TRACKING,
+        "run-without-an-end", "tasks.tracking.upload", "Upload._send_missing",
+        "if not _is_running(stored):", "if stored.data.metrics:",
+        _KILLED,
+    ),
+    Break(
+        "sent-lines-lost", "tasks.tracking.outbox", "read",
+        "fields.get(name, []) + value", "value",
+        _KILLED,
     ),
     Break(
         "stages-run-before-their-needs", "flows.graph", "_load",
@@ -52,5 +58,80 @@ BREAKS = (
         "target-without-its-needs", "flows.graph", "read_graph",
         "for stage in reversed(stages):", "for stage in stages:",
         (f"{_UNIT}/flows/test_graph.py",),
+    ),
+    Break(
+        "timings-share-the-machine", "tasks.locks", "timing_lock",
+        "lock.acquire_write", "lock.acquire_read",
+        (f"{_UNIT}/test_locks.py::test_nothing_works_beside_a_timing",),
+    ),
+    Break(
+        "partial-file-left-behind", "tasks.errors", "writing",
+        "remove(partial)", "pass",
+        (f"{_UNIT}/training/test_checkpoints.py",),
+    ),
+    Break(
+        "upper-bounds-ignored", "tasks.settings", "_BROKEN",
+        "value > bound", "False",
+        (f"{_UNIT}/test_settings.py",),
+    ),
+    Break(
+        "unknown-settings-taken", "tasks.settings", "settings",
+        '"forbid"', '"ignore"',
+        (f"{_UNIT}/test_config.py::test_a_mistake_is_named_in_one_line",),
+    ),
+    Break(
+        "children-outlive-the-command", "tasks.supervisor", "_supervise",
+        "    os.killpg(0, signal.SIGTERM)  # a finished", "    pass  # a finished",
+        (f"{_UNIT}/test_supervisor.py::test_a_finished_command_leaves_no_background_process",),
+    ),
+    Break(
+        "second-holder-let-in", "flows.lockfile", "lock_file",
+        "raise AlreadyLockedError(path.read_text(encoding=\"utf-8\")) from None", "pass",
+        (f"{_UNIT}/flows/test_lockfile.py::test_a_second_holder_is_told_who_the_first_is",),
+    ),
+    Break(
+        "file-written-in-place", "tasks.files", "atomic_path",
+        "partial = partial_path(path)", "partial = path",
+        (f"{_UNIT}/test_files.py",),
+    ),
+    Break(
+        "old-folder-removed-first", "tasks.files", "atomic_folder",
+        "    remove(partial)\n    partial.mkdir", "    remove(partial)\n    remove(folder)\n    partial.mkdir",
+        (f"{_UNIT}/test_files.py",),
+    ),
+    Break(
+        "half-sent-child-taken-for-whole", "tasks.tracking.upload", "Upload._send_missing",
+        " or _is_running(children[child.key])", "",
+        _KILLED,
+    ),
+    Break(
+        "doubled-runs-kept", "tasks.tracking.upload", "Upload._search",
+        "self._client.delete_run(run.info.run_id)", "pass",
+        (f"{_UNIT}/test_tracking.py::test_runs_created_after_they_were_looked_for_in_vain_are_kept_once",),
+    ),
+    Break(
+        "later-steps-of-a-metric-lost", "tasks.tracking.upload", "Upload.send_values",
+        "if (metric[0], metric[2]) not in known", "if metric[0] not in dict(known)",
+        (f"{_UNIT}/test_tracking.py::test_a_live_run_shows_its_metrics_and_what_was_lost_on_the_way_arrives_once_at_its_end",),
+    ),
+    Break(
+        "passwords-reach-other-hosts", "tasks.training.launchers", "run_with_deepspeed",
+        'name not in _SECRETS and "@" not in value', "name",
+        (f"{_UNIT}/training/test_launch.py",),
+    ),
+    Break(
+        "refusal-of-a-host-is-a-failure", "tasks.training.launchers", "run_with_deepspeed",
+        "if status == STATUS_BAD_INPUT:", "if False:",
+        (f"{_UNIT}/training/test_launch.py",),
+    ),
+    Break(
+        "refusal-of-a-rank-is-a-failure", "tasks.training.launchers", "_status_of",
+        "return STATUS_BAD_INPUT", "return 1",
+        (f"{_UNIT}/training/test_launch.py",),
+    ),
+    Break(
+        "srun-ranks-of-one-node", "tasks.training.environment", "adopt",
+        'RANK=environment["SLURM_PROCID"]', 'RANK=environment["SLURM_LOCALID"]',
+        (f"{_UNIT}/training/test_environment.py",),
     ),
 )  # fmt: skip

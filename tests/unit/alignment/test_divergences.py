@@ -59,6 +59,11 @@ def test_jensen_shannon_is_made_of_two_kl_to_the_mixture(beta: float) -> None:
     torch.testing.assert_close(jensen_shannon(log_p, log_q, beta), expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("beta", [0.2, 0.9])
+def test_the_named_jensen_shannon_has_the_beta_it_is_given(beta: float) -> None:
+    torch.testing.assert_close(divergence("jensen_shannon", beta)(some(1), some(2)), jensen_shannon(some(1), some(2), beta))
+
+
 def test_jensen_shannon_is_a_kl_at_either_end() -> None:
     """JS(beta) / beta → KL(p|q) for beta → 0, JS(beta) / (1 - beta) → KL(q|p) for beta → 1 (Agarwal et al., 2024)."""
     log_p, log_q = some(1).double(), some(2).double()

@@ -9,8 +9,8 @@ from tasks.alignment.interleaving import interleaved, top_k_rule
 from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
 from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, law_by_steps, law_of, p_value, scores
 from tests.toys import START, Prefix, prefix_pair
 
@@ -35,8 +35,11 @@ def written(top_k: int, sampling: SamplingSettings, limit: int, draws: int = DRA
     return method.run([list(SOURCE)] * draws, range(draws), limit)
 
 
-@pytest.mark.parametrize("top_k", [1, 3])
-@pytest.mark.parametrize("sampling", [PLAIN, SamplingSettings(temperature=0.7)], ids=["plain", "cool"])
+@pytest.mark.parametrize(
+    ("top_k", "sampling"),
+    [(1, SamplingSettings(temperature=0.7)), pytest.param(3, PLAIN, marks=pytest.mark.slow)],
+    ids=["one, cool", "three, plain"],
+)
 def test_texts_follow_the_law(top_k: int, sampling: SamplingSettings) -> None:
     texts = written(top_k, sampling, 3)
     assert p_value(texts, law(top_k, sampling, 3)) > FALSE_ALARM

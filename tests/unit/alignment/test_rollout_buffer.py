@@ -96,7 +96,7 @@ def test_pools_stay_while_a_kept_checkpoint_may_need_them(tmp_path: Path) -> Non
         oldest = max(0, (step // 6 - 1) * 6)
         assert set(range(oldest // 4 * 4, step + 1, 4)) <= set(begun)
         assert len(begun) <= 5
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".partial.*"))
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 3])

@@ -86,7 +86,7 @@ def test_a_fine_tuned_start_that_is_missing_is_one_line(tmp_path: Path) -> None:
 
 
 def test_models_that_make_no_pair_are_refused(tokenizer: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is encoder-decoder .* but the large one decoder-only"):
+    with pytest.raises(InputError, match=r"is encoder-decoder .* but the large one is decoder-only"):
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "causal", tokenizer, DECODER_ONLY))
     with pytest.raises(InputError, match="train or load both models with one tokenizer"):
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "foreign", tokenizer_of("nopqrstuvwxyz")))

@@ -1,4 +1,4 @@
-"""What decoding here is compared with does the same work and gives the same tokens."""
+"""The baselines do the same work as decoding here and generate the same tokens."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
-from tasks.bench.mismatches import find_mismatches, widest_margin
 from tasks.bench.shapes import Shape, random_pair, random_sources
-from tasks.decoding.decoder import Rows
-from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows
+from tasks.decoding.registry import Request, decode
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request, decode
+from tasks.evaluation.mismatches import find_mismatches, widest_margin
 
 SHAPE = Shape(3, 32, 2, small_layers=1, vocabulary=60)
 LIMIT = 12
@@ -30,19 +30,24 @@ def models() -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
+def reference(models: tuple[Any, Any]) -> Decoder:
+    return open_decoder(models[0], "large", runtime=REFERENCE)
+
+
+@pytest.fixture(scope="module")
 def ours(models: tuple[Any, Any]) -> Rows:
     large, small = models
     done = decode("vanilla_large", VanillaSettings(), open_pair(small, large), SOURCES, Request(LIMIT))
     return [one.tokens for one in done]
 
 
-def test_every_text_has_its_full_length_and_some_variety(ours: Rows) -> None:
+def test_texts_have_full_length_and_variety(ours: Rows) -> None:
     assert [len(text) for text in ours] == [LIMIT] * len(SOURCES)
     assert len({tuple(text) for text in ours}) > 1
     assert max(len(set(text)) for text in ours) > 2
 
 
-def test_a_shape_is_always_the_same_model(models: tuple[Any, Any]) -> None:
+def test_a_shape_makes_the_same_model_each_time(models: tuple[Any, Any]) -> None:
     again, _small = random_pair(SHAPE)
     assert all(torch.equal(one, other) for one, other in zip(models[0].parameters(), again.parameters(), strict=True))
 
@@ -74,35 +79,36 @@ def test_assisted_generation_gives_our_tokens(models: tuple[Any, Any], ours: Row
     assert [new_tokens(large, assisted(large, small, one, LIMIT, length), [one])[0] for one in SOURCES] == ours
 
 
-def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], ours: Rows, tmp_path: Path) -> None:
+def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decoder, ours: Rows, tmp_path: Path) -> None:
     large, _small = models
     ctranslate.convert(large, tmp_path)
     translator = ctranslate.open_translator(str(tmp_path), 1)
     for batched in (False, True):
         seconds, texts = ctranslate.translate(translator, SOURCES, LIMIT, batched=batched)
         assert seconds > 0
-        assert widest_margin(find_mismatches(large, SOURCES, ours, texts)) < 1e-4
+        assert widest_margin(find_mismatches(reference, SOURCES, ours, texts)) < 1e-4
 
 
 def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path) -> None:
     large, _small = random_pair(SHAPE)
-    with torch.no_grad():  # the end token takes the place of one that is written
+    with torch.no_grad():  # the end token replaces a token of the texts
         large.shared.weight[1] = 1.2 * large.shared.weight[ours[0][LIMIT // 2]]
     done = decode("vanilla_large", VanillaSettings(), open_pair(large, large), SOURCES, Request(LIMIT))
     texts = [one.tokens for one in done]
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
     ctranslate.convert(large, tmp_path)
     translated = ctranslate.translate(ctranslate.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
-    assert widest_margin(find_mismatches(large, SOURCES, texts, translated)) < 1e-4
+    reference = open_decoder(large, "large", runtime=REFERENCE)
+    assert widest_margin(find_mismatches(reference, SOURCES, texts, translated)) < 1e-4
     generated = new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)
-    assert widest_margin(find_mismatches(large, SOURCES, texts, generated)) < 1e-4
+    assert widest_margin(find_mismatches(reference, SOURCES, texts, generated)) < 1e-4
 
 
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
     ctranslate.convert(models[0], tmp_path)
-    asked = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
+    request = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
     answers = io.StringIO()
-    ctranslate.serve(io.StringIO(f"{json.dumps(asked)}\n{json.dumps(asked)}\n"), answers)
+    ctranslate.serve(io.StringIO(f"{json.dumps(request)}\n{json.dumps(request)}\n"), answers)
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert [len(line["texts"]) for line in lines] == [2, 2]
     assert lines[0]["texts"] == lines[1]["texts"]
@@ -113,11 +119,11 @@ def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
 
 
-def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], ours: Rows) -> None:
+def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
     large, _small = models
     changed = [list(text) for text in ours]
     changed[2][5] = (changed[2][5] + 1) % 60
-    found = find_mismatches(large, SOURCES, ours, changed)
+    found = find_mismatches(reference, SOURCES, ours, changed)
     assert [(one.example, one.position) for one in found] == [(2, 5)]
     start = torch.tensor([[0, *ours[2][:5]]])
     with torch.inference_mode():
@@ -125,4 +131,4 @@ def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], ours: Ro
     first, second = logits.topk(2).values.tolist()
     assert found[0].margin == pytest.approx(first - second)
     assert widest_margin(found) == found[0].margin
-    assert widest_margin(find_mismatches(large, SOURCES, ours, [[*text, 1] for text in ours])) == 0
+    assert widest_margin(find_mismatches(reference, SOURCES, ours, [[*text, 1] for text in ours])) == 0

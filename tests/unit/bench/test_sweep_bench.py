@@ -1,37 +1,48 @@
-"""Two sweeps of one grid set against each other: what the planned one missed, and what it got wrong."""
+"""The comparison of a planned sweep with an exhaustive one: missed points and differing outcomes."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import pytest
 
 from tasks.bench.sweep import GRID, missed_share, retiming, unequal
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRow
 from tasks.evaluation.sweeping.grid import expand
 
-Row = dict[str, Any]
+
+def row(name: int, quality: float, speedup: float | None, method: str = "bild") -> MeasuredRow:
+    untimed = MeasuredRow(
+        drafter="unaligned",
+        split="validation",
+        method=method,
+        settings={"max_draft": name},
+        lossless=False,
+        metric="bleu",
+        quality={"bleu": quality},
+        counts=DecodingCounts(tokens=10 * name),
+    )
+    if speedup is None:
+        return untimed
+    interval = 0.96 * speedup, 1.04 * speedup
+    return joined(TimedRow, untimed, latency_ms=[1.0], vanilla_latency_ms=[1.0], speedup=speedup, speedup_interval=interval)
 
 
-def row(name: int, quality: float, speedup: float | None) -> Row:
-    found: Row = {
-        "method": "bild",
-        "settings": {"max_draft": name},
-        "metric": "bleu",
-        "quality": {"bleu": quality},
-        "counts": {"tokens": 10 * name},
-    }
-    if speedup is not None:
-        found |= {"speedup": speedup, "speedup_interval": [0.96 * speedup, 1.04 * speedup]}
-    return found
+VANILLA = row(0, 94.0, 1.0, "vanilla_large")
+WHOLE: list[MeasuredRow] = [
+    VANILLA,
+    row(1, 90.0, 3.0),
+    row(2, 92.0, 2.5),
+    row(3, 92.05, 2.45),
+    row(4, 94.0, 1.5),
+    row(5, 91.0, 1.0),
+]
 
 
-VANILLA = {**row(0, 94.0, 1.0), "method": "vanilla_large"}
-WHOLE = [VANILLA, row(1, 90.0, 3.0), row(2, 92.0, 2.5), row(3, 92.05, 2.45), row(4, 94.0, 1.5), row(5, 91.0, 1.0)]
-
-
-def planned(timed: set[int]) -> list[Row]:
-    """Times of its own, by which nothing is judged."""
-    return [row(name, one["quality"]["bleu"], 1.1 if name in timed else None) for name, one in enumerate(WHOLE[1:], start=1)]
+def planned(timed: set[int]) -> list[MeasuredRow]:
+    """The planned sweep, whose own times are not compared."""
+    return [row(name, one.quality["bleu"], 1.1 if name in timed else None) for name, one in enumerate(WHOLE[1:], start=1)]
 
 
 def test_the_whole_frontier_was_timed() -> None:
@@ -59,8 +70,8 @@ def test_what_two_timings_of_one_point_differ_by_is_not_missed() -> None:
 def test_a_replayed_quality_or_count_that_is_not_the_decoded_one_is_counted() -> None:
     found = planned({1})
     assert unequal(found, WHOLE) == 0
-    found[1]["quality"] = {"bleu": 92.1}
-    found[3]["counts"] = {"tokens": 41}
+    found[1] = dataclasses.replace(found[1], quality={"bleu": 92.1})
+    found[3] = dataclasses.replace(found[3], counts=DecodingCounts(tokens=41))
     assert unequal(found, WHOLE) == 2
 
 

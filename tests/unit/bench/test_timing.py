@@ -1,4 +1,4 @@
-"""Medians of pairs, by clocks that are told what to show."""
+"""Interleaved timing and ratios, with clocks whose readings are given."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import torch
 from tasks.bench.timing import fastest, median_ratio, time_interleaved, timed_by
 
 
-def test_a_run_is_timed_by_the_clock_it_is_given() -> None:
+def test_work_is_timed_by_the_given_clock() -> None:
     readings = iter((10.0, 12.5))
-    turns: list[int] = []
-    timed = timed_by(turns.append, lambda: next(readings))
+    rounds: list[int] = []
+    timed = timed_by(rounds.append, lambda: next(readings))
     assert timed(7) == 2.5
-    assert turns == [7]
+    assert rounds == [7]
 
 
-def test_threads_are_set_for_the_run_alone() -> None:
+def test_threads_are_set_during_the_work_only() -> None:
     before = torch.get_num_threads()
     seen: list[int] = []
-    timed_by(lambda _turn: seen.append(torch.get_num_threads()), threads=before + 1)(0)
+    timed_by(lambda _index: seen.append(torch.get_num_threads()), threads=before + 1)(0)
     assert (seen, torch.get_num_threads()) == ([before + 1], before)
 
 
-def test_all_do_the_same_turn_and_the_first_is_not_counted() -> None:
+def test_all_contenders_do_each_round_and_the_first_is_not_counted() -> None:
     log: list[tuple[str, int]] = []
 
     def contender(name: str, seconds: float) -> object:
-        def timed(turn: int) -> float:
-            log.append((name, turn))
-            return 100.0 if turn == 0 else seconds + turn
+        def timed(index: int) -> float:
+            log.append((name, index))
+            return 100.0 if index == 0 else seconds + index
 
         return timed
 
     taken = time_interleaved({"a": contender("a", 0.0), "b": contender("b", 10.0)}, 20, random.Random(1))  # type: ignore[dict-item]
-    assert taken == {"a": [float(turn) for turn in range(1, 21)], "b": [10.0 + turn for turn in range(1, 21)]}
-    orders = {tuple(name for name, turn in log if turn == one) for one in range(21)}
-    assert [turn for _name, turn in log] == [turn for turn in range(21) for _ in range(2)]
+    assert taken == {"a": [float(index) for index in range(1, 21)], "b": [10.0 + index for index in range(1, 21)]}
+    orders = {tuple(name for name, index in log if index == one) for one in range(21)}
+    assert [index for _name, index in log] == [index for index in range(21) for _ in range(2)]
     assert orders == {("a", "b"), ("b", "a")}
 
 

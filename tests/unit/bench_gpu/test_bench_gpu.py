@@ -1,4 +1,4 @@
-"""The GPU benchmark goes through all of it on a CPU, and finds what it is there to find."""
+"""The GPU benchmark on a CPU with tiny models: every part runs, and mismatches are found."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tasks.bench.mismatches import MARGIN_TOLERANCE
 from tasks.bench_gpu import __main__ as bench
+from tasks.bench_gpu import timings
 from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted
 from tasks.bench_gpu.roofline import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
 from tasks.bench_gpu.timings import PACES, RATIOS, WithoutDeviceCheck
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import REFERENCE, Decoder, Runtime
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE
 from tests.architectures import models
 from tests.toys import toy_sources
 
@@ -35,25 +35,37 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return bench.main()
 
 
-def test_every_part_of_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(timings, "_STEPS", 4)
+    monkeypatch.setattr(timings, "BATCH", 4)
+    plain = [dataclasses.replace(shape, compiled=False) for shape in QUICK]
+    monkeypatch.setattr(bench, "QUICK", plain)
     assert run(monkeypatch, "--device", "cpu", "--quick", "--rounds", "1") == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {*RATIOS, "device", "torch", "transformers", "copy_GB_per_s", "float32_wrong", "shapes"} <= {*result}
     assert [*result["shapes"]] == [shape.name for shape in QUICK]
     parts = {"left_out", "float32_tokens", "bfloat16_tokens", "steps", "beside_generate"}
-    parts |= {"encoder_ms", "paces_ms_per_token", "judging_ms_per_token", "peak_GiB"}
+    parts |= {"encoder_ms", "sync_policy_ms_per_token", "verification_ms_per_token", "peak_GiB"}
     for shape in QUICK:
         found = result["shapes"][shape.name]
-        assert {*found} == parts | ({"static_generate", "compiled_layers"} if shape.compiled else set())
+        assert {*found} == parts
         assert found["left_out"] == []
-        assert not any("failed" in found.get(part, {}) for part in ("static_generate", "compiled_layers"))
         assert found["float32_tokens"]["texts"] == 12
-        assert {*found["paces_ms_per_token"]["bild"]} == {*PACES}
-        assert all({*ways} == {"on the device", "by the loop"} for ways in found["judging_ms_per_token"].values())
+        assert {*found["sync_policy_ms_per_token"]["bild"]} == {*PACES}
+        assert all({*ways} == {"on the device", "by the loop"} for ways in found["verification_ms_per_token"].values())
         assert found["beside_generate"]["acceptance"]["bild"]["large_calls_per_token"] > 0
 
 
-def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_compiled_parts_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(timings, "_STEPS", 4)
+    monkeypatch.setattr(bench, "QUICK", [shape for shape in QUICK if shape.compiled])
+    assert run(monkeypatch, "--device", "cpu", "--quick", "--rounds", "1") == 0
+    [found] = json.loads(capsys.readouterr().out.splitlines()[-1])["shapes"].values()
+    assert not any("failed" in found[part] for part in ("static_generate", "compiled_layers"))
+
+
+def test_parts_left_out_for_time_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     begun = time.monotonic()
     assert run(monkeypatch, "--device", "cpu", "--quick", "--minutes", "0") == 0
     assert time.monotonic() - begun < 60
@@ -61,25 +73,25 @@ def test_what_there_is_no_time_for_is_named(monkeypatch: pytest.MonkeyPatch, cap
     assert result["shapes"]["tiny llama"] == {
         "left_out": [
             *("float32_tokens", "bfloat16_tokens", "steps", "beside_generate", "encoder_ms"),
-            *("paces_ms_per_token", "judging_ms_per_token", "peak_GiB"),
+            *("sync_policy_ms_per_token", "verification_ms_per_token", "peak_GiB"),
         ]
     }
 
 
-def test_what_fails_says_of_what() -> None:
+def test_a_failure_is_a_result() -> None:
     def work() -> dict[str, Any]:
         raise RuntimeError("no compiler\nand more")
 
     assert attempted(work) == {"failed": "RuntimeError: no compiler"}
 
 
-def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="bench-gpu times a CUDA GPU, and torch finds none here"):
+    with pytest.raises(InputError, match="bench-gpu times a CUDA GPU, and torch finds none"):
         run(monkeypatch)
 
 
-def test_other_tokens_are_found_with_their_margins() -> None:
+def test_mismatches_are_found_with_their_margins() -> None:
     small, large = models("llama")
     other = models("llama")[0]
     ours = open_pair(small, other, runtime=REFERENCE)
@@ -96,7 +108,7 @@ def test_other_tokens_are_found_with_their_margins() -> None:
 
 
 @pytest.mark.parametrize("shape", QUICK, ids=[shape.name for shape in QUICK])
-def test_random_pairs_write_varied_texts_that_never_end(shape: Any) -> None:
+def test_random_pairs_generate_varied_texts_that_never_end(shape: Any) -> None:
     small, large = (random_model(one, CPU, seed) for seed, one in enumerate((shape.small, shape.large)))
     pair = open_pair(small, large)
     sources = random_sources(shape.large.vocabulary, 6, 12)
@@ -105,16 +117,16 @@ def test_random_pairs_write_varied_texts_that_never_end(shape: Any) -> None:
     assert all(len(text) == 20 and END not in text and len({*text}) > 8 for text in texts)
 
 
-def test_who_leaves_drafts_to_the_loop_gives_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_checked_by_the_loop_give_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = open_pair(*models("t5"), runtime=Runtime("fused"))
     checks = []
-    check = FusedDecoder.check
+    check = FusedDecoder.check_draft
 
     def counted(decoder: FusedDecoder, *arguments: Any) -> Any:
         checks.append(arguments)
         return check(decoder, *arguments)
 
-    monkeypatch.setattr(FusedDecoder, "check", counted)
+    monkeypatch.setattr(FusedDecoder, "check_draft", counted)
     other = dataclasses.replace(pair, large=cast(Decoder, WithoutDeviceCheck(pair.large)))
     texts = []
     for judged_on_the_device, one in ((True, pair), (False, other)):
@@ -125,7 +137,7 @@ def test_who_leaves_drafts_to_the_loop_gives_the_same_texts(monkeypatch: pytest.
 
 
 def test_bytes_of_a_step() -> None:
-    """Worked out by hand: a T5 of width 64 with 3 layers, 96 inside, 96 tokens, in float32."""
+    """By hand for a float32 T5 of width 64, 3 layers, feed-forward 96 and 96 tokens."""
     model = random_model(QUICK[0].large, CPU, 0)
     layer = (3 + 1 + 1 + 1) * 64 * 64 + 2 * 64 * 96
     caches = 2 * 64 * (5 + 7)

@@ -152,7 +152,7 @@ def test_a_missing_file_is_named(parallel: Path) -> None:
     assert str(parallel / "validation.en") in message and "does not exist" in message
 
 
-def test_a_folder_in_the_place_of_a_file_is_refused(parallel: Path) -> None:
+def test_a_folder_instead_of_a_file_is_refused(parallel: Path) -> None:
     (parallel / "train.en").unlink()
     (parallel / "train.en").mkdir()
     assert "train.en cannot be read" in refusal(of_pairs(parallel))
@@ -194,17 +194,17 @@ def test_an_empty_split_is_refused(parallel: Path, content: bytes) -> None:
     [
         ('{"dialogue": "a", "summary": ', "not valid JSON (Expecting value, column 29)"),
         ("[" * 100_000, "not valid JSON (nested too deeply)"),
-        ('["a", "b"]', "holds list; each line must be one JSON object"),
+        ('["a", "b"]', "contains list; each line must be one JSON object"),
         ('{"text": "a", "summary": "b"}', "no field dialogue; set source_field to one of text, summary"),
         ('{"dialogue": "a", "title": "b"}', "no field summary, summary1, summary2; set reference_fields"),
-        ('{"dialogue": 7, "summary": "b"}', "dialogue holds int where text belongs; it must be a string"),
-        ('{"dialogue": ["a"], "summary": "b"}', "dialogue holds list where text belongs; it must be a string"),
-        ('{"dialogue": "a", "summary": null}', "summary holds NoneType where text belongs"),
-        ('{"dialogue": "a", "summary": ["b", 3]}', "summary holds int where text belongs"),
+        ('{"dialogue": 7, "summary": "b"}', "dialogue contains int; it must be a string"),
+        ('{"dialogue": ["a"], "summary": "b"}', "dialogue contains list; it must be a string"),
+        ('{"dialogue": "a", "summary": null}', "summary contains NoneType; it must"),
+        ('{"dialogue": "a", "summary": ["b", 3]}', "summary contains int; it must"),
         ('{"dialogue": "a", "summary": []}', "summary is an empty list"),
         ('{"dialogue": " ", "summary": "b"}', "dialogue is empty"),
         ('{"dialogue": "a", "summary": ["b", ""]}', "summary is empty"),
-        ('{"dialogue": "\\ud800", "summary": "b"}', "dialogue holds half of a surrogate pair"),
+        ('{"dialogue": "\\ud800", "summary": "b"}', "dialogue contains half of a surrogate pair"),
         ("", "the line is empty"),
     ],
 )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.strategies import Pair
 from tests.toys import Toys, toy_t5, whole_runs
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.decoding import adaptive
 from tasks.decoding.adaptive import (
-    SelfTimed,
+    SelfTimedMethod,
     adaptive_window,
     best_draft_length,
     expected_operations,
@@ -26,9 +26,9 @@ from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafting import Drafter
 from tasks.decoding.generation import Counts, total
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, SamplingSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tests import laws
 from tests.emission import repeatable
 from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, law_of, p_value
@@ -250,8 +250,8 @@ def test_a_pair_is_timed_once_for_each_drafter(monkeypatch: pytest.MonkeyPatch) 
     decode("speculative_adaptive", AdaptiveSettings(cost_ratio=0.0), pair, [[5, END]], Request(12))
     assert measured == [12, 8]
     other = prefix_pair(says(TEXT), says(TEXT))
-    strategy = METHODS["speculative_adaptive"].compose(other, AdaptiveSettings(), SamplingSettings(), TokenSource(0))
-    assert isinstance(strategy, SelfTimed)
+    strategy = METHODS["speculative_adaptive"].build(other, AdaptiveSettings(), SamplingSettings(), TokenSource(0))
+    assert isinstance(strategy, SelfTimedMethod)
     assert other.cost_ratios == {}
 
 

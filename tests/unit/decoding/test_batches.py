@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.registry import METHODS, Request, decode
 from tasks.decoding.settings import METHOD_SETTINGS, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Request, decode
 from tests.methods import SETTINGS, with_samplings
 from tests.toys import Toys, toy_sources
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, LlamaForCausalLM
 
 from tasks.decoding.beam import rank
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BeamSettings, SamplingSettings, SpeculativeBeamSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, Toys, prefix_pair, random_table, toy_sources
 
@@ -410,7 +410,7 @@ class Prompted(PrefixDecoder):
 class Deaf(TransformersDecoder):
     """Has no encoder of its own to run."""
 
-    def encode(self, sources: Rows) -> Memory:
+    def encode(self, sources: Rows) -> EncoderOutput:
         raise AssertionError
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, require_finite
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tests.toys import END, Predict, Prefix, Toys, prefix_pair, says, toy_sources, toy_t5
 
 TEXT = [2, 3, 4, 5, 6, 7]

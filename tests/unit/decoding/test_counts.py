@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows
-from tasks.decoding.drafters.base import Stateless, StepwiseDrafter
-from tasks.decoding.drafters.certain import CertainDrafter
-from tasks.decoding.drafting import Drafter, DraftRule
+from tasks.decoding.acceptance_rules import distance_rollback, speculative_sampling
+from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
+from tasks.decoding.drafters.deterministic import DeterministicDrafter
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import Method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import BildSettings, SamplingSettings
-from tasks.decoding.verdicts import distance_rollback, speculative
+from tasks.decoding.turn import DraftRule
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 
 Script = Sequence[int | None]
@@ -40,14 +41,14 @@ def by_source(texts: Sequence[Sequence[int]]) -> Predict:
     return predict
 
 
-class Whole(CertainDrafter):
+class Whole(DeterministicDrafter):
     """Proposes what the script of its source has left, up to the end token."""
 
     def __init__(self, scripts: Sequence[Script], target: PrefixDecoder) -> None:
         super().__init__(target, SAMPLING)
         self.scripts = scripts
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, memory: EncoderOutput, sources: Rows) -> None:
         super().start(memory, sources)
         self.rows = [source[0] for source in sources]
 
@@ -65,14 +66,14 @@ class Whole(CertainDrafter):
         return proposed
 
 
-class Stepwise(Stateless, StepwiseDrafter):
+class Stepwise(StatelessDrafter, StepwiseDrafter):
     """Proposes the script's next token, as if a model had run for it."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         super().__init__(END, SAMPLING, TokenSource(0))
         self.scripts = scripts
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, memory: EncoderOutput, sources: Rows) -> None:
         self.rows = [source[0] for source in sources]
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -105,8 +106,8 @@ class Case:
         return Generation(self.tokens(), self.proposers, dataclasses.replace(self.counts, small_steps=runs))
 
 
-def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> Method:
-    return Method(target, speculative, SAMPLING, TokenSource(0), drafter, DraftRule(window))
+def exact(target: PrefixDecoder, drafter: Drafter, window: int) -> SpeculativeLoop:
+    return SpeculativeLoop(target, speculative_sampling, SAMPLING, TokenSource(0), drafter, DraftRule(window))
 
 
 CASES = {
@@ -252,5 +253,5 @@ BILD = BildSettings(rollback_threshold=2.0)
 def test_bild_with_whole_drafts(script: Script, threshold: float, limit: int, proposers: str, counts: Counts) -> None:
     target = PrefixDecoder(says(SIX))
     rule = DraftRule(3, fallback_threshold=threshold, ends_unverified=True)
-    method = Method(target, distance_rollback(BILD), SAMPLING, TokenSource(0), Whole([script], target), rule)
+    method = SpeculativeLoop(target, distance_rollback(BILD), SAMPLING, TokenSource(0), Whole([script], target), rule)
     assert method.run([[0, END]], [0], limit) == [Generation(RIGHT[: len(proposers)], proposers, counts)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import Block, transform
+from tasks.decoding.distributions import PredictionBlock, transform
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 
@@ -54,7 +54,7 @@ def test_the_sampling_transform(logits: Tensor, sampling: SamplingSettings, expe
 def test_both_views_are_float32_and_sum_to_one(dtype: torch.dtype) -> None:
     logits = torch.randn(2, 3, 500, generator=torch.Generator().manual_seed(0)).mul(5).to(dtype)
     for sampling in (SamplingSettings(), SamplingSettings(temperature=0.8, top_k=50, top_p=0.9)):
-        block = Block(logits, sampling)
+        block = PredictionBlock(logits, sampling)
         for view in (block.scores, block.dist):
             assert view.dtype == torch.float32
             assert view.shape == logits.shape
@@ -65,12 +65,12 @@ def test_both_views_are_float32_and_sum_to_one(dtype: torch.dtype) -> None:
 def test_scores_know_no_sampling() -> None:
     logits = POWERS[None, None]
     for sampling in (SamplingSettings(), SamplingSettings(temperature=0.1, top_k=1, top_p=0.5)):
-        torch.testing.assert_close(Block(logits, sampling).scores[0, 0], torch.tensor([1, 4, 2]) / 7)
+        torch.testing.assert_close(PredictionBlock(logits, sampling).scores[0, 0], torch.tensor([1, 4, 2]) / 7)
 
 
 def test_the_head_of_a_block_keeps_its_sampling() -> None:
     sampling = SamplingSettings(temperature=0.5)
-    block = Block(torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)), sampling)
+    block = PredictionBlock(torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(0)), sampling)
     assert torch.equal(block.head(3).dist, block.dist[:, :3])
     assert block.head(0).dist.shape == (2, 0, 6)
 

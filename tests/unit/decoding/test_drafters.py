@@ -13,20 +13,21 @@ import pytest
 import torch
 from scipy import stats
 
+from tasks.decoding.acceptance_rules import match_target
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters import tables
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafters.copying import CopyDrafter
 from tasks.decoding.drafters.random_tokens import RandomDrafter
-from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count_ngrams
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import total
-from tasks.decoding.loop import Method, generate
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
-from tasks.decoding.verdicts import toward
+from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, law_of, p_value
 from tests.toys import END, START, Predict, PrefixDecoder, Toys, prefix_pair, random_table, says, toy_sources
@@ -41,7 +42,7 @@ and 2, 4 and 5 once each; after 3 the end twice and 2 once; after 4 and 5 the en
 
 
 def table_drafter(kind: type[TableDrafter], sampling: SamplingSettings = GREEDY) -> TableDrafter:
-    return kind(count(TEXTS, 8, SPECIALS), PrefixDecoder(says([2])), sampling, TokenSource(0))
+    return kind(count_ngrams(TEXTS, 8, SPECIALS), PrefixDecoder(says([2])), sampling, TokenSource(0))
 
 
 def frequencies(drafter: TableDrafter, last: int) -> list[float]:
@@ -102,14 +103,14 @@ def test_tables_need_a_calibration_set(rows: Rows) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
     for name in ("unigram", "bigram"):
         with pytest.raises(InputError, match=r"calibration set and there is none; run the stage calibrate"):
-            METHODS["speculative"].compose(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
+            METHODS["speculative"].build(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
     for name in ("copy", "random"):
         make_drafter(name, pair, GREEDY, TokenSource(0))
 
 
 def test_a_token_that_the_model_does_not_know_is_refused() -> None:
     with pytest.raises(InputError, match="a token 9, outside the large model's vocabulary of 8"):
-        count([[2, 9, END]], 8, SPECIALS)
+        count_ngrams([[2, 9, END]], 8, SPECIALS)
 
 
 def test_an_unknown_drafter_is_refused() -> None:
@@ -121,7 +122,7 @@ def test_tables_are_counted_once_a_pair(monkeypatch: pytest.MonkeyPatch) -> None
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=TEXTS)
     other = dataclasses.replace(pair, calibration=[[7, END]])
     first = pair.tables
-    monkeypatch.setattr(tables, "count", None)
+    monkeypatch.setattr(tables, "count_ngrams", None)
     drafter = make_drafter("bigram", pair, GREEDY, TokenSource(0))
     assert isinstance(drafter, TableDrafter)
     assert drafter.tables is first
@@ -194,9 +195,9 @@ def test_what_follows_a_whole_draft() -> None:
     target = PrefixDecoder(says([2]))
     drafter, sources = CopyDrafter(target, GREEDY), [[3, 4, 5, END], [6, END]]
     drafter.start(target.encode(sources), sources)
-    block = drafter.following([[START, 3, 4], [START, 6]], [0, 1])
+    block = drafter.predict_next([[START, 3, 4], [START, 6]], [0, 1])
     assert block.scores[:, 0].tolist() == [[0, 0, 0, 0, 0, 1, 0, 0], pytest.approx([0, 0] + [1 / 6] * 6)]
-    assert drafter.following([[START, 3, 4], [START, 6]], [1]).scores[:, 0].tolist() == [pytest.approx([0, 0] + [1 / 6] * 6)]
+    assert drafter.predict_next([[START, 3, 4], [START, 6]], [1]).scores[:, 0].tolist() == [pytest.approx([0, 0] + [1 / 6] * 6)]
 
 
 def test_random_tokens_are_ordinary_and_evenly_spread() -> None:
@@ -318,8 +319,8 @@ def test_a_token_is_accepted_with_probability_sum_of_minima(drafter: str) -> Non
     """Σ min(p, q) for tables; for what is proposed as certain, its probability: 1/6 of all ordinary ones' for random tokens."""
     sampling = SAMPLINGS["plain"]
     settings = SpeculativeSettings(draft_length=1, drafter=drafter)
-    method = METHODS["speculative"].compose(drawing_pair(), settings, sampling, TokenSource(0))
-    assert isinstance(method, Method)
+    method = METHODS["speculative"].build(drawing_pair(), settings, sampling, TokenSource(0))
+    assert isinstance(method, SpeculativeLoop)
     p = torch.softmax(large(SOURCE, (START,)).double(), -1)
     if isinstance(method.drafter, TableDrafter):
         expected = float(torch.minimum(p, torch.softmax(method.drafter.look_up(START).double(), -1)).sum())
@@ -339,8 +340,8 @@ def test_a_rule_that_reads_the_drafter_after_its_draft_reads_the_table_there() -
         q, p = (torch.softmax(logits, -1) for logits in (drafter.look_up(prefix[-1]), large(source, prefix)))
         return ((q + p) / 2).log()
 
-    rule = toward(lambda q, p: (q.dist + p.dist) / 2)
-    method = Method(pair.large, rule, sampling, TokenSource(0), drafter, DraftRule(window=1))
+    rule = match_target(lambda q, p: (q.dist + p.dist) / 2)
+    method = SpeculativeLoop(pair.large, rule, sampling, TokenSource(0), drafter, DraftRule(window=1))
     generations = generate(method, table_sources(DRAWS), range(DRAWS), 3)
     assert p_value(generations, law_of(mixture, sampling, 3)) > FALSE_ALARM
     assert p_value(generations, law_of(large, sampling, 3)) < 1e-12

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.opened import REFERENCE
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources, toy_t5

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.drafters.early_layer import early_layer_drafter
 from tasks.decoding.generation import total
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tasks.models.layers import first_layers
 from tests.toys import END, START, prefix_pair, says, toy_sources, toy_t5, whole_runs
@@ -93,7 +93,7 @@ def test_the_source_is_encoded_once() -> None:
     class Counting(TransformersDecoder):
         encoded = 0
 
-        def encode(self, sources: Rows) -> Memory:
+        def encode(self, sources: Rows) -> EncoderOutput:
             type(self).encoded += 1
             return super().encode(sources)
 

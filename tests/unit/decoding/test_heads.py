@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.batches import decode_all
-from tasks.decoding.decoder import Memory, Step
+from tasks.decoding.decoder import EncoderOutput, Step
 from tasks.decoding.drafters.heads import HeadsDrafter, heads_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import total
-from tasks.decoding.loop import Method
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import (
     BildSettings,
@@ -26,7 +26,7 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
+from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tasks.models.extras import add_heads
 from tasks.training.data import Batch
@@ -190,7 +190,7 @@ def test_proposals_by_hand() -> None:
     model.requires_grad_(False)
     drafter, hidden = drafter_of(model), torch.randn(2, 4, 32, generator=torch.Generator().manual_seed(1))
     rows = [[START, 5, 6], [START, 7]]
-    drafter.start(Memory(torch.empty(2, 0, 0), torch.empty(2, 0)), [[2], [3]])
+    drafter.start(EncoderOutput(torch.empty(2, 0, 0), torch.empty(2, 0)), [[2], [3]])
     assert drafter.draft(rows, [0, 1], [3, 3], DraftRule(3)).tokens == [[], []]
     drafter.observe(rows, Step(torch.zeros(2, 4, VOCABULARY), [4, 2], hidden), [2, 0])
     expected = model.lm_head(model.draft_heads(torch.stack([hidden[0, 2], hidden[1, 0]])))
@@ -200,7 +200,7 @@ def test_proposals_by_hand() -> None:
     torch.testing.assert_close(draft.q.logits[0, 0], expected[0, 0])
     assert draft.steps == [0, 0]
     longer = [[*rows[0], 9], [*rows[1], 9, 9]]
-    after = drafter.following(longer, [0, 1])
+    after = drafter.predict_next(longer, [0, 1])
     torch.testing.assert_close(after.logits[0, 0], expected[0, 1])
     assert after.scores[1, 0].tolist() == pytest.approx([0, 0] + [1 / (VOCABULARY - 2)] * (VOCABULARY - 2))
     drafter.reorder([1])
@@ -213,7 +213,7 @@ def test_where_no_token_follows_the_last_one_s_state_is_read() -> None:
     add_heads(model, 1, seed=0)
     model.requires_grad_(False)
     drafter, hidden = drafter_of(model), torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(1))
-    drafter.start(Memory(torch.empty(1, 0, 0), torch.empty(1, 0)), [[2]])
+    drafter.start(EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0)), [[2]])
     drafter.observe([[START, 5, 6, 7]], Step(torch.zeros(1, 3, VOCABULARY), [3], hidden), [3])
     draft = drafter.draft([[START, 5, 6, 7]], [0], [1], DraftRule(1))
     torch.testing.assert_close(draft.q.logits[0, 0], model.lm_head(model.draft_heads(hidden[0, 2]))[0])
@@ -221,12 +221,12 @@ def test_where_no_token_follows_the_last_one_s_state_is_read() -> None:
 
 def test_a_model_without_heads_is_refused(toys: Toys) -> None:
     with pytest.raises(InputError, match="the large model has none; train it with draft_heads"):
-        METHODS["speculative"].compose(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
+        METHODS["speculative"].build(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
 
 
 def test_the_method_is_the_one_loop(trained: Any) -> None:
-    method = METHODS["speculative"].compose(
+    method = METHODS["speculative"].build(
         one_model(trained), SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0)
     )
-    assert isinstance(method, Method)
+    assert isinstance(method, SpeculativeLoop)
     assert isinstance(method.drafter, HeadsDrafter)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.decoder import Memory, Rows, Step
-from tasks.decoding.distributions import Block
-from tasks.decoding.drafting import Draft, Drafter, DraftRule
-from tasks.decoding.loop import Method, generate
+from tasks.decoding.decoder import EncoderOutput, Rows, Step
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafting import Draft, Drafter
+from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import METHODS, Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import (
     BildOracleSettings,
@@ -23,7 +25,7 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import METHODS, Pair
+from tasks.decoding.turn import DraftRule
 from tests.toys import END, Toys, toy_sources
 
 
@@ -33,7 +35,7 @@ class Watched(TransformersDecoder):
     rows: Rows
     fed: list[int]
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, memory: EncoderOutput) -> Rows:
         starts = super().start(memory)
         self.rows, self.fed = [[] for _ in starts], []
         return starts
@@ -57,11 +59,11 @@ class Watcher:
 
     def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
-        self.runs_model = drafter.runs_model
+        self.runs_model, self.decoder = drafter.runs_model, drafter.decoder
         self.turns = 0
         self.lags: set[int] = set()
 
-    def start(self, memory: Memory, sources: Rows) -> None:
+    def start(self, memory: EncoderOutput, sources: Rows) -> None:
         self.drafter.start(memory, sources)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
@@ -71,8 +73,8 @@ class Watcher:
             assert END not in new[:-1]
         return draft
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> Block:
-        return self.drafter.following(tokens, rows)
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        return self.drafter.predict_next(tokens, rows)
 
     def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
         self.drafter.observe(tokens, step, places)
@@ -109,8 +111,8 @@ def test_caches_hold_what_they_should(
     toys: Toys, name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings
 ) -> None:
     pair = Pair(Watched(toys.small, "small"), Watched(toys.large, "large"))
-    method = METHODS[name].compose(pair, settings, sampling, TokenSource(0))
-    assert isinstance(method, Method)
+    method = METHODS[name].build(pair, settings, sampling, TokenSource(0))
+    assert isinstance(method, SpeculativeLoop)
     assert isinstance(pair.large, Watched)
     assert isinstance(pair.small, Watched)
     watcher = Watcher(method.drafter, pair.large, pair.small if lags else None)

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.distributions import Block
+from tasks.decoding.acceptance_rules import speculative_sampling
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import total
 from tasks.decoding.lenience import lenient, lossy, tuned_beta
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import (
     LenientSettings,
     LossySettings,
@@ -21,8 +23,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Request, decode
-from tasks.decoding.verdicts import speculative
 from tests import laws
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
 from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, Law, law_of, p_value
@@ -104,25 +104,25 @@ def test_lenience_by_hand(lenience: float, accept: list[float], replacement: lis
 def test_greedy_lenience_by_hand(lenience: float, accept: list[float]) -> None:
     """Of max p = 0.5, token 0 has a share of 0.4 and token 1 of 0.6; what is not kept gives way to token 2."""
     q, p = block(Q, GREEDY), block(P, GREEDY)
-    verdict = lenient(lenience).judge(torch.tensor([[0]]), q, p)
+    verdict = lenient(lenience).apply(torch.tensor([[0]]), q, p)
     assert verdict.accept.tolist() == [accept[:1]]
-    assert verdict.replacement.argmax(-1).tolist() == [[2]]
+    assert verdict.residual_probabilities.argmax(-1).tolist() == [[2]]
     for token in (1, 2):
         drafts_it = block([float(one == token) for one in range(3)], GREEDY)
-        assert lenient(lenience).judge(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
+        assert lenient(lenience).apply(torch.tensor([[token]]), drafts_it, p).accept.tolist() == [[accept[token]]]
 
 
 def test_greedy_lenience_of_one_goes_by_the_argmax_alone() -> None:
     """Two tokens are likeliest; the large model alone would take the first."""
     even = block([0.4, 0.4, 0.2], GREEDY)
     second = block([0.1, 0.8, 0.1], GREEDY)
-    assert lenient(1.0).judge(torch.tensor([[1]]), second, even).accept.tolist() == [[0.0]]
-    assert lenient(0.99).judge(torch.tensor([[1]]), second, even).accept.tolist() == [[1.0]]
+    assert lenient(1.0).apply(torch.tensor([[1]]), second, even).accept.tolist() == [[0.0]]
+    assert lenient(0.99).apply(torch.tensor([[1]]), second, even).accept.tolist() == [[1.0]]
 
 
 @given(pair=positions(), lenience=st.floats(0.01, 1))
 @repeatable
-def test_lenience_gives_no_token_too_much(pair: tuple[Block, Block], lenience: float) -> None:
+def test_lenience_gives_no_token_too_much(pair: tuple[PredictionBlock, PredictionBlock], lenience: float) -> None:
     q, p = pair
     one = emission(lenient(lenience), q, p)
     assert one.replacement.min() >= 0
@@ -134,7 +134,7 @@ def test_lenience_gives_no_token_too_much(pair: tuple[Block, Block], lenience: f
 
 @given(pair=positions())
 @repeatable
-def test_lenience_one_and_lossiness_zero_are_strict(pair: tuple[Block, Block]) -> None:
+def test_lenience_one_and_lossiness_zero_are_strict(pair: tuple[PredictionBlock, PredictionBlock]) -> None:
     q, p = pair
     for rule in (lenient(1.0), lossy(0.0, tuned=False), lossy(0.0, tuned=True)):
         np.testing.assert_allclose(emission(rule, q, p).law, dist(p), atol=2e-6)
@@ -168,7 +168,7 @@ def test_untuned_lossy_does_not_follow_the_target() -> None:
 @pytest.mark.parametrize("tuned", [False, True])
 @given(pair=positions(), alpha=st.floats(0, 0.99))
 @repeatable
-def test_lossy_emits_its_law(tuned: bool, pair: tuple[Block, Block], alpha: float) -> None:
+def test_lossy_emits_its_law(tuned: bool, pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
     q, p = pair
     one = emission(lossy(alpha, tuned=tuned), q, p)
     beta = bisected(dist(q), dist(p), alpha) if tuned else 1.0
@@ -185,7 +185,7 @@ def test_lossy_emits_its_law(tuned: bool, pair: tuple[Block, Block], alpha: floa
 
 @given(pair=positions((*DRAWN, GREEDY)), alpha=st.floats(0, 0.999))
 @repeatable
-def test_tuned_beta_satisfies_its_equation(pair: tuple[Block, Block], alpha: float) -> None:
+def test_tuned_beta_satisfies_its_equation(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
     q, p = dist(pair[0]), dist(pair[1])
     beta = float(tuned_beta(torch.from_numpy(q), torch.from_numpy(p), alpha))
     assert beta >= 1 - alpha
@@ -218,10 +218,10 @@ def test_where_nothing_is_rejected_q_is_emitted() -> None:
 
 @given(pair=positions((GREEDY,)), alpha=st.floats(0, 0.99), tuned=st.booleans())
 @repeatable
-def test_greedy_lossy_is_strict(pair: tuple[Block, Block], alpha: float, tuned: bool) -> None:
+def test_greedy_lossy_is_strict(pair: tuple[PredictionBlock, PredictionBlock], alpha: float, tuned: bool) -> None:
     q, p = pair
     drafted = int(q.dist.argmax())
-    strict, one = emission(speculative, q, p), emission(lossy(alpha, tuned=tuned), q, p)
+    strict, one = emission(speculative_sampling, q, p), emission(lossy(alpha, tuned=tuned), q, p)
     assert one.accept[drafted] == strict.accept[drafted]
     assert one.replacement.argmax() == strict.replacement.argmax()
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.methods.sequential import sequence_confidence
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import (
     BildOracleSettings,
     BildSettings,
@@ -23,7 +24,6 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Pair, Request, decode
 from tests.toys import END, START, Predict, Prefix, Toys, prefix_pair, random_table, says, toy_sources
 
 LIMIT = 14
@@ -291,6 +291,11 @@ def test_a_confidence_that_equals_the_bound_is_kept() -> None:
     oracle = prefix_pair(half(3), half(2, 3))
     assert texts("bild_oracle", BildOracleSettings(rollback_threshold=math.log(2) + 1e-6), oracle, source) == [[3, END]]
     assert texts("bild_oracle", BildOracleSettings(rollback_threshold=math.log(2) - 1e-6), oracle, source) == [[2, END]]
+
+
+def test_a_sequence_as_confident_as_the_bound_is_kept() -> None:
+    certain = prefix_pair(half(2), half(4))
+    assert texts("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), certain, [[5, END]]) == [[2, END]]
 
 
 def test_the_limits_are_one_model_alone(toys: Toys) -> None:

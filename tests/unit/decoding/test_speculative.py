@@ -11,9 +11,9 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, total
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources
 
 LIMIT = 16

@@ -14,13 +14,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.decoding.distributions import Block, probability
+from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken, speculative_sampling
+from tasks.decoding.distributions import PredictionBlock, probability
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import Method, generate
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
+from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS
-from tasks.decoding.verdicts import AcceptanceRule, Verdict, speculative
 from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, draw, law_of, p_value, scores
 from tests.toys import END, START, Predict, Prefix, prefix_pair
 
@@ -56,8 +57,8 @@ def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> 
 def draw_with(rule: AcceptanceRule, sampling: SamplingSettings, limit: int) -> list[Generation]:
     """Speculative decoding with another acceptance rule."""
     settings, source = SpeculativeSettings(draft_length=2), TokenSource(0)
-    method = METHODS["speculative"].compose(prefix_pair(SMALL, LARGE), settings, sampling, source)
-    assert isinstance(method, Method)
+    method = METHODS["speculative"].build(prefix_pair(SMALL, LARGE), settings, sampling, source)
+    assert isinstance(method, SpeculativeLoop)
     return generate(dataclasses.replace(method, acceptance=rule), [list(SOURCE)] * DRAWS, range(DRAWS), limit)
 
 
@@ -76,23 +77,23 @@ def test_one_model_alone_follows_itself(method: str, model: Predict) -> None:
     assert p_value(draw(method, VanillaSettings(), sampling, limit=3), law_of(model, sampling, 3)) > FALSE_ALARM
 
 
-def _drawn_from_p(tokens: Tensor, q: Block, p: Block) -> Verdict:
+def _drawn_from_p(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
     """Wrong: a rejected token is replaced from p."""
-    return dataclasses.replace(speculative.judge(tokens, q, p), otherwise=p.dist)
+    return dataclasses.replace(speculative_sampling.apply(tokens, q, p), residual=p.dist)
 
 
-def _accepted_by_scores(tokens: Tensor, q: Block, p: Block) -> Verdict:
+def _accepted_by_scores(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
     """Wrong: acceptance reads the untruncated softmax."""
     accept = probability(p.scores, tokens) / probability(q.scores, tokens)
-    return dataclasses.replace(speculative.judge(tokens, q, p), accept=accept.clamp_max(1))
+    return dataclasses.replace(speculative_sampling.apply(tokens, q, p), accept=accept.clamp_max(1))
 
 
-def _accepted_by_p(tokens: Tensor, q: Block, p: Block) -> Verdict:
+def _accepted_by_p(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
     """Wrong: a token is kept with probability p."""
-    return dataclasses.replace(speculative.judge(tokens, q, p), accept=probability(p.dist, tokens))
+    return dataclasses.replace(speculative_sampling.apply(tokens, q, p), accept=probability(p.dist, tokens))
 
 
-def _likeliest(q: Block, p: Block) -> Tensor:
+def _likeliest(q: PredictionBlock, p: PredictionBlock) -> Tensor:
     """Wrong: the token after a whole draft is the likeliest one, not a draw."""
     return torch.zeros_like(p.dist).scatter_(-1, p.dist.argmax(-1, keepdim=True), 1.0)
 
@@ -101,7 +102,7 @@ WRONG = {
     "replaced from p": AcceptanceRule(_drawn_from_p),
     "accepted by scores": AcceptanceRule(_accepted_by_scores),
     "accepted by p": AcceptanceRule(_accepted_by_p),
-    "likeliest in the end": dataclasses.replace(speculative, final=_likeliest),
+    "likeliest in the end": dataclasses.replace(speculative_sampling, bonus=BonusToken.RULE, target=_likeliest),
 }
 
 
@@ -109,7 +110,7 @@ WRONG = {
 def test_the_check_catches_a_wrong_rule(wrong: AcceptanceRule) -> None:
     sampling = SAMPLINGS["all three"]
     law = law_of(LARGE, sampling, 3)
-    assert p_value(draw_with(speculative, sampling, 3), law) > FALSE_ALARM
+    assert p_value(draw_with(speculative_sampling, sampling, 3), law) > FALSE_ALARM
     assert p_value(draw_with(wrong, sampling, 3), law) < 1e-6
 
 

@@ -1,12 +1,67 @@
-"""Two small sweeps with known choices, as the sweep stage writes them."""
+"""Two small sweeps with known choices, as the sweep stage writes them, and their summary."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.results.codec import Source, decode
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
+from tasks.evaluation.results.summary import Summary, summary_json
+
 Row = dict[str, Any]
+SIZES: Row = {
+    "parameters": 1000,
+    "encoder_parameters": 0,
+    "memory_parameters": 0,
+    "decoder_parameters": 400,
+    "head_parameters": 100,
+    "encoder_layers": 2,
+    "layers": 2,
+    "width": 8,
+    "attention_width": 0,
+    "cache_width": 0,
+    "weight_bytes": 4,
+    "cache_bytes": 4,
+}
+"""Of a model without attention and encoder: the weights of the decoder are all that costs."""
+_SOURCE = Source("the test", "correct it")
+
+
+def records(rows: Sequence[Row]) -> list[SweepRow]:
+    """JSON rows as they are read back from disk."""
+    return [row_from(row, _SOURCE) for row in rows]
+
+
+def measured_record(row: Row) -> MeasuredRow:
+    """One JSON row that did not fail."""
+    [found] = records([row])
+    assert isinstance(found, MeasuredRow)
+    return found
+
+
+def pair_record(pair: Row) -> PairRecord:
+    """A `pair.json` as it is read back from disk."""
+    return decode(PairRecord, pair, _SOURCE)
+
+
+def summary_record(
+    metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None, task: str = "toy"
+) -> Summary:
+    """The summary of sweeps given as JSON rows."""
+    about = {drafter: pair_record(pair) for drafter, pair in (pairs or {}).items()}
+    return summarize(task, metric, {drafter: records(rows) for drafter, rows in sweeps.items()}, about)
+
+
+def summarized(metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None) -> dict[str, Any]:
+    """The same as its users read it: the values of `summary.json`."""
+    values: dict[str, Any] = json.loads(summary_json(summary_record(metric, sweeps, pairs)))
+    return values
 
 
 def _row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
@@ -37,7 +92,7 @@ def _row(drafter: str, split: str, method: str, settings: Row, quality: float, s
             "kept": {"3/3": 20, "3/0": 10} if small else {},
         },
         "examples": 200,
-        "sampling": {"temperature": 0.0},
+        "sampling": {"temperature": 0.0, "top_k": 0, "top_p": 1.0},
     }
 
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import REFERENCE, EncoderOutput, Rows, Runtime
 from tasks.decoding.distributions import transform
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import Acceptance, acceptance_by_position, accepted_lengths, measure_acceptance
+from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.rows import DecodingCounts
 from tests import laws
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
@@ -25,12 +26,12 @@ SIX = [2, 3, 4, 5, 6, 7]
 
 def measured(
     pair: Pair, sources: Rows, sampling: SamplingSettings, *, limit: int = 10, batch: int = 4, most: int = 10_000
-) -> Acceptance:
+) -> AcceptanceRate:
     return measure_acceptance(pair, sources, sampling, seed=3, limit=limit, batch=batch, most_tokens=most, samples=50)
 
 
 def fixed(*rows: dict[int, float]) -> Predict:
-    """Gives the probabilities of each place in turn."""
+    """Gives the probabilities of each position in turn."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         given = torch.zeros(8)
@@ -47,7 +48,7 @@ def fixed(*rows: dict[int, float]) -> Predict:
         (SIX, 10, 7, 7),
         ([2, 7, 4, 5, 6, 7], 10, 6, 7),
         ([2, 7, 4, 5, 7, 7], 3, 2, 3),
-        # Its end token comes one place too early, and again where the end is.
+        # Its end token comes one position too early, and again where the end is.
         ([2, 3, 4, 5, 6], 10, 6, 7),
         ([3, 4, 5, 6, 7, 2, 2], 10, 0, 7),
     ],
@@ -55,7 +56,8 @@ def fixed(*rows: dict[int, float]) -> Predict:
 )
 def test_greedy_it_is_the_share_of_like_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
     found = measured(prefix_pair(says(small), says(SIX)), [[5, END]], GREEDY, limit=limit)
-    assert found == Acceptance(agreed / positions, (agreed / positions,) * 2, positions)
+    rate = agreed / positions
+    assert found == AcceptanceRate(rate=rate, interval=(rate, rate), tokens=positions, temperature=0.0)
 
 
 def test_sampled_it_is_what_two_distributions_have_in_common() -> None:
@@ -146,7 +148,7 @@ def test_the_interval_is_over_examples() -> None:
     def sometimes(source: Prefix, prefix: Prefix) -> Tensor:
         return says(SIX if source[0] % 2 else [7, *SIX])(source, prefix)
 
-    found = measured(prefix_pair(sometimes, says(SIX)), [[place + 2, END] for place in range(40)], GREEDY)
+    found = measured(prefix_pair(sometimes, says(SIX)), [[index + 2, END] for index in range(40)], GREEDY)
     low, high = found.interval
     assert found.rate == 0.5
     # The standard error of a half by 40 draws is 0.079; by 280 it would be 0.03.
@@ -155,7 +157,7 @@ def test_the_interval_is_over_examples() -> None:
 
 def test_a_shared_encoder_runs_once() -> None:
     class Headless(PrefixDecoder):
-        def encode(self, sources: Rows) -> Memory:
+        def encode(self, sources: Rows) -> EncoderOutput:
             raise AssertionError("the small model has no encoder of its own")
 
     small, large = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))
@@ -182,15 +184,16 @@ def test_no_source_is_refused() -> None:
     ids=["nothing drafted", "mixed", "never far", "two digits"],
 )
 def test_drafts_by_hand(kept: dict[str, int], lengths: dict[int, int], positions: list[float]) -> None:
-    assert accepted_lengths({"kept": kept}) == lengths
-    assert acceptance_by_position({"kept": kept}) == pytest.approx(positions)
+    assert accepted_lengths(DecodingCounts(tokens=0, kept=kept)) == lengths
+    assert acceptance_by_position(DecodingCounts(tokens=0, kept=kept)) == pytest.approx(positions)
 
 
 def test_drafts_as_the_loop_counts_them() -> None:
     """Windows of three, 2 and 1 of them kept, then a window of one that is."""
     pair = prefix_pair(says([2, 3, 7, 5, 7, 7]), says(SIX))
     [one] = decode("speculative", SpeculativeSettings(draft_length=3), pair, [[5, END]], Request(7))
-    counts = {"kept": {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}}
+    kept = {f"{drafted}/{kept}": drafts for (drafted, kept), drafts in one.counts.kept.items()}
+    counts = DecodingCounts(tokens=one.counts.tokens, kept=kept)
     lengths = accepted_lengths(counts)
     assert lengths == {0: 0, 1: 2, 2: 1, 3: 0}
     assert sum(length * drafts for length, drafts in lengths.items()) == one.counts.accepted == 4

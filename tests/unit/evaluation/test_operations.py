@@ -13,31 +13,34 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Request
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.opened import REFERENCE
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import Request
-from tasks.evaluation.operations import Operations, Sizes, operations_of, relative_operations, sizes_of
-from tasks.evaluation.report.published import THEORY
+from tasks.evaluation.operations import operations_of, relative_operations, sizes_of
+from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.points import OperationsRatio
+from tasks.evaluation.results.rows import DecodingCounts
 from tests.architectures import models
+from tests.theory import THEORY
 
 SOURCE = [5, 9, 14, 3, 8, 11, 1]
-ONE = Sizes(
+ONE = ModelSizes(
     parameters=1, encoder_parameters=0, memory_parameters=0, decoder_parameters=1, head_parameters=0, encoder_layers=1,
     layers=0, width=0, attention_width=0, cache_width=0, weight_bytes=1, cache_bytes=1,
 )  # fmt: skip
 """One weight and nothing else: what the papers' formulas are about."""
 
 
-def counted(tokens: int, small_steps: int = 0, **verified: int) -> dict[str, Any]:
+def counted(tokens: int, small_steps: int = 0, **verified: int) -> DecodingCounts:
     """Counts as rows hold them; `_4=2` are two calls of four positions."""
-    calls = {positions[1:]: number for positions, number in verified.items()}
-    return {"tokens": tokens, "small_steps": small_steps, "verified": calls, "layers": 0}
+    calls = {int(positions[1:]): number for positions, number in verified.items()}
+    return DecodingCounts(tokens=tokens, small_steps=small_steps, verified=calls, layers=0)
 
 
 @functools.cache
-def one_layer(family: str, width: int, inner: int, heads: int) -> Sizes:
+def one_layer(family: str, width: int, inner: int, heads: int) -> ModelSizes:
     """A model of one layer of that shape; what its weights are does not matter."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -88,7 +91,7 @@ def test_sizes_by_hand() -> None:
     """Llama of width 32: two heads of 8 for queries, one for keys and values; three layers; 24 tokens."""
     sizes = sizes_of(models("llama")[1])
     layer = 32 * 16 + 2 * 32 * 8 + 16 * 32 + 3 * 32 * 40
-    assert sizes == Sizes(
+    assert sizes == ModelSizes(
         parameters=3 * (layer + 2 * 32) + 32 + 2 * 24 * 32,
         encoder_parameters=0,
         memory_parameters=0,
@@ -119,7 +122,9 @@ def theory_and_counter(name: str, method: str, settings: Any) -> tuple[float, fl
     small, large = map(sizes_of, pair)
     with FlopCounterMode(display=False) as counter:
         generations = decode_all(method, settings, open_pair(*pair, runtime=REFERENCE), [SOURCE], Request(12), 1)
-    counts = vars(total(generations))
+    found_counts = total(generations)
+    counts = counted(found_counts.tokens, found_counts.small_steps)
+    counts = dataclasses.replace(counts, verified=dict(found_counts.verified))
     found = operations_of(counts, 1, len(SOURCE), small, large)
     assert found is not None
     hidden = 0.0
@@ -128,7 +133,7 @@ def theory_and_counter(name: str, method: str, settings: Any) -> tuple[float, fl
         readers = {"vanilla_large": [large], "vanilla_small": [small]}.get(method, [small, large])
         masked = len(SOURCE) * (len(SOURCE) - 1) / 2
         hidden = sum(4 * sizes.layers * sizes.attention_width * masked for sizes in readers)
-    return found.flops * counts["tokens"], counter.get_total_flops() - hidden
+    return found.flops * counts.tokens, counter.get_total_flops() - hidden
 
 
 @pytest.mark.parametrize("method", ["vanilla_large", "vanilla_small"])
@@ -166,13 +171,13 @@ def test_speculative_decoding_by_its_theorem(alpha: float, draft_length: int, op
     assert found.intensity == pytest.approx(draft_length + 1)
     # A small model of a tenth of the weights: ĉ γ operations and γ reads more a run.
     tenth = dataclasses.replace(ONE, decoder_parameters=10)
-    drafted = relative_operations({**counts, "small_steps": draft_length * runs}, 1000, 0, ONE, tenth)
+    drafted = relative_operations(dataclasses.replace(counts, small_steps=draft_length * runs), 1000, 0, ONE, tenth)
     assert drafted is not None
     assert drafted.flops == pytest.approx((0.1 * draft_length + draft_length + 1) * runs / tokens)
     assert drafted.bytes == pytest.approx((0.1 * draft_length + 1) * runs / tokens)
 
 
-ENCODED = Sizes(
+ENCODED = ModelSizes(
     parameters=0, encoder_parameters=100, memory_parameters=30, decoder_parameters=50, head_parameters=7, encoder_layers=2,
     layers=3, width=0, attention_width=4, cache_width=8, weight_bytes=2, cache_bytes=1,
 )  # fmt: skip
@@ -207,7 +212,9 @@ def test_a_prompt_is_read_with_the_first_token() -> None:
 
 
 def test_the_large_model_alone_is_one() -> None:
-    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == Operations(1.0, 1.0, 1.0)
+    assert relative_operations(counted(12, _1=12), 3, 7, ENCODED, ENCODED) == OperationsRatio(
+        flops=1.0, bytes=1.0, intensity=1.0
+    )
 
 
 def test_a_model_that_never_runs_costs_nothing() -> None:
@@ -222,4 +229,4 @@ def test_what_counts_and_sizes_do_not_tell_is_none() -> None:
     """Runs of a drafter whose size is not known, and a model that leaves layers out."""
     for relative in (operations_of, relative_operations):
         assert relative(counted(12, small_steps=9, _4=3), 3, 7, None, ENCODED) is None
-        assert relative({**counted(12, _1=12), "layers": 20}, 3, 7, ENCODED, ENCODED) is None
+        assert relative(dataclasses.replace(counted(12, _1=12), layers=20), 3, 7, ENCODED, ENCODED) is None

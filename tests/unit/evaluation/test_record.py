@@ -1,21 +1,26 @@
-"""What a sweep and a report leave in MLflow, read back from the spool and from a sink in memory."""
+"""What a sweep and a report leave in MLflow, which a store in memory stands for."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report
+from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
-from tasks.tracking import follower, ship_all
-from tasks.tracking.sink import PARENT_TAG
+from tasks.tracking import outbox_folder, upload_all
+from tasks.tracking.upload import KEY_TAG
 from tasks.tracking.views import view_tags
-from tests.sinks import MemorySink, Run
+from tests.memory_mlflow import MemoryMlflow, Stored, memory_mlflow
+from tests.unit.evaluation.conftest import measured_record, pair_record, records
 
 PAIR = {
     "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
@@ -27,7 +32,10 @@ PAIR = {
         "points": 60,
         "timed": 12,
         "replay_seconds": 4.0,
-        "prediction_error": {"sample": {"points": 5, "mean": 0.03, "worst": 0.08}, "all": {"points": 12, "mean": 0.02}},
+        "prediction_error": {
+            "sample": {"points": 5, "mean": 0.03, "worst": 0.08},
+            "all": {"points": 12, "mean": 0.02, "worst": 0.1},
+        },
     },
 }
 ROW = {
@@ -64,48 +72,46 @@ TIMED = {
     "speedup": 1.5,
     "speedup_interval": [1.3, 1.7],
 }
-FAILED = {name: ROW[name] for name in ("split", "method", "settings", "lossless", "metric")} | {"error": "RuntimeError: memory"}
+FAILED = {name: ROW[name] for name in ("drafter", "split", "method", "settings", "lossless", "metric")} | {
+    "error": "RuntimeError: memory"
+}
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySink:
-    """A folder to work in, and a sink that gets the records when `runs` is asked."""
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryMlflow]:
+    """A folder to work in, and a store that gets the runs when `runs` is asked."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DRAFTLINE_SPOOL", str(tmp_path / "spool"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "uri")
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 0.0)
-    sink = MemorySink()
-    monkeypatch.setattr(follower, "make_ready", lambda uri: None)
-    monkeypatch.setattr(follower, "MlflowSink", sink.connect)
-    return sink
+    with memory_mlflow(tmp_path) as store:
+        yield store
 
 
 def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
     with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
-        sweep.pair(PAIR)
-        with sweep.quiet():
-            for row in rows:
-                sweep.point(row)
+        sweep.pair(pair_record(PAIR))
+        for row in records(rows):
+            sweep.point(row)
 
 
-def runs(sink: MemorySink) -> dict[str, Run]:
-    assert ship_all(Path("spool"), "uri", connect=sink.connect).left == 0
-    return {run.name: run for run in sink.runs.values()}
+def runs(mlflow: MemoryMlflow) -> dict[str, Stored]:
+    assert upload_all(outbox_folder(), "uri")[1] == []
+    return {run.info.run_name: run for run in mlflow.runs.values()}
 
 
-def values(run: Run) -> dict[str, float]:
-    return {metric.name: metric.value for metric in run.metrics}
+def values(run: Stored) -> dict[str, float]:
+    assert len(run.history) == len(run.data.metrics)
+    return dict(run.data.metrics)
 
 
 NAME = "bild aligned fallback_threshold=0.6 rollback_threshold=inf max_draft=10 validation"
 
 
-def test_a_timed_point_is_a_child_with_what_the_pages_compare(places: MemorySink) -> None:
+def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: MemoryMlflow) -> None:
     swept([TIMED])
-    point = runs(places)[NAME]
-    assert places.runs[point.tags[PARENT_TAG]].name == "sweep aligned"
+    point = runs(mlflow)[NAME]
+    assert mlflow.runs[point.parent].info.run_name == "sweep aligned"
     assert (
-        point.tags.items()
+        point.data.tags.items()
         >= {
             "kind": "point",
             "method": "bild",
@@ -117,7 +123,7 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(places: MemorySink
             "why": "frontier",
         }.items()
     )
-    assert point.params == {
+    assert point.data.params == {
         "fallback_threshold": "0.6",
         "rollback_threshold": "inf",
         "max_draft": "10",
@@ -149,43 +155,43 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(places: MemorySink
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
 
 
-def test_the_saved_views_read_names_that_are_recorded(places: MemorySink) -> None:
+def test_the_saved_views_read_names_that_are_recorded(mlflow: MemoryMlflow) -> None:
     swept([TIMED])
-    point = runs(places)[NAME]
+    point = runs(mlflow)[NAME]
     views = [json.loads(json.loads(tag)["state"]) for name, tag in view_tags(0).items() if not name.endswith(".training")]
     for view in views:
-        assert set(re.findall(r"tags\.(\w+)", view["searchFilter"])) <= set(point.tags)
+        assert set(re.findall(r"tags\.(\w+)", view["searchFilter"])) <= set(point.data.tags)
         for kind, name in re.findall(r"(\w+)\.`(\w+)`", " ".join([*view["selectedColumns"], view["orderByKey"]])):
-            assert name in {"params": [*point.params], "metrics": [*values(point)], "tags": [*point.tags]}[kind]
+            assert name in {"params": [*point.data.params], "metrics": [*values(point)], "tags": [*point.data.tags]}[kind]
         for chart in view["compareRunCharts"]:
             axes = [chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart]
             assert {*axes, *chart.get("selectedMetrics", [])} <= set(values(point))
-            assert set(chart.get("selectedParams", [])) <= set(point.params)
+            assert set(chart.get("selectedParams", [])) <= set(point.data.params)
 
 
-def test_a_point_that_was_not_timed_has_predictions_and_no_time(places: MemorySink) -> None:
+def test_a_point_that_was_not_timed_has_predictions_and_no_time(mlflow: MemoryMlflow) -> None:
     swept([{**ROW, "why": None}])
-    point = runs(places)[NAME]
+    point = runs(mlflow)[NAME]
     found = values(point)
     assert (found["bleu"], found["predicted_speedup"], found["predicted_latency_ms"]) == (40.0, 1.5, 21.0)
     assert not [name for name in found if "latency" in name and not name.startswith("predicted_")]
     assert "speedup" not in found
-    assert point.tags["timed"] == "False"
-    assert "why" not in point.tags
+    assert point.data.tags["timed"] == "False"
+    assert "why" not in point.data.tags
 
 
-def test_a_point_that_failed_is_a_failed_run_that_says_why(places: MemorySink) -> None:
+def test_a_point_that_failed_is_a_failed_run_that_says_why(mlflow: MemoryMlflow) -> None:
     swept([FAILED])
-    point = runs(places)[NAME]
-    assert (point.status, point.metrics, point.tags["error"]) == ("FAILED", set(), "RuntimeError: memory")
+    point = runs(mlflow)[NAME]
+    assert (point.info.status, values(point), point.data.tags["error"]) == ("FAILED", {}, "RuntimeError: memory")
 
 
-def test_the_parent_says_what_the_sweep_is_and_what_it_cost(places: MemorySink) -> None:
+def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: MemoryMlflow) -> None:
     swept([TIMED])
-    sweep = runs(places)["sweep aligned"]
-    assert sweep.status == "FINISHED"
-    assert sweep.params == {"seed": "1", "drafter": "aligned"}
-    assert sweep.tags.items() >= {"kind": "sweep", "drafter": "aligned", "runtime": "native"}.items()
+    sweep = runs(mlflow)["sweep aligned"]
+    assert sweep.info.status == "FINISHED"
+    assert sweep.data.params == {"seed": "1", "drafter": "aligned"}
+    assert sweep.data.tags.items() >= {"kind": "sweep", "drafter": "aligned", "runtime": "native"}.items()
     assert values(sweep) == {
         "cost_ratio": 0.2,
         "points": 60,
@@ -203,44 +209,55 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(places: MemorySink) 
 
 
 def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_drafter() -> None:
-    assert acceptance_metrics(ROW, PAIR)["acceptance_rate"] == 0.8
-    assert acceptance_metrics({**ROW, "sampling": {"temperature": 1.0}}, PAIR)["acceptance_rate"] == 0.7
-    assert acceptance_metrics({**ROW, "settings": {}}, PAIR)["acceptance_rate"] == 0.8
-    assert acceptance_metrics({**ROW, "settings": {"drafter": "bigram"}}, PAIR) == {}
-    alone = {**ROW, "settings": {}, "counts": {**ROW["counts"], "small_steps": 0}}  # type: ignore[dict-item]
-    assert acceptance_metrics(alone, PAIR) == {}
+    pair, row = pair_record(PAIR), measured_record(ROW)
+    assert acceptance_metrics(row, pair)["acceptance_rate"] == 0.8
+    sampled = dataclasses.replace(row, sampling=SamplingSettings(temperature=1.0))
+    assert acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
+    assert acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair) == {}
+    alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0))
+    assert acceptance_metrics(alone, pair) == {}
 
 
 def test_what_is_not_known_of_a_pair_is_left_out() -> None:
-    assert pair_metrics({}) == {}
-    assert pair_metrics({"costs": None, "acceptance": {"greedy": None}, "plan": {"timed": 3}}) == {"timed": 3}
-    assert acceptance_metrics(ROW, {}) == {}
+    assert pair_metrics(PairRecord()) == {}
+    assert pair_metrics(PairRecord(plan=SweepPlan(points=9, timed=3))) == {"points": 9, "timed": 3}
+    assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
 
 
-def test_the_report_lies_with_its_own_run_and_with_both_sweeps(places: MemorySink) -> None:
+def test_the_report_lies_with_its_own_run_and_with_both_sweeps(mlflow: MemoryMlflow) -> None:
     paths = TaskPaths("toy")
     for drafter in ("unaligned", "aligned"):
         swept([], drafter)
     page = Path("report.html")
     page.write_text("<h1>", encoding="utf-8")
     record_report(paths, "bleu", {"frontier_gap": 1.3}, [page], [])
-    found = runs(places)
+    found = runs(mlflow)
     assert values(found["report"]) == {"frontier_gap": 1.3}
-    assert found["report"].tags.items() >= {"kind": "report", "metric": "bleu"}.items()
+    assert found["report"].data.tags.items() >= {"kind": "report", "metric": "bleu"}.items()
     for name in ("report", "sweep unaligned", "sweep aligned"):
         assert found[name].artifacts == {"report/report.html": "<h1>"}
 
 
-def test_a_report_on_sweeps_that_noted_no_run_has_its_own(places: MemorySink) -> None:
+def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
     record_report(TaskPaths("toy"), "bleu", {}, [], [])
-    assert [run.tags["kind"] for run in runs(places).values()] == ["report"]
+    assert [run.data.tags["kind"] for run in runs(mlflow).values()] == ["report"]
 
 
-def test_a_sweep_that_dies_leaves_its_points_and_its_key(places: MemorySink) -> None:
+def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -> None:
     with pytest.raises(RuntimeError), SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
-        sweep.point(TIMED)
+        sweep.point(*records([TIMED]))
         raise RuntimeError
     key = json.loads(Path("results/toy/sweep/aligned/run.json").read_text(encoding="utf-8"))["run"]
-    found = runs(places)
-    assert (found["sweep aligned"].status, found["sweep aligned"].key) == ("FAILED", key)
-    assert found[NAME].status == "FINISHED"
+    found = runs(mlflow)
+    assert (found["sweep aligned"].info.status, found["sweep aligned"].data.tags[KEY_TAG]) == ("FAILED", key)
+    assert found[NAME].info.status == "FINISHED"
+
+
+def test_a_sweep_sends_nothing_while_it_goes_on(mlflow: MemoryMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "_FLUSH_SECONDS", 30.0)
+    with SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
+        sweep.pair(pair_record(PAIR))
+        sweep.point(*records([TIMED]))
+        assert mlflow.connections == 0
+    assert {run.info.status for run in mlflow.runs.values()} == {"FINISHED"}

@@ -1,4 +1,4 @@
-"""Leaves the tests of the flows out where prefect or dvc is not installed, and makes toy repositories for them."""
+"""Skip the tests of the flows where prefect or dvc is missing; make toy repositories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ installed = all(importlib.util.find_spec(name) for name in ("prefect", "dvc"))
 collect_ignore_glob = [] if installed else ["test_*.py"]
 
 if installed:
-    # It logs to what is the standard error when it is imported: in a test that may be a file that is closed after it.
+    # DVC logs to the standard error that it finds at its import; in a test that may be a file that is closed afterwards.
     import dvc.repo  # noqa: F401
 
 Repository = Callable[[dict[str, Any]], Path]
@@ -22,7 +22,7 @@ Repository = Callable[[dict[str, Any]], Path]
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    """Makes a DVC repository with the given stages."""
+    """Return a function that makes a DVC repository with the given stages."""
 
     def make(stages: dict[str, Any]) -> Path:
         from dvc.repo import Repo

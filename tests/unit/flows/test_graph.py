@@ -1,4 +1,4 @@
-"""The graph that the flow follows is DVC's, under the names that `dvc repro` takes."""
+"""The flow follows DVC's graph, under the names that `dvc repro` takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks.errors import InputError
 
 Repository = Callable[[dict[str, Any]], Path]
 
-# Written down from the last to the first, so that no order can come from the file.
+# In reverse order, so that no order can come from the file.
 STAGES: dict[str, Any] = {
     "table": {"cmd": "make table", "deps": ["left", "right_a", "right_b"], "outs": ["results/table.md"]},
     "right": {
@@ -37,12 +37,12 @@ def test_stages_come_after_what_they_need(repository: Repository) -> None:
     assert needs["table"] == {"left", "right@a", "right@b"}
 
 
-def test_outputs_are_known(repository: Repository) -> None:
+def test_outputs_are_absolute_paths(repository: Repository) -> None:
     root = repository(STAGES)
     assert read_graph(root)[-1].outs == (root / "results" / "table.md",)
 
 
-def test_data_that_dvc_tracks_is_no_stage(repository: Repository) -> None:
+def test_data_tracked_by_dvc_is_not_a_stage(repository: Repository) -> None:
     root = repository(STAGES)
     (root / "raw.txt").write_text("raw", encoding="utf-8")
     (root / "raw.txt.dvc").write_text("outs:\n- md5: bee7c0f2ab41d4a1e2e1fb7d8d8d1a4e\n  path: raw.txt\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def test_data_that_dvc_tracks_is_no_stage(repository: Repository) -> None:
     assert stages[0].needs == ()
 
 
-def test_a_stage_of_another_file_has_that_in_its_name(repository: Repository) -> None:
+def test_a_stage_of_another_file_has_the_file_in_its_name(repository: Repository) -> None:
     root = repository(STAGES)
     (root / "more").mkdir()
     more = {"stages": {"count": {"cmd": "wc", "deps": ["../left"], "outs": ["count"]}}}
@@ -68,7 +68,7 @@ def test_a_stage_of_another_file_has_that_in_its_name(repository: Repository) ->
         (["table"], {"source", "left", "right@a", "right@b", "table"}),
     ],
 )
-def test_a_target_brings_what_it_needs(repository: Repository, targets: list[str], names: set[str]) -> None:
+def test_a_target_includes_the_stages_that_it_needs(repository: Repository, targets: list[str], names: set[str]) -> None:
     assert {stage.name for stage in read_graph(repository(STAGES), targets)} == names
 
 

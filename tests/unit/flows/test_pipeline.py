@@ -1,4 +1,4 @@
-"""The flow's parts without a server: what a stage's task makes of its end, and what the artifacts say."""
+"""The parts of the flow without a server: states of stage tasks, artifacts, schedules and refusals."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from flows.stage import StageError, StageResult, StageRunner
 from tasks.errors import InputError
 
 
-class Played(StageRunner):
-    """Gives one answer to every stage."""
+class FakeRunner(StageRunner):
+    """A runner that gives the same answer for every stage and starts no process."""
 
     def __init__(self, answer: StageResult | StageError) -> None:
         super().__init__(Path(), timeout=1)
         self.answer = answer
 
-    def run(self, name: str, tell: Callable[[str], None]) -> StageResult:
-        tell(name)
+    def run(self, name: str, log: Callable[[str], None]) -> StageResult:
+        log(name)
         if isinstance(self.answer, StageError):
             raise self.answer
         return self.answer
@@ -36,10 +36,10 @@ class Played(StageRunner):
 
 def ended(answer: StageResult | StageError) -> State[Any]:
     with disable_run_logger():
-        return pipeline.run_stage.fn("align", Played(answer))
+        return pipeline.run_stage.fn("align", FakeRunner(answer))
 
 
-def worth_another_try(state: State[Any]) -> bool:
+def retried_by_prefect(state: State[Any]) -> bool:
     condition: Any = pipeline.run_stage.retry_condition_fn
     return bool(condition(None, None, state))
 
@@ -51,14 +51,14 @@ def test_a_stage_that_is_up_to_date_completes(state: str, name: str) -> None:
     assert (task.name, task.data, task.is_completed()) == (name, run, True)
 
 
-@pytest.mark.parametrize(("kind", "again"), [("Failed", True), ("TimedOut", True), ("Refused", False), ("Stopped", False)])
-def test_what_another_try_cannot_mend_is_not_tried_again(kind: str, again: bool) -> None:
+@pytest.mark.parametrize(("kind", "retried"), [("Failed", True), ("TimedOut", True), ("Refused", False), ("Stopped", False)])
+def test_a_failure_that_a_retry_cannot_fix_is_not_retried(kind: str, retried: bool) -> None:
     task = ended(StageError("stage 'align' failed: why", kind))
     assert (task.name, task.message, task.is_failed()) == (kind, "stage 'align' failed: why", True)
-    assert worth_another_try(task) is again
+    assert retried_by_prefect(task) is retried
 
 
-def test_the_table_tells_how_each_stage_ended() -> None:
+def test_the_table_shows_how_each_stage_ended() -> None:
     rows = [
         pipeline._row("a", Completed(data=StageResult("a", "ran", 1.26))),
         pipeline._row("b", Failed(message="stage 'b' failed: why")),
@@ -71,8 +71,8 @@ def test_the_table_tells_how_each_stage_ended() -> None:
     ]
 
 
-def test_a_stages_name_becomes_a_key() -> None:
-    assert pipeline._slug("report@Multi30k_de") == "report-multi30k-de"
+def test_an_artifact_key_has_only_allowed_characters() -> None:
+    assert pipeline._artifact_key("report@Multi30k_de") == "report-multi30k-de"
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_wrong_schedule_is_refused(options: dict[str, Any]) -> None:
         serve._schedule(argparse.Namespace(**({"cron": None} | options)))
 
 
-def test_schedules_are_prefects() -> None:
+def test_a_schedule_becomes_arguments_of_prefect() -> None:
     assert serve._schedule(argparse.Namespace(cron="0 3 * * *")) == {"cron": "0 3 * * *"}
     interval = serve._schedule(argparse.Namespace(cron=None, interval_minutes=90.0))["interval"]
     assert interval.total_seconds() == 5400
 
 
 @pytest.mark.parametrize("main", [pipeline.main, serve.main])
-def test_a_wrong_place_is_one_line(
+def test_a_folder_without_dvc_is_refused_in_one_line(
     main: Callable[[], int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,12 +102,12 @@ def test_a_wrong_place_is_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_second_to_serve_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    with lock_file(tmp_path / "served") as note:
-        note.write("http://127.0.0.1:1/api")
+    with lock_file(tmp_path / "served") as lock:
+        lock.write("http://127.0.0.1:1/api")
         with (
-            pytest.raises(InputError, match=r"served from .* already, at http://127\.0\.0\.1:1/api"),
+            pytest.raises(InputError, match=r"already served from .* at http://127\.0\.0\.1:1/api"),
             prefect_server(announce=True),
         ):
             pass

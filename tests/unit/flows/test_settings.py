@@ -1,4 +1,4 @@
-"""What the user has set stays; what is out of bounds is one line."""
+"""The environment that Prefect finds, and the options of a flow run with their bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One stage under DVC, real and played by a script: what counts as run, when to try again, what a failure says."""
+"""One stage under DVC, real or faked by a script: what counts as run, when it is retried, what a failure says."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ file.write_text("x" * (tries + 1))
 """
 
 
-def launcher(folder: Path, script: str, timeout: float = 60, flow_run: str = "") -> StageRunner:
-    """A launcher whose dvc is `script`; in it, `tries` says how often it was called before."""
+def fake_runner(folder: Path, script: str, timeout: float = 60, flow_run: str = "") -> StageRunner:
+    """A runner whose dvc is `script`, in which `tries` counts the earlier calls."""
     return StageRunner(folder, timeout=timeout, flow_run=flow_run, dvc=[sys.executable, "-c", COUNT + script])
 
 
@@ -69,7 +69,7 @@ def test_only_the_named_stage_runs(repository: Repository) -> None:
 def test_a_locked_repository_is_tried_again(tmp_path: Path, message: str) -> None:
     lines: list[str] = []
     script = f"if tries < 2: print({message!r}); sys.exit(255)"
-    assert launcher(tmp_path, script).run("align", lines.append).name == "align"
+    assert fake_runner(tmp_path, script).run("align", lines.append).name == "align"
     assert tries(tmp_path) == 3
     assert sum("another dvc works on the same files" in line for line in lines) == 2
 
@@ -85,7 +85,7 @@ def test_a_locked_repository_is_tried_again(tmp_path: Path, message: str) -> Non
 )
 def test_other_failures_are_not_tried_again(tmp_path: Path, script: str) -> None:
     with pytest.raises(StageError, match="stage 'align' failed") as error:
-        launcher(tmp_path, script).run("align", print)
+        fake_runner(tmp_path, script).run("align", print)
     assert error.value.kind == "Failed"
     assert tries(tmp_path) == 1
 
@@ -93,7 +93,7 @@ def test_other_failures_are_not_tried_again(tmp_path: Path, script: str) -> None
 def test_waiting_for_the_lock_ends_with_the_time(tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(StageError, match=r"Unable to acquire lock|took more than"):
-        launcher(tmp_path, f"print({LOCKED!r}); sys.exit(255)", timeout=2).run("align", print)
+        fake_runner(tmp_path, f"print({LOCKED!r}); sys.exit(255)", timeout=2).run("align", print)
     assert tries(tmp_path) > 1
     assert time.monotonic() - start < 60
 
@@ -110,24 +110,24 @@ def test_a_failure_gives_the_reason_first_and_then_the_last_lines(repository: Re
     assert error.value.kind == "Failed"
 
 
-def test_refused_input_is_told_from_failure(repository: Repository) -> None:
+def test_rejected_input_is_distinguished_from_failure(repository: Repository) -> None:
     root = repository({"strict": {"cmd": "echo 'error: params.yaml, line 3' >&2; exit 2", "outs": ["out"]}})
     with pytest.raises(StageError, match=r"error: params\.yaml, line 3") as error:
         StageRunner(root, timeout=120).run("strict", print)
     assert error.value.kind == "Refused"
 
 
-def test_time_over_ends_the_stage_and_its_command(tmp_path: Path) -> None:
+def test_the_time_limit_ends_the_stage_and_its_command(tmp_path: Path) -> None:
     script = "import subprocess, time; p = subprocess.Popen(['sleep', '300'])\n"
     script += "Path('pids').write_text(f'{os.getpid()} {p.pid}'); print('begun', flush=True); time.sleep(300)"
     with pytest.raises(StageError, match=r"took more than .*\nbegun") as error:
-        launcher(tmp_path, script, timeout=4).run("slow", print)
+        fake_runner(tmp_path, script, timeout=4).run("slow", print)
     assert error.value.kind == "TimedOut"
     assert not any(alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that waits to be reaped does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -136,7 +136,7 @@ def alive(pid: int) -> bool:
 
 def test_closing_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     script = "Path('pid').write_text(str(os.getpid())); import time; time.sleep(300)"
-    one = launcher(tmp_path, script)
+    one = fake_runner(tmp_path, script)
     errors: list[StageError] = []
 
     def run() -> None:
@@ -160,25 +160,25 @@ def test_closing_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     assert tries(tmp_path) == 1
 
 
-def test_stages_are_told_the_flow_run_and_nothing_else_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_see_the_flow_run_and_no_other_variable_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT__CONTROL_TOKEN", "secret")
     monkeypatch.setenv("PREFECT__FLOW_RUN_ID", "another")
     lines: list[str] = []
     script = "print(*(f'{k}={v}' for k, v in os.environ.items() if k.startswith('PREFECT__')), os.environ['PATH'])"
-    launcher(tmp_path, script, flow_run="run-1").run("align", lines.append)
+    fake_runner(tmp_path, script, flow_run="run-1").run("align", lines.append)
     assert lines == [f"PREFECT__FLOW_RUN_ID=run-1 {Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"]
 
 
-def test_the_stages_know_the_run_under_the_name_that_they_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.tracking.lineage import lineage
+def test_the_flow_run_has_the_variable_that_stages_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.lineage import lineage
 
     monkeypatch.setenv(stage.FLOW_RUN, "run-1")
     assert lineage()["flow_run"] == "run-1"
 
 
-def test_a_progress_bar_is_its_last_state(tmp_path: Path) -> None:
+def test_a_progress_bar_is_logged_in_its_last_state(tmp_path: Path) -> None:
     lines: list[str] = []
     script = r"sys.stdout.write('step 1\rstep 2\rstep 3\n\nsm\xc3\xb8r\n'); sys.stdout.buffer.write(b'\xff\n')"
-    launcher(tmp_path, script).run("align", lines.append)
+    fake_runner(tmp_path, script).run("align", lines.append)
     assert lines[0] == "step 3"
     assert len(lines) == 3

@@ -1,4 +1,4 @@
-"""Model cards: whatever a name holds, they stay Markdown under YAML; equal runs give equal cards."""
+"""Model cards stay valid Markdown and YAML whatever names contain, and equal runs give equal cards."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def front_of(text: str) -> dict[str, Any]:
     return front
 
 
-def test_a_card_tells_what_a_model_is_and_where_it_comes_from(card: Card, tokenizer: Any) -> None:
+def test_a_card_describes_the_model_and_its_provenance(card: Card, tokenizer: Any) -> None:
     text = render_card(card, model_of(), tokenizer)
     assert front_of(text) == {"library_name": "transformers", "tags": ["draftline", "translation", "small"]}
     assert "- validation loss: 1.2346 nats a token\n- quality: 33.3000 points\n" in text
@@ -75,12 +75,12 @@ def test_a_card_tells_what_a_model_is_and_where_it_comes_from(card: Card, tokeni
     assert "heads" not in text
 
 
-def test_equal_runs_have_equal_cards_that_name_no_place_of_this_machine(card: Card, tokenizer: Any, tmp_path: Path) -> None:
+def test_equal_runs_have_equal_cards_without_absolute_paths(card: Card, tokenizer: Any, tmp_path: Path) -> None:
     assert render_card(card, model_of(), tokenizer) == render_card(card, model_of(), tokenizer)
     assert str(tmp_path) not in render_card(card, model_of(), tokenizer)
 
 
-def test_whatever_is_in_a_name_stays_in_its_place(card: Card, tokenizer: Any) -> None:
+def test_names_cannot_break_out_of_their_fields(card: Card, tokenizer: Any) -> None:
     plain = render_card(card, model_of(), tokenizer)
     nasty = dataclasses.replace(card, task=NASTY, base=NASTY, settings={"model": {"pretrained": NASTY}})
     text = render_card(nasty, model_of(), tokenizer)
@@ -97,7 +97,7 @@ def test_whatever_is_in_a_name_stays_in_its_place(card: Card, tokenizer: Any) ->
     assert headings == ["# ```` ``` `x` --- tags: [] <b> {{ 1 + 1 }} | ü: # ````: small", *expected[1:]]
 
 
-def test_a_folder_it_began_with_is_no_base_of_the_hub(card: Card, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_local_folder_is_not_listed_as_base_model(card: Card, tokenizer: Any, tmp_path: Path) -> None:
     folders = [tmp_path / "models" / name for name in ("small", "large")]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_a_folder_it_began_with_is_no_base_of_the_hub(card: Card, tokenizer: Any
     aligned = dataclasses.replace(card, name="aligned", base=str(folders[0]), teachers=(folders[1],))
     text = render_card(aligned, model_of(), tokenizer)
     assert "base_model" not in front_of(text)
-    for what, name in (("begun from", "small"), ("learned from", "large")):
+    for what, name in (("initialised from", "small"), ("learned from", "large")):
         digest = hashlib.sha256(name.encode()).hexdigest()
         assert f"- {what} `{name}/model.safetensors`, SHA-256 `{digest}`\n" in text
     hub = render_card(dataclasses.replace(card, base="google/mt5-small"), model_of(), tokenizer)
@@ -116,7 +116,7 @@ def test_a_folder_it_began_with_is_no_base_of_the_hub(card: Card, tokenizer: Any
     ("architecture", "auto"),
     [("t5", "AutoModelForSeq2SeqLM"), ("llama", "AutoModelForCausalLM"), ("gpt2", "AutoModelForCausalLM")],
 )
-def test_it_says_how_its_kind_is_loaded(architecture: str, auto: str, card: Card, tokenizer: Any) -> None:
+def test_the_card_shows_how_to_load_each_architecture(architecture: str, auto: str, card: Card, tokenizer: Any) -> None:
     text = render_card(card, model_of(architecture=architecture), tokenizer)
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(snippets) == 2  # as a drafter too
@@ -124,13 +124,13 @@ def test_it_says_how_its_kind_is_loaded(architecture: str, auto: str, card: Card
     assert len(re.findall("```python", render_card(dataclasses.replace(card, name="large"), model_of(), tokenizer))) == 1
 
 
-def test_what_lies_beside_a_model_is_told(card: Card, tokenizer: Any) -> None:
+def test_heads_and_classifier_are_listed(card: Card, tokenizer: Any) -> None:
     model = model_of()
     add_heads(model, 3, seed=0)
     add_classifier(model)
     text = render_card(card, model, tokenizer)
-    assert "in `heads.safetensors`, lie 3 heads" in text
-    assert "in `exit_classifier.safetensors`" in text
+    assert "`heads.safetensors` holds 3 heads" in text
+    assert "`exit_classifier.safetensors` holds a classifier" in text
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -88,9 +88,9 @@ def test_decoder_only_shapes() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"architecture": "gpt2", "heads": 3}, "d_model is 16, of 3 heads; gpt2 needs a multiple of heads"),
-        ({"architecture": "llama", "heads": 3}, "d_model is 16, of 3 heads; llama needs a multiple of heads"),
-        ({"architecture": "llama", "d_kv": 5}, "d_kv is 5; llama, whose heads turn pairs of numbers, needs an even one"),
+        ({"architecture": "gpt2", "heads": 3}, "d_model is 16, heads is 3; gpt2 needs d_model to be a multiple of heads"),
+        ({"architecture": "llama", "heads": 3}, "d_model is 16, heads is 3; llama needs d_model to be a multiple of heads"),
+        ({"architecture": "llama", "d_kv": 5}, "d_kv is 5; llama needs an even number"),
         ({"architecture": "bert"}, "architecture is 'bert'; it must be one of t5, llama, gpt2"),
     ],
 )
@@ -139,8 +139,8 @@ def test_saving_keeps_what_a_model_predicts(tied: bool, tokenizer: Any, tmp_path
 
 def test_saving_again_replaces_all_of_it(folder: Path, tokenizer: Any) -> None:
     (folder / "old.txt").write_text("left over", encoding="utf-8")
-    (folder.parent / "saved.partial").mkdir()
-    (folder.parent / "saved.partial" / "cut.txt").write_text("a killed run's", encoding="utf-8")
+    (folder.parent / ".partial.saved").mkdir()
+    (folder.parent / ".partial.saved" / "cut.txt").write_text("a killed run's", encoding="utf-8")
     other = start(ModelSettings(**{**vars(TINY), "seed": 3}))
     save_model(other, tokenizer, folder)
     assert equal(load_model(folder), other)
@@ -161,7 +161,7 @@ def test_one_of_two_folders_is_there_at_every_moment(folder: Path, tokenizer: An
 
     monkeypatch.setattr(Path, "rename", watched)
     save_model(start(ModelSettings(**{**vars(TINY), "seed": 3})), tokenizer, folder)
-    assert moved == [{"saved.old", "saved.partial"}, {"saved.old", "saved"}]
+    assert moved == [{".old.saved", ".partial.saved"}, {".old.saved", "saved"}]
     assert [path.name for path in folder.parent.iterdir()] == ["saved"]
     assert folder.joinpath("model.safetensors").read_bytes() != before["model.safetensors"]
 

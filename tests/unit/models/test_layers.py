@@ -135,5 +135,5 @@ def test_the_exit_layer_is_read_from_the_configuration() -> None:
 def test_other_architectures_are_named() -> None:
     with pytest.raises(InputError, match="calm takes T5 and mT5, but the model is of type gpt2"):
         require_layered(gpt2(), "calm")
-    with pytest.raises(InputError, match="the decoder layers of a model of type Linear are not known here"):
+    with pytest.raises(InputError, match="the decoder layers of a model of type Linear cannot be located"):
         first_layers(torch.nn.Linear(1, 1), 1)

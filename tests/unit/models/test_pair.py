@@ -62,9 +62,9 @@ def test_two_kinds_of_models_are_no_pair() -> None:
     t5, llama, gpt2 = (toy_model(architecture) for architecture in ("t5", "llama", "gpt2"))
     check_architectures(t5, t5)
     check_architectures(gpt2, llama)
-    with pytest.raises(InputError, match=r"small model is decoder-only \(llama\) but the large one encoder-decoder \(t5\)"):
+    with pytest.raises(InputError, match=r"small model is decoder-only \(llama\) but the large one is encoder-decoder \(t5\)"):
         check_architectures(llama, t5)
-    with pytest.raises(InputError, match=r"small model is encoder-decoder \(t5\) but the large one decoder-only \(gpt2\)"):
+    with pytest.raises(InputError, match=r"small model is encoder-decoder \(t5\) but the large one is decoder-only \(gpt2\)"):
         check_architectures(t5, gpt2)
 
 

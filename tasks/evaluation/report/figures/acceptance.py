@@ -1,72 +1,61 @@
-"""How many drafted tokens stay: the currency of speculative decoding (Leviathan et al., 2023, section 3.1)."""
+"""How many drafted tokens the large model keeps (Leviathan et al., 2023, section 3.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import altair as alt
 
-from tasks.evaluation.report.figures.lookup import Point, chosen_points
-from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Spots
-from tasks.evaluation.report.figures.theme import COLORS, tooltip_lines
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.figures.figure import Figure
+from tasks.evaluation.report.figures.lookup import strictest_choices
+from tasks.evaluation.report.figures.series import DASHED, PADDED, Record, Series, color, curves, data
+from tasks.evaluation.report.figures.theme import COLORS, PALE
+from tasks.evaluation.report.formatting import method_name
+from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.summary import Summary
 
-_METHODS = ("bild", "speculative")
 
-
-def accepted_lengths(summary: Mapping[str, Any]) -> Chart | None:
-    """Histogram of tokens kept of a draft, and acceptance by position, of what was chosen; None where drafts were not noted."""
-    found = [(choice, point) for choice, point in chosen_points(summary, _METHODS) if point.get("accepted_lengths")]
-    if not found:
-        return None
-    points = [point for _, point in found]
-    longest = max(int(length) for point in points for length in point["accepted_lengths"])
-    panels = [
-        Panel(
-            "tokens kept of a draft",
-            "tokens kept",
-            "share of drafts (%)",
-            bars=[_histogram(point, longest) for point in points],
-            categories=[str(length) for length in range(longest + 1)],
-        )
-    ]
-    curves = [_by_position(summary, point) for point in points if point.get("acceptance_by_position")]
-    if curves:
-        panels.append(Panel("acceptance by position", "position in the draft", "kept, if all before it were (%)", curves))
-    return Chart(
-        "What becomes of drafts",
-        "Of the points chosen on validation. Left: how many tokens of a draft the large model kept. Right: the chance that a "
-        "position is kept where all before it were; a level line is the independence that the theory of speculative decoding "
-        "assumes.",
-        "Leviathan et al. 2023, section 3.1",
-        panels,
+def accepted_lengths(summary: Summary) -> Figure | None:
+    """Kept tokens of a draft, and acceptance by position, of the chosen points; None where drafts were not recorded."""
+    points = [point for point in strictest_choices(summary) if point.method in ("bild", "speculative")]
+    points = sorted((point for point in points if point.accepted_lengths), key=lambda point: (point.drafter, point.method))
+    series = [_series(point) for point in points]
+    bars = alt.Chart(data(record for point in points for record in _histogram(point))).mark_bar()
+    bars = bars.encode(
+        x=alt.X("x:O", title="tokens kept of a draft", axis=alt.Axis(labelAngle=0)),
+        xOffset=alt.XOffset("series:N", scale=alt.Scale(domain=[one.name for one in series])),
+        y=alt.Y("y:Q", title="share of drafts (%)", scale=alt.Scale(zero=True)),
+        color=color(series),
+        tooltip=["text:N"],
     )
-
-
-def _name(point: Point) -> str:
-    return f"{method_name(point['method'])}, {point['drafter']}"
-
-
-def _histogram(point: Point, longest: int) -> Bars:
-    drafts = {int(length): count for length, count in point["accepted_lengths"].items()}
-    total = sum(drafts.values())
-    values: Sequence[float] = [100.0 * drafts.get(length, 0) / total if total else 0.0 for length in range(longest + 1)]
-    texts = [f"{_name(point)}\n{length} kept: {value:.1f} % of {total} drafts" for length, value in enumerate(values)]
-    return Bars(_name(point), values, COLORS[point["drafter"]], texts, hatched=point["method"] != "bild")
-
-
-def _by_position(summary: Mapping[str, Any], point: Point) -> Spots:
-    shares = [
-        (place, 100.0 * share) for place, share in enumerate(point["acceptance_by_position"], start=1) if share is not None
-    ]
-    texts = [f"position {place}: {share:.1f} %\n{tooltip_lines(point, summary['metric'])}" for place, share in shares]
-    bild = point["method"] == "bild"
-    return Spots(
-        _name(point),
-        [place for place, _ in shares],
-        [share for _, share in shares],
-        COLORS[point["drafter"]],
-        texts,
-        marker="o" if bild else "D",
-        hollow=not bild,
-        line="-" if bild else ":",
+    panels = [alt.layer(bars)]
+    positions = [record for point in points for record in _by_position(point)]
+    if positions:
+        x = alt.X("x:Q", title="position in the draft", axis=alt.Axis(tickMinStep=1, format="d"), scale=PADDED)
+        panels.append(alt.layer(*curves(positions, series, x, "kept, if all before it were kept (%)", tooltip="text:N")))
+    caption = (
+        "Of the points chosen on validation. Left: how many tokens of a draft the large model kept. Right: the probability "
+        "that a position is kept if all positions before it were kept; a level line is the independence that the theory of "
+        "speculative decoding assumes."
     )
+    after = "Leviathan et al. 2023, section 3.1"
+    return Figure("What becomes of drafts", caption, panels, after, zoom=False) if points else None
+
+
+def _series(point: OperatingPoint) -> Series:
+    name = f"{method_name(point.method)}, {point.drafter}"
+    if point.method == "bild":
+        return Series(name, COLORS[point.drafter])
+    return Series(name, PALE[point.drafter], "diamond", DASHED)
+
+
+def _histogram(point: OperatingPoint) -> list[Record]:
+    drafts, name = point.accepted_lengths or {}, _series(point).name
+    total = sum(drafts.values()) or 1
+    shares = [(length, 100.0 * drafts.get(length, 0) / total) for length in range(max(drafts) + 1)]
+    text = "{}\n{} kept: {:.1f} % of {} drafts"
+    return [{"x": x, "y": round(y, 3), "series": name, "text": text.format(name, x, y, total)} for x, y in shares]
+
+
+def _by_position(point: OperatingPoint) -> list[Record]:
+    name, shares = _series(point).name, enumerate(point.acceptance_by_position or (), start=1)
+    text = "{}\nposition {}: {:.1%}"
+    return [{"x": place, "y": 100 * share, "series": name, "text": text.format(name, place, share)} for place, share in shares]

@@ -1,184 +1,151 @@
-"""What Kim et al., *Speculative Decoding with Big Little Decoder*, NeurIPS 2023, draw of thresholds and ablations."""
+"""The figures of Kim et al., *Speculative Decoding with Big Little Decoder*, NeurIPS 2023, on thresholds and ablations."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tasks.evaluation.frontier import Point as Measured
-from tasks.evaluation.frontier import frontier
-from tasks.evaluation.report.figures.lookup import Point, number, speedup_of
-from tasks.evaluation.report.figures.series import Chart, Heat, Panel, Rule, Spots
-from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, INK, PALETTE, tooltip_lines
-from tasks.evaluation.report.table import METRIC_NAMES
+import altair as alt
 
-_KINDS = ("BiLD", "without fallback", "without rollback")
+from tasks.evaluation.frontier import TradeOff, frontier
+from tasks.evaluation.report.figures import series as parts
+from tasks.evaluation.report.figures.figure import Figure, Panel
+from tasks.evaluation.report.figures.lookup import speedup_of
+from tasks.evaluation.report.figures.series import Record, Series, point_record
+from tasks.evaluation.report.figures.theme import COLORS, DIVERGING, INK, PALETTE
+from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.summary import Summary
+
+_THRESHOLDS = ("fallback_threshold", "rollback_threshold")
+_CELL = 28
+"""Pixels of a row of a map."""
+_GAPS = alt.Scale(padding=0.06)
+_POLICIES = (
+    Series("BiLD", PALETTE[0]),
+    Series("without fallback", PALETTE[1], "square", parts.DASHED),
+    Series("without rollback", INK, "triangle-up", parts.DOTTED),
+)
 
 
-def threshold_map(summary: Mapping[str, Any]) -> Chart | None:
+def threshold_maps(summary: Summary) -> Figure | None:
     """Quality and speed-up over both thresholds; None where no drafter was swept over two values of each."""
     panels: list[Panel] = []
-    for drafter in DRAFTERS:
-        points = _largest_grid([point for point in _bild(summary) if point["drafter"] == drafter])
-        rows = sorted({number(point["settings"]["rollback_threshold"]) for point in points})
-        columns = sorted({number(point["settings"]["fallback_threshold"]) for point in points})
-        if len(rows) > 1 and len(columns) > 1:
-            panels += [_quality_map(summary, drafter, points, rows, columns)]
-            panels += [_speed_map(summary, drafter, points, rows, columns)]
-    if not panels:
-        return None
-    return Chart(
-        "BiLD's thresholds",
-        "Each cell is one setting. Left: quality minus vanilla large, in points. Right: speed-up; bold (in brackets on the "
-        "page) where it was measured, else predicted from counts. Further right the small model falls back more often, further "
-        "down the large one rolls back more often. Purple is better than vanilla, orange worse.",
-        "Kim et al. 2023, Figure 10, drawn there as curves",
-        panels,
+    rows = 0
+    for drafter in COLORS:
+        points = _largest_grid([point for point in _bild(summary) if point.drafter == drafter])
+        columns, levels = ([_number(value) for value in sorted({_threshold(p, n) for p in points})] for n in _THRESHOLDS)
+        if min(len(columns), len(levels)) > 1:
+            rows = max(rows, len(levels))
+            cells, axes = _cells(summary, points), (columns, levels[::-1])
+            title = f"{drafter}: {METRIC_NAMES[summary.metric]} − vanilla large (points)"
+            panels.append(_heat_map(cells, axes, "difference", 0.0, "+.2f", title))
+            panels.append(_heat_map(cells, axes, "speedup", 1.0, ".2f", f"{drafter}: speed-up over vanilla large (×)"))
+    caption = (
+        "Each cell is one setting. Left: quality minus that of vanilla large. Right: speed-up; framed bold numbers were "
+        "measured, the others are predicted from counts. Further right the small model falls back more often, further down "
+        "the large model rolls back more often. Blue is better than vanilla large, orange is worse."
     )
+    after, height = "Kim et al. 2023, Figure 10, drawn there as curves", max(120, _CELL * rows)
+    return Figure("BiLD's thresholds", caption, panels, after, height, zoom=False) if panels else None
 
 
-def _bild(summary: Mapping[str, Any]) -> list[Point]:
-    needed = {"fallback_threshold", "rollback_threshold"}
-    return [point for point in summary["points"] if point["method"] == "bild" and needed <= set(point["settings"])]
+def _bild(summary: Summary) -> list[OperatingPoint]:
+    return [point for point in summary.points if point.method == "bild" and set(_THRESHOLDS) <= point.settings.keys()]
 
 
-def _largest_grid(points: Sequence[Point]) -> list[Point]:
-    """The points that differ in their thresholds alone: of all such groups the largest."""
-    groups: dict[str, list[Point]] = {}
+def _threshold(point: OperatingPoint, name: str) -> float:
+    """A threshold as a number; infinity is recorded as text."""
+    return float(point.settings[name] or 0.0)
+
+
+def _number(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:g}"
+
+
+def _largest_grid(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """The largest group of points that differ in their thresholds alone."""
+    groups: dict[str, list[OperatingPoint]] = {}
     for point in points:
-        rest = {name: value for name, value in point["settings"].items() if not name.endswith("_threshold")}
-        groups.setdefault(json.dumps([rest, point.get("sampling")], sort_keys=True), []).append(point)
+        rest = {name: value for name, value in point.settings.items() if name not in _THRESHOLDS}
+        groups.setdefault(json.dumps([rest, repr(point.sampling)], sort_keys=True), []).append(point)
     return max(groups.values(), key=len, default=[])
 
 
-def _cells(points: Sequence[Point], rows: Sequence[float], columns: Sequence[float]) -> list[list[Point | None]]:
-    places = {
-        (number(point["settings"]["rollback_threshold"]), number(point["settings"]["fallback_threshold"])): point
-        for point in points
-    }
-    return [[places.get((row, column)) for column in columns] for row in rows]
+def _cells(summary: Summary, points: Sequence[OperatingPoint]) -> list[Record]:
+    records = []
+    for point in points:
+        speedup, measured = speedup_of(point, points)
+        x, y = (_number(_threshold(point, name)) for name in _THRESHOLDS)
+        fields = {"difference": point.quality_difference, "speedup": speedup, "measured": measured}
+        records.append(point_record(summary, point, x=x, y=y, **fields))
+    return records
 
 
-def _panel(
-    summary: Mapping[str, Any],
-    title: str,
-    points: Sequence[Point],
-    rows: Sequence[float],
-    columns: Sequence[float],
-    values: Sequence[Sequence[float | None]],
-    **look: Any,
+def _heat_map(
+    cells: Sequence[Record], axes: tuple[Sequence[str], Sequence[str]], field: str, middle: float, number: str, title: str
 ) -> Panel:
-    cells = _cells(points, rows, columns)
-    texts = [[tooltip_lines(cell, summary["metric"]) if cell else "" for cell in row] for row in cells]
-    names = [["∞" if math.isinf(value) else f"{value:g}" for value in values] for values in (columns, rows)]
-    heat = Heat(names[0], names[1], values, texts, **look)
-    return Panel(title, "fallback threshold", "rollback threshold (nats)", heat=heat)
+    """A cell for each pair of thresholds, coloured evenly about `middle`; measured speed-ups are framed."""
+    reach = max((abs(cell[field] - middle) for cell in cells if cell[field] is not None), default=0.0) or 1.0
+    scale = alt.Scale(domain=[middle - reach, middle, middle + reach], range=list(DIVERGING), interpolate="rgb")
+    x = alt.X("x:O", sort=axes[0], title="fallback threshold (probability)", scale=_GAPS, axis=alt.Axis(labelAngle=0))
+    y = alt.Y("y:O", sort=axes[1], title="rollback threshold (nats)", scale=_GAPS)
+    text = alt.Text(f"{field}:Q", format=number)
+    base = alt.Chart(parts.data(cells)).transform_filter(f"isValid(datum.{field})").encode(x=x, y=y, tooltip=["point:Q"])
+    layers = [base.mark_rect().encode(color=alt.Color(f"{field}:Q", scale=scale, legend=None))]
+    framed = "datum.measured" if field == "speedup" else "false"
+    measured = base.transform_filter(framed)
+    layers += [base.transform_filter(f"!({framed})").mark_text(fontSize=10, color=INK).encode(text=text)]
+    layers += [measured.mark_rect(filled=False, stroke=INK, strokeWidth=1)]
+    layers += [measured.mark_text(fontSize=10, color=INK, fontWeight="bold").encode(text=text)]
+    return alt.layer(*layers, title=title)
 
 
-def _quality_map(
-    summary: Mapping[str, Any], drafter: str, points: Sequence[Point], rows: Sequence[float], columns: Sequence[float]
-) -> Panel:
-    vanilla = summary["vanilla"]["large"]["quality"]
-    values = [[cell["quality"] - vanilla if cell else None for cell in row] for row in _cells(points, rows, columns)]
-    title = f"{drafter}: {METRIC_NAMES[summary['metric']]} − vanilla"
-    return _panel(summary, title, points, rows, columns, values, middle=0.0, signed=True)
-
-
-def _speed_map(
-    summary: Mapping[str, Any], drafter: str, points: Sequence[Point], rows: Sequence[float], columns: Sequence[float]
-) -> Panel:
-    cells = _cells(points, rows, columns)
-    known = [[speedup_of(cell, points) if cell else (None, False) for cell in row] for row in cells]
-    values = [[value for value, _ in row] for row in known]
-    marked = [[measured for _, measured in row] for row in known]
-    title = f"{drafter}: speed-up"
-    return _panel(summary, title, points, rows, columns, values, middle=1.0, marked=marked)
-
-
-def oracle_curve(summary: Mapping[str, Any]) -> Chart | None:
+def oracle_curve(summary: Summary) -> Figure | None:
     """Quality against the share of tokens that the large model replaced; None where no oracle was swept."""
-    spots = []
-    for drafter, color in COLORS.items():
-        own = [point for point in summary["points"] if point["drafter"] == drafter and point["method"] == "bild_oracle"]
-        shares = [(_replaced(point), point) for point in own]
-        curve = sorted(((share, point) for share, point in shares if share is not None), key=lambda entry: entry[0])
-        if curve:
-            spots.append(
-                Spots(
-                    drafter,
-                    [share * 100 for share, _ in curve],
-                    [point["quality"] for _, point in curve],
-                    color,
-                    [f"{share:.1%} replaced\n{tooltip_lines(point, summary['metric'])}" for share, point in curve],
-                    line="-" if drafter == "aligned" else "--",
-                    y_intervals=[point["quality_interval"] for _, point in curve],
-                )
-            )
-    if not spots:
-        return None
-    metric, large = METRIC_NAMES[summary["metric"]], summary["vanilla"]["large"]["quality"]
-    return Chart(
-        "How little of the large model is enough",
-        "Both models run at every step and the large one replaces a small token that it finds too unlikely. It costs more than "
-        "vanilla and shows only what is possible: how few replacements give the large model's quality.",
-        "Kim et al. 2023, Figure 2",
-        [Panel("", "tokens replaced by the large model (%)", metric, spots, rules=[Rule("vanilla large", y=large)])],
-        columns=1,
+    records = [
+        point_record(
+            summary, point, x=100 * point.counts.rollbacks / point.counts.tokens, y=point.quality, series=point.drafter
+        )
+        | dict(zip(("low", "high"), point.quality_interval or (), strict=False))
+        for point in summary.points
+        if point.method == "bild_oracle" and point.counts.tokens
+    ]
+    band = alt.Chart(parts.data(records)).mark_area(opacity=0.12).encode(x="x:Q", y="low:Q", y2="high:Q", color="series:N")
+    titles = ("tokens replaced by the large model (%)", f"{METRIC_NAMES[summary.metric]} (points)")
+    lines = parts.curves(records, parts.DRAFTER_SERIES, *titles)
+    caption = (
+        "Both models run at every step, and the large model replaces a token of the small one that it finds too unlikely. This "
+        "costs more than vanilla large and shows only what is possible: how few replacements give the large model's quality. "
+        "Bands are 95 % intervals of the quality."
     )
+    panel = alt.layer(band, *lines, *parts.reference_line(summary.vanilla.large.quality, "vanilla large"))
+    return Figure("How little of the large model is enough", caption, [panel], "Kim et al. 2023, Figure 2") if records else None
 
 
-def _replaced(point: Point) -> float | None:
-    counts = point["counts"]
-    return counts["rollbacks"] / counts["tokens"] if counts["tokens"] else None
-
-
-def ablations(summary: Mapping[str, Any]) -> Chart | None:
-    """BiLD with and without each of its policies; None where neither was left out at a timed point."""
-    panels = []
-    for drafter in DRAFTERS:
-        own = [point for point in _bild(summary) if point["drafter"] == drafter and point["timed"]]
-        kinds = {kind: [point for point in own if _kind(point) == kind] for kind in _KINDS}
+def ablations(summary: Summary) -> Figure | None:
+    """BiLD with and without each of its policies; None where no timed point leaves one out."""
+    panels: list[Panel] = []
+    for drafter in COLORS:
+        timed = [point for point in _bild(summary) if point.drafter == drafter and isinstance(point, TimedPoint)]
+        kinds = {policy.name: [point for point in timed if _policy(point) == policy.name] for policy in _POLICIES}
         if sum(bool(points) for points in kinds.values()) > 1:
-            marks = [
-                _curve(summary, kind, points, style)
-                for (kind, points), style in zip(kinds.items(), _STYLES, strict=True)
-                if points
+            records = [
+                point_record(summary, points[index], x=points[index].relative_latency, y=points[index].quality, series=kind)
+                for kind, points in kinds.items()
+                for index in frontier([TradeOff(point.quality, point.speedup) for point in points])
             ]
-            rule = Rule("vanilla large", y=summary["vanilla"]["large"]["quality"])
-            metric = METRIC_NAMES[summary["metric"]]
-            panels.append(Panel(drafter, "latency relative to vanilla large (= 1)", metric, marks, rules=[rule]))
-    if not panels:
-        return None
-    return Chart(
-        "What each policy is worth",
+            titles = ("latency relative to vanilla large (= 1)", f"{METRIC_NAMES[summary.metric]} (points)")
+            reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
+            panels.append(alt.layer(*parts.curves(records, _POLICIES, *titles), *reference, title=drafter))
+    caption = (
         "BiLD against itself with one policy off: a fixed window instead of falling back when unsure, or no rollback. Lines "
-        "join what no other setting of the same kind beats; further left is faster.",
-        "Kim et al. 2023, Figure 5",
-        panels,
+        "join the settings that no other setting of the same kind beats; further left is faster."
     )
+    return Figure("What each policy is worth", caption, panels, "Kim et al. 2023, Figure 5") if panels else None
 
 
-_STYLES = ((PALETTE[0], "o", "-"), (PALETTE[1], "s", "--"), (INK, "^", ":"))
-
-
-def _kind(point: Point) -> str:
-    if number(point["settings"]["fallback_threshold"]) == 0:
-        return "without fallback"
-    return "without rollback" if math.isinf(number(point["settings"]["rollback_threshold"])) else "BiLD"
-
-
-def _curve(summary: Mapping[str, Any], kind: str, points: Sequence[Point], style: tuple[str, str, str]) -> Spots:
-    """The frontier of one kind, the slowest last."""
-    best = [points[place] for place in frontier([Measured(point["quality"], point["speedup"]) for point in points])]
-    color, marker, line = style
-    return Spots(
-        kind,
-        [point["relative_latency"] for point in best],
-        [point["quality"] for point in best],
-        color,
-        [tooltip_lines(point, summary["metric"]) for point in best],
-        marker=marker,
-        line=line,
-    )
+def _policy(point: OperatingPoint) -> str:
+    fallback, rollback = (_threshold(point, name) for name in _THRESHOLDS)
+    return "without fallback" if fallback == 0 else "without rollback" if math.isinf(rollback) else "BiLD"

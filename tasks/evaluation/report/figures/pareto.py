@@ -1,231 +1,193 @@
-"""The Pareto figure: quality against latency relative to vanilla, after Figure 4 of Kim et al., NeurIPS 2023.
+"""Quality against latency relative to vanilla large, after Figure 4 of Kim et al., NeurIPS 2023.
 
-Colour and line say the drafter, the marker says the method; only what was timed is drawn, and what another timed point of the
-same drafter beats is faded. The left panel holds everything, the right one what lies close to the vanilla large model, where
-choices are made.
+Colour shows the drafter and shape the method. One panel holds everything, the other one what lies close to vanilla large, where
+settings are chosen; there letters name the fastest chosen points.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+import altair as alt
 
 from tasks.evaluation.frontier import TOLERANCES
-from tasks.evaluation.report.figures.lookup import Point, frontier_of, timed
-from tasks.evaluation.report.figures.style import LINES, STYLE, TITLE, frame
-from tasks.evaluation.report.figures.theme import CLOSE, COLORS, FAINT, INK, SLOWEST, marker_of
-from tasks.evaluation.report.labels import Label, place_labels
-from tasks.evaluation.report.table import CHOICE_WORDS, METRIC_NAMES
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.figures import series as parts
+from tasks.evaluation.report.figures.figure import Figure
+from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, color, data, point_record, reference_line
+from tasks.evaluation.report.figures.theme import COLORS, INK, REFERENCE, SHAPES
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, method_name
+from tasks.evaluation.report.selection import best_choice
+from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.summary import Summary
 
-_STROKES = {"aligned": "-", "unaligned": "--"}
-_SPEEDUPS = (0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)
-_BAR: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.55, "zorder": 2.5}
-_NOTE: dict[str, Any] = {"xycoords": "data", "textcoords": "offset points", "fontsize": 7.5}
-
-
-def pareto_figure(summary: Mapping[str, Any]) -> Figure:
-    """Draws the figure from a summary (`tasks.evaluation.report.summary.summarize`)."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(11.0, 5.6), dpi=130, layout="constrained")
-        FigureCanvasAgg(figure)
-        everything, close = figure.subplots(1, 2, width_ratios=(1.0, 1.2))
-        for axes in (everything, close):
-            _draw_points(axes, summary)
-            _draw_vanilla(axes, summary)
-            frame(axes, "latency relative to vanilla large (= 1)", METRIC_NAMES[summary["metric"]])
-        _draw_bars(everything, summary)
-        _draw_paired_bars(close, summary)
-        _limit_close(close, summary)
-        _speedup_axis(close)
-        everything.set_title("everything measured", **TITLE)
-        close.set_title(f"within {CLOSE:g} points of vanilla large, where settings are chosen", **TITLE)
-        figure.suptitle(_title(summary), fontsize=12.5, fontweight="bold", color=INK)
-        figure.legend(handles=_legend(summary), loc="outside lower center", ncols=4, frameon=False, columnspacing=2.0)
-        # Labels look for room in the finished layout.
-        figure.canvas.draw()
-        figure.set_layout_engine("none")
-        _label_models(everything, summary)
-        _label_choices(close, summary)
-    return figure
+CLOSE = 2.0
+"""Points of quality below vanilla large that the close view shows."""
+_SLOWEST = 1.15
+"""Relative latency up to which the close view reaches; further where a lettered point is slower."""
+_TICKS = alt.Axis(
+    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'",
+    labelSeparation=10,
+)
+_STATES: dict[str, dict[str, Any]] = {
+    "predicted": {"filled": False, "opacity": 0.4, "size": 28},
+    "beaten": {"filled": True, "opacity": 0.35, "size": 36},
+    "leading": {"filled": True, "opacity": 1.0, "size": 55},
+    "chosen": {"filled": True, "opacity": 1.0, "size": 75, "stroke": INK, "strokeWidth": 1.2},
+}
+"""How a point looks; later ones lie on earlier ones."""
 
 
-def _title(summary: Mapping[str, Any]) -> str:
-    examples = summary["vanilla"]["large"]["examples"]
-    of = f", {examples} examples" if examples else ""
-    return f"{summary['task']}: {METRIC_NAMES[summary['metric']]} against latency ({summary['split']} split{of})"
+def pareto(summary: Summary, predicted: bool = False) -> Figure:
+    """Every timed point and the frontier of each drafter.
 
-
-def _draw_points(axes: Axes, summary: Mapping[str, Any]) -> None:
-    """Every timed point by its method's mark, each drafter's frontier as steps, what is chosen larger and with a dark rim."""
-    for drafter, color in COLORS.items():
-        best = frontier_of(summary, drafter)
-        for point in timed(summary):
-            if point["drafter"] == drafter:
-                on = any(point is other for other in best)
-                look: dict[str, Any] = {"marker": marker_of(point["method"]), "color": color, "linewidths": 0}
-                spot = (point["relative_latency"], point["quality"])
-                axes.scatter(*spot, s=26 if on else 16, alpha=0.95 if on else 0.28, zorder=4 if on else 2, **look)
-        axes.plot(*_steps(summary, drafter), color=color, linestyle=LINES[_STROKES[drafter]], linewidth=1.5, zorder=3)
-    for point in _chosen(summary):
-        marker, color = marker_of(point["method"]), COLORS[point["drafter"]]
-        spot = (point["relative_latency"], point["quality"])
-        axes.scatter(*spot, s=62, marker=marker, color=color, edgecolors=INK, linewidths=1.2, zorder=6)
-
-
-def _draw_vanilla(axes: Axes, summary: Mapping[str, Any]) -> None:
-    quality = summary["vanilla"]["large"]["quality"]
-    axes.axhline(quality, color=FAINT, linewidth=0.9, zorder=1)
-    axes.axvline(1.0, color=FAINT, linewidth=0.9, zorder=1)
-    axes.scatter(1.0, quality, s=58, marker=marker_of("vanilla_large"), color=INK, zorder=5)
-    for small, drafter in _smalls(summary):
-        spot = (small["relative_latency"], small["quality"])
-        axes.scatter(*spot, s=52, marker=marker_of("vanilla_small"), color=COLORS[drafter], zorder=5)
-
-
-def _draw_bars(axes: Axes, summary: Mapping[str, Any]) -> None:
-    """Each model alone, and each chosen point, with the 95 % interval of its own quality."""
-    large = summary["vanilla"]["large"]
-    entries: list[tuple[Mapping[str, Any], str]] = [({**large, "relative_latency": 1.0}, INK)]
-    entries += [(small, COLORS[drafter]) for small, drafter in _smalls(summary)]
-    entries += [(point, COLORS[point["drafter"]]) for point in _chosen(summary)]
-    for entry, color in entries:
-        if entry["quality_interval"]:
-            axes.vlines(entry["relative_latency"], *entry["quality_interval"], color=color, **_BAR)
-
-
-def _draw_paired_bars(axes: Axes, summary: Mapping[str, Any]) -> None:
-    """Each point of a frontier with the 95 % intervals of its speed-up and, where measured, of its difference from vanilla.
-
-    Its own quality's interval is taller than the panel and says nothing about that difference.
+    Args:
+        summary: The task's results.
+        predicted: Whether points that were not timed are drawn too, hollow, where the cost model expects them.
     """
-    vanilla = summary["vanilla"]["large"]["quality"]
-    for drafter, color in COLORS.items():
-        for point in frontier_of(summary, drafter):
-            speedup, difference = point["speedup_interval"], point["quality_difference_interval"]
-            if speedup:
-                axes.hlines(point["quality"], 1.0 / speedup[1], 1.0 / speedup[0], color=color, **_BAR)
-            if difference:
-                low, high = difference
-                axes.vlines(point["relative_latency"], vanilla + low, vanilla + high, color=color, **_BAR)
+    records = [record for point in summary.points if (record := _record(summary, point, predicted))]
+    named = _lettered(summary)
+    key = [f"{record['letter']}  {record['key']}" for record in named]
+    # As many lines as the key has, so that both panels begin at one height.
+    alone = ["models alone with the 95 % interval of their quality", *[" "] * (len(key) - 1)]
+    everything = alt.TitleParams("everything", subtitle=alone)
+    close = alt.TitleParams(f"within {CLOSE:g} points of vanilla large, where settings are chosen", subtitle=key)
+    examples = f", {summary.vanilla.large.examples} examples" if summary.vanilla.large.examples else ""
+    shown = " Hollow: not timed, drawn where the cost model expects them." if predicted else ""
+    marks = _marks(summary, records, parts.PADDED, parts.PADDED)
+    near = _marks(summary, records, *_close_scales(summary, named))
+    return Figure(
+        f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency ({summary.split} split{examples})",
+        "Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point with the "
+        "same drafter. Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the speed-up, "
+        f"upwards of the difference from vanilla large.{shown}",
+        [
+            alt.layer(*_models_alone(summary), *marks, title=everything),
+            alt.layer(*_intervals(named), *near, *_limits(summary), *_letters(named), title=close),
+        ],
+        after="Kim et al. 2023, Figure 4",
+        height=360,
+    )
 
 
-def _columns(points: Iterable[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    pairs = [(point["relative_latency"], point["quality"]) for point in points]
-    return [latency for latency, _ in pairs], [quality for _, quality in pairs]
+def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record | None:
+    fields = {"y": point.quality, "series": point.drafter, "method": method_name(point.method)}
+    if isinstance(point, TimedPoint):
+        leads = any(point is one for one in summary.front(point.drafter))
+        state = "chosen" if point.chosen else "leading" if leads else "beaten"
+        return point_record(summary, point, x=point.relative_latency, **fields, state=state)
+    if not predicted or point.predicted is None:
+        return None
+    return point_record(summary, point, x=round(1 / point.predicted.speedup, 5), **fields, state="predicted")
 
 
-def _steps(summary: Mapping[str, Any], drafter: str) -> tuple[list[float], list[float]]:
-    """The attainment curve of all methods: up at a point of the frontier, level until the next, and on to vanilla's latency."""
-    latencies, qualities = _columns(frontier_of(summary, drafter))
-    if not latencies:
-        return [], []
-    ends = [*latencies[1:], max(1.0, latencies[-1])]
-    across = [latency for pair in zip(latencies, ends, strict=True) for latency in pair]
-    return across, [quality for quality in qualities for _ in range(2)]
-
-
-def _chosen(summary: Mapping[str, Any]) -> list[Point]:
-    places = {choice["point"] for choice in summary["choices"] if choice["point"] is not None}
-    return [summary["points"][place] for place in sorted(places)]
-
-
-def _smalls(summary: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
-    found = ((summary["vanilla"]["small"], "unaligned"), (summary["vanilla"]["small_aligned"], "aligned"))
-    return [(small, drafter) for small, drafter in found if small is not None]
-
-
-def _limit_close(axes: Axes, summary: Mapping[str, Any]) -> None:
-    vanilla = summary["vanilla"]["large"]["quality"]
-    latencies, qualities = _columns(point for point in timed(summary) if point["quality"] >= vanilla - CLOSE)
-    named, _ = _columns(summary["points"][place] for place in _named(summary))
-    left, right = min([1.0, *latencies]), max([1.0, *named, *(latency for latency in latencies if latency < SLOWEST)])
-    room = max(0.08 * (right - left), 0.03)
-    axes.set_xlim(left - room, right + room)
-    # Labels stand above: the chosen points lie at the top.
-    axes.set_ylim(vanilla - CLOSE, max([vanilla, *qualities]) + 0.4 * CLOSE)
-    for tolerance in TOLERANCES.values():
-        axes.axhline(vanilla - tolerance, color=FAINT, linewidth=0.9, linestyle=":", zorder=1)
-        spot = (right + room, vanilla - tolerance)
-        axes.annotate(f"vanilla − {tolerance:g}", spot, (-3, -2), ha="right", va="top", color=FAINT, **_NOTE)
-
-
-def _speedup_axis(axes: Axes) -> None:
-    """The same scale read as speed-up, along the top."""
-    left, right = axes.get_xlim()
-    shown = [speedup for speedup in _SPEEDUPS if left < 1.0 / speedup < right]
-    top = axes.secondary_xaxis("top", functions=(lambda x: x, lambda x: x))
-    top.set_xticks([1.0 / speedup for speedup in shown], [f"{speedup:g}×" for speedup in shown], fontsize=7.5)
-    top.tick_params(length=2, color=FAINT, labelcolor=FAINT)
-    top.spines["top"].set_visible(False)
-
-
-def _legend(summary: Mapping[str, Any]) -> list[Line2D]:
-    """The drafters by colour and line, then each method by its mark, then the models alone."""
-    grey: dict[str, Any] = {"linestyle": "", "color": "#777777", "markersize": 6}
-    entries = [
-        Line2D([], [], color=color, linestyle=LINES[_STROKES[drafter]], linewidth=2, label=f"{drafter}: best of all methods")
-        for drafter, color in COLORS.items()
+def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_scale: alt.Scale) -> list[alt.Chart]:
+    """Frontiers and points over the latency and the quality of vanilla large."""
+    x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=_TICKS)
+    y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} (points)", scale=y_scale)
+    names = sorted({record["method"]: None for record in records}, key=lambda name: name != "BiLD")
+    methods = [Series(name, INK, SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
+    points = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])
+    points = points.encode(shape=parts.shape(methods, "method"))
+    steps = alt.Chart(data(_steps(summary))).mark_line(interpolate="step-after", strokeWidth=1.6, clip=True)
+    states = {record["state"] for record in records}
+    return [
+        alt.Chart(data([{}])).mark_rule(color=REFERENCE).encode(x=alt.datum(1.0)),
+        steps.encode(x=x, y=y, color=color(DRAFTER_SERIES), strokeDash=parts.dash(DRAFTER_SERIES)),
+        *(
+            points.transform_filter(alt.datum.state == state).mark_point(clip=True, **look)
+            for state, look in _STATES.items()
+            if state in states
+        ),
     ]
-    entries += [
-        Line2D([], [], marker=marker_of(method), label=method_name(method), **grey)
-        for method in dict.fromkeys(point["method"] for point in timed(summary))
-    ]
-    if _smalls(summary):
-        entries.append(Line2D([], [], marker=marker_of("vanilla_small"), label="vanilla small", **grey))
-    entries.append(Line2D([], [], color=INK, linestyle="", marker=marker_of("vanilla_large"), label="vanilla large"))
-    entries.append(Line2D([], [], marker="o", alpha=0.35, label="beaten by another point", **grey))
-    rim: dict[str, Any] = {"markerfacecolor": "#CCCCCC", "markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 7.5}
-    entries.append(Line2D([], [], linestyle="", marker="o", label="chosen on validation", **rim))
-    return entries
 
 
-def _label_models(axes: Axes, summary: Mapping[str, Any]) -> None:
-    """Names the models alone."""
-    labels = [Label(1.0, summary["vanilla"]["large"]["quality"], "large", INK)]
-    for small, drafter in _smalls(summary):
-        words = f"small, {drafter} {small['speedup']:.1f}×"
-        labels.append(Label(small["relative_latency"], small["quality"], words, COLORS[drafter]))
-    place_labels(axes, labels, _marks(summary))
-
-
-def _named(summary: Mapping[str, Any]) -> dict[int, list[str]]:
-    """For each drafter and way to choose the fastest chosen point of all methods, with what it was chosen as."""
-    words: dict[int, list[str]] = {}
-    for choice, drafter in itertools.product(CHOICE_WORDS, COLORS):
-        found = [entry for entry in summary["choices"] if (entry["choice"], entry["drafter"]) == (choice, drafter)]
-        places = [entry["point"] for entry in found if entry["point"] is not None]
-        if places:
-            fastest = max(places, key=lambda place: summary["points"][place]["speedup"])
-            words.setdefault(fastest, []).append(CHOICE_WORDS[choice])
-    return words
-
-
-def _label_choices(axes: Axes, summary: Mapping[str, Any]) -> None:
-    """Names the fastest of what was chosen; the names of all would cover the rest."""
-    labels = []
-    for place, said in _named(summary).items():
-        point = summary["points"][place]
-        text = f"{point['speedup']:.2f}× {method_name(point['method'])}, {', '.join(said)}"
-        labels.append(Label(point["relative_latency"], point["quality"], text, COLORS[point["drafter"]]))
-    place_labels(axes, labels, _marks(summary))
-
-
-def _marks(summary: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """What labels keep clear of: every point, and spots along the frontiers and along vanilla's quality."""
-    smalls = [small for small, _ in _smalls(summary)]
-    marks = [(1.0, summary["vanilla"]["large"]["quality"])]
-    marks += [(entry["relative_latency"], entry["quality"]) for entry in (*timed(summary), *smalls)]
+def _steps(summary: Summary) -> list[Record]:
+    """The best quality within each latency: level from a point of the frontier to the next one, and on to vanilla's latency."""
+    records: list[Record] = []
     for drafter in COLORS:
-        curve = list(zip(*_steps(summary, drafter), strict=True))
-        for (x, y), (to_x, to_y) in itertools.pairwise(curve):
-            marks += [(x + (to_x - x) * part / 8, y + (to_y - y) * part / 8) for part in range(1, 8)]
-    marks += [(latency / 50, marks[0][1]) for latency in range(50)]
-    return marks
+        best = [(point.relative_latency, point.quality) for point in summary.front(drafter)]
+        best += [(max(1.0, best[-1][0]), best[-1][1])] if best else []
+        records += [{"x": x, "y": y, "series": drafter} for x, y in best]
+    return records
+
+
+def _models_alone(summary: Summary) -> list[alt.Chart]:
+    """The models alone, named beside their marks, with the interval of their quality."""
+    large, records = summary.vanilla.large, list[Record]()
+    for name, x, model in (
+        ("large", 1.0, large),
+        *((n, one.relative_latency, one) for n, one in summary.vanilla.small_models()),
+    ):
+        text = "vanilla large" if model is large else f"small {1 / x:.1f}×"
+        low, high = model.quality_interval or (model.quality, model.quality)
+        form = "square" if model is large else "triangle-down"
+        bounds = {"x": x, "y": model.quality, "low": low, "high": high}
+        records.append({**bounds, "text": text, "tone": COLORS.get(name, INK), "form": form})
+    base = alt.Chart(data(records)).encode(x="x:Q", y="y:Q", color=alt.Color("tone:N", scale=None), tooltip=["text:N"])
+    names = base.mark_text(align="left", dx=5, dy=15, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1")
+    return [
+        *reference_line(large.quality, "vanilla large"),
+        base.mark_rule(strokeWidth=1.2, opacity=0.5).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(filled=True, size=80, opacity=1).encode(shape=alt.Shape("form:N", scale=None)),
+        names,
+    ]
+
+
+def _limits(summary: Summary) -> list[alt.Chart]:
+    """Vanilla's quality and the tolerances below it, named right of vanilla's latency."""
+    vanilla = summary.vanilla.large.quality
+    lines = [reference_line(vanilla, "vanilla", x=1.0)]
+    lines += [reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True) for loss in TOLERANCES.values()]
+    return list(itertools.chain.from_iterable(lines))
+
+
+def _lettered(summary: Summary) -> list[Record]:
+    """For each drafter and kind of choice the fastest chosen point of all methods, with its letter and intervals."""
+    words: dict[int, list[str]] = {}
+    for drafter, choice in itertools.product(COLORS, CHOICE_NAMES):
+        fastest = best_choice(summary, choice, drafter)
+        if fastest is not None:
+            words.setdefault(fastest, []).append(CHOICE_NAMES[choice])
+    records: list[Record] = []
+    for place, (index, said) in enumerate(words.items()):
+        point, vanilla = summary.timed_point(index), summary.vanilla.large.quality
+        key = f"{point.speedup:.2f}× {method_name(point.method)}, {point.drafter}: {', '.join(said)}"
+        fast, slow = point.speedup_interval or (point.speedup, point.speedup)
+        worst, best = point.quality_difference_interval or (point.quality - vanilla, point.quality - vanilla)
+        bounds = {"left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best}
+        fields = {"x": point.relative_latency, "y": point.quality, "series": point.drafter, "letter": chr(65 + place)}
+        records.append({**fields, **bounds, "key": key})
+    return records
+
+
+def _intervals(named: Sequence[Record]) -> list[alt.Chart]:
+    """Under the points."""
+    rules = alt.Chart(data(named)).mark_rule(strokeWidth=1.3, opacity=0.45, clip=True).encode(color=color(DRAFTER_SERIES))
+    return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")] if named else []
+
+
+def _letters(named: Sequence[Record]) -> list[alt.Chart]:
+    """Above and left of aligned points, where nothing lies that beats them; below and right of unaligned ones."""
+    text = alt.Chart(data(named)).encode(x="x:Q", y="y:Q", text="letter:N")
+    sides = {"aligned": -10, "unaligned": 10}
+    return [
+        text.transform_filter(alt.datum.series == drafter).mark_text(
+            dx=by, dy=by, fontSize=13, fontWeight="bold", color=COLORS[drafter]
+        )
+        for drafter, by in sides.items()
+        if any(record["series"] == drafter for record in named)
+    ]
+
+
+def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale, alt.Scale]:
+    vanilla = summary.vanilla.large.quality
+    near = [point for point in summary.timed_points() if point.quality >= vanilla - CLOSE]
+    latencies = [1.0, *(point.relative_latency for point in near if point.relative_latency < _SLOWEST)]
+    left, right = min(latencies), max(*latencies, *(record["x"] for record in named), 1.0)
+    room = max(0.08 * (right - left), 0.03)
+    top = max([vanilla, *(point.quality for point in near)]) + 0.2 * CLOSE
+    # The names of the limits stand right of vanilla's latency.
+    x = alt.Scale(domain=[left - room, max(right + room, 1 + 3 * room)], nice=False)
+    return x, alt.Scale(domain=[vanilla - CLOSE, top], nice=False)

@@ -1,117 +1,99 @@
-"""A chart as plain data: what is drawn, said once, so that the pictures and the page cannot show different numbers.
-
-`figures.draw` makes a matplotlib figure of a `Chart`, `charts` makes the same chart interactive.
-"""
+"""The parts of charts: records, series with one legend, curves, reference lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-Interval = Sequence[float] | None
-Window = tuple[tuple[float, float], tuple[float, float]]
-"""The ranges of x and y that are seen at first."""
+import altair as alt
+
+from tasks.evaluation.report.figures.theme import COLORS, REFERENCE
+from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.summary import Summary
+
+Record = dict[str, Any]
+"""One mark: `x`, `y`, the name of its `series`, and for its tooltip `point` (an index into the summary's points) or `text`."""
+SOLID, DASHED, DOTTED = (1, 0), (5, 3), (2, 3)
+PADDED = alt.Scale(padding=10, nice=False)
+"""Keeps marks off the axes, pixels."""
+_GREY_SYMBOLS = alt.Legend(symbolFillColor=REFERENCE, symbolStrokeColor=REFERENCE)
 
 
 @dataclass(frozen=True)
-class Spots:
-    """One entry of a legend: marks in the plane, joined by a line or not."""
+class Series:
+    """One entry of a legend."""
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
     color: str
-    texts: Sequence[str] = ()
-    """What each mark says when it is pointed at, lines divided by line feeds; empty for lines without marks."""
-    marker: str = "o"
-    """As matplotlib calls it; empty for a line alone."""
-    size: float = 6.0
-    hollow: bool = False
-    faint: bool = False
-    rim: bool = False
-    """A dark edge: the mark was chosen."""
-    line: str = ""
-    """`-`, `--` or `:`; empty for marks alone."""
-    x_intervals: Sequence[Interval] = ()
-    y_intervals: Sequence[Interval] = ()
-    listed: bool = True
-    """Whether the legend names it."""
-    group: str = ""
-    """Marks of one group are shown and hidden together on the page; empty: by the name."""
+    shape: str = "circle"
+    dash: tuple[int, int] = SOLID
 
 
-@dataclass(frozen=True)
-class Bars:
-    """One series of bars over the panel's categories."""
-
-    name: str
-    values: Sequence[float | None]
-    color: str
-    texts: Sequence[str] = ()
-    hatched: bool = False
-    said: Sequence[str] = ()
-    """A short text at each bar's end."""
+DRAFTER_SERIES = (Series("aligned", COLORS["aligned"]), Series("unaligned", COLORS["unaligned"], dash=DASHED))
 
 
-@dataclass(frozen=True)
-class Heat:
-    """A map of cells: rows of `values` from the bottom up."""
-
-    columns: Sequence[str]
-    rows: Sequence[str]
-    values: Sequence[Sequence[float | None]]
-    texts: Sequence[Sequence[str]]
-    middle: float
-    """The value that stands between the two colours."""
-    digits: int = 2
-    marked: Sequence[Sequence[bool]] = ()
-    """Cells whose number is printed bold, in a frame."""
-    signed: bool = False
-
-    def number(self, row: int, column: int) -> str:
-        """What is printed in a cell; nothing where there is no value."""
-        value = self.values[row][column]
-        return "" if value is None else f"{value:{'+' if self.signed else ''}.{self.digits}f}".replace("-", "−")
+def data(records: Iterable[Record]) -> alt.InlineData:
+    """Records as a chart's data; equal data of several panels are stored once."""
+    return alt.InlineData(values=list(records))
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A straight line to compare with: at `x`, at `y`, or the diagonal where both are None."""
-
-    text: str = ""
-    x: float | None = None
-    y: float | None = None
-    dotted: bool = False
+def point_record(summary: Summary, point: OperatingPoint, **fields: Any) -> Record:
+    """A record of one of the summary's points; its tooltip is the point's row in the page's table."""
+    return {"point": next(index for index, one in enumerate(summary.points) if one is point), **fields}
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x: str
-    y: str
-    spots: Sequence[Spots] = ()
-    bars: Sequence[Bars] = ()
-    categories: Sequence[str] = ()
-    heat: Heat | None = None
-    rules: Sequence[Rule] = ()
-    stacked: bool = False
-    """Bars lie, one behind the other; else they stand side by side."""
-    square: bool = False
-    """Both axes have the same range and scale."""
-    windows: dict[str, Window] = field(default_factory=dict)
-    """Views by name; the first is seen at first."""
+def color(series: Sequence[Series]) -> alt.Color:
+    """Colour by series, in the order given."""
+    scale = alt.Scale(domain=[one.name for one in series], range=[one.color for one in series])
+    return alt.Color("series:N", scale=scale, title=None)
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A figure: panels in rows of `columns`."""
+def shape(series: Sequence[Series], field: str = "series") -> alt.Shape:
+    """Shape by series, in one legend with the colour; a legend of its own in grey for another field."""
+    scale = alt.Scale(domain=[one.name for one in series], range=[one.shape for one in series])
+    return alt.Shape(f"{field}:N", scale=scale, title=None, legend=alt.Undefined if field == "series" else _GREY_SYMBOLS)
 
-    title: str
-    caption: str
-    """How to read it, a sentence or two."""
-    follows: str
-    """The figure of a paper that it is drawn after; empty where there is none."""
-    panels: Sequence[Panel]
-    columns: int = 2
+
+def dash(series: Sequence[Series]) -> Any:
+    """Line pattern by series, without a legend: the colour has one."""
+    patterns: Any = alt
+    for one in series:
+        patterns = patterns.when(alt.datum.series == one.name).then(alt.value(list(one.dash)))
+    return patterns.otherwise(alt.value(list(SOLID)))
+
+
+def curves(
+    records: Sequence[Record], series: Sequence[Series], x: str | alt.X, y: str, tooltip: str = "point:Q"
+) -> list[alt.Chart]:
+    """Lines with a mark for each record: one line for each `curve` or, where records have none, for each series.
+
+    Args:
+        records: With `x`, `y` and `series`.
+        series: All that the legend lists.
+        x: Title of the axis with its unit, or the whole axis.
+        y: Title of the axis with its unit.
+        tooltip: The field that a tooltip shows.
+    """
+    across = alt.X("x:Q", title=x, scale=PADDED) if isinstance(x, str) else x
+    base = alt.Chart(data(records)).encode(x=across, y=alt.Y("y:Q", title=y, scale=PADDED), color=color(series))
+    detail = "curve:N" if any("curve" in record for record in records) else "series:N"
+    lines = base.mark_line(strokeWidth=1.6).encode(detail=detail, strokeDash=dash(series))
+    return [lines, base.mark_point(filled=True, size=55, opacity=1).encode(shape=shape(series), tooltip=[tooltip])]
+
+
+def reference_line(y: float, text: str = "", x: float | None = None, dotted: bool = False) -> list[alt.Chart]:
+    """A level line to compare with, named at its left end or right of `x`."""
+    nothing = alt.Chart(data([{}]))
+    line = nothing.mark_rule(color=REFERENCE, strokeDash=DOTTED if dotted else SOLID).encode(y=alt.datum(y))
+    name = nothing.mark_text(text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=10)
+    return [line, *([name.encode(x=alt.value(0) if x is None else alt.datum(x), y=alt.datum(y))] if text else [])]
+
+
+def diagonal(values: Sequence[float], text: str) -> tuple[list[alt.Chart], alt.Scale]:
+    """The line of equal `x` and `y` with its name, and a scale for both axes that holds all `values`."""
+    room = 0.06 * (max(values) - min(values)) or 0.1
+    low, high = min(values) - room, max(values) + room
+    ends = alt.Chart(data([{"x": low, "y": low}, {"x": high, "y": high}])).encode(x="x:Q", y="y:Q")
+    name = ends.transform_filter(f"datum.x > {low}").mark_text(text=text, align="right", dx=-22, dy=8, color=REFERENCE)
+    return [ends.mark_line(color=REFERENCE, strokeWidth=1), name], alt.Scale(domain=[low, high], nice=False)

@@ -1,157 +1,142 @@
-"""Where time goes, example by example and part by part, and how well it was foretold."""
+"""Measured time: example by example, part by part, beside the theory and beside the prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import altair as alt
 
-from tasks.evaluation.report.figures.lookup import Point, Sweeps, best_chosen_point, chosen_points, reported_row, timed
-from tasks.evaluation.report.figures.series import Bars, Chart, Panel, Rule, Spots
-from tasks.evaluation.report.figures.theme import COLORS, DRAFTERS, FAINT, INK, PARTS, point_name, tooltip_lines
-from tasks.evaluation.report.table import CHOICE_WORDS
-from tasks.evaluation.report.tables import method_name
+from tasks.evaluation.report.figures import series as parts
+from tasks.evaluation.report.figures.figure import Figure, Panel
+from tasks.evaluation.report.figures.lookup import Sweeps, fastest_choice, reported_row, strictest_choices
+from tasks.evaluation.report.figures.series import Record, Series, color, data, point_record
+from tasks.evaluation.report.figures.theme import COLORS, INK, PARTS, REFERENCE
+from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name
+from tasks.evaluation.results.summary import Summary
 
-_MOST = 8
-"""Bars of the chart of times."""
+_MOST_BARS = 8
+_OPERATIONS = {"flops": "FLOPs|(theory)", "bytes": "bytes moved|(theory)", "intensity": "FLOPs / byte|(theory)"}
+_TWO_LINES = "split(datum.label, '|')"
+_FROM_ZERO = alt.Scale(zero=True)
 
 
-def latency_scatter(summary: Mapping[str, Any], sweeps: Sweeps) -> Chart | None:
+def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
     """Each timed example under the chosen point against its own vanilla run; None where nothing was chosen."""
-    panels = []
-    for drafter in DRAFTERS:
-        chosen = best_chosen_point(summary, drafter)
+    panels: list[Panel] = []
+    for drafter in COLORS:
+        chosen = fastest_choice(summary, drafter)
         row = reported_row(chosen[1], sweeps) if chosen else None
-        if chosen is None or row is None or not row["latency_ms"]:
+        if chosen is None or row is None or not row.latency_ms:
             continue
-        pairs = list(zip(row["vanilla_latency_ms"], row["latency_ms"], strict=True))
-        share = sum(own < vanilla for vanilla, own in pairs) / len(pairs)
-        texts = [f"vanilla {vanilla:.2f} ms\nhere {own:.2f} ms\n{vanilla / own:.2f}×" for vanilla, own in pairs]
-        xs, ys = [vanilla for vanilla, _ in pairs], [own for _, own in pairs]
-        spots = [Spots(point_name(chosen[1]), xs, ys, COLORS[drafter], texts, size=4.5, listed=False)]
-        words = f"{drafter}, {method_name(chosen[1]['method'])} ({row['split']})"
-        title = f"{words}: {share:.0%} of {len(pairs)} faster"
-        axes = ("vanilla large, ms for the example", "the chosen point, ms")
-        panels.append(Panel(title, *axes, spots, rules=[Rule("as fast as vanilla")], square=True))
-    if not panels:
-        return None
-    return Chart(
-        "Example by example",
-        "One mark an example: its time by the chosen point above its time by the vanilla large model, run one right after the "
-        "other. Marks under the line are faster.",
-        "Kim et al., first arXiv version, Figure 6",
-        panels,
+        pairs = list(zip(row.vanilla_latency_ms, row.latency_ms, strict=True))
+        text = "vanilla large {:.2f} ms\nchosen point {:.2f} ms\n{:.2f}×"
+        records = [{"x": large, "y": own, "text": text.format(large, own, large / own)} for large, own in pairs]
+        line, scale = parts.diagonal([value for pair in pairs for value in pair], "as fast as vanilla")
+        x, y = alt.X("x:Q", title="vanilla large (ms)", scale=scale), alt.Y("y:Q", title="chosen point (ms)", scale=scale)
+        marks = alt.Chart(data(records)).mark_point(filled=True, size=45, opacity=0.6, color=COLORS[drafter])
+        share = sum(own < large for large, own in pairs) / len(pairs)
+        title = [f"{drafter}, {method_name(chosen[1].method)} ({row.split})", f"{share:.0%} of {len(pairs)} examples faster"]
+        panels.append(alt.layer(*line, marks.encode(x=x, y=y, tooltip=["text:N"]), title=alt.TitleParams(title)))
+    caption = (
+        "Each mark is one example: its time by the chosen point against its time by the vanilla large model, run one right "
+        "after the other. Marks under the line are faster."
     )
+    after = "Kim et al., first arXiv version, Figure 6"
+    return Figure("Example by example", caption, panels, after, height=340, square=True) if panels else None
 
 
-def operations_bars(summary: Mapping[str, Any]) -> Chart | None:
+def operations_bars(summary: Summary) -> Figure | None:
     """Computed work beside measured speed, of the chosen points; None where the models' sizes are not known."""
-    names = {"flops": "FLOPs (theory)", "bytes": "bytes moved (theory)", "intensity": "FLOPs / byte (theory)"}
-    series = [Bars("vanilla large", [1.0] * 4, FAINT, ["vanilla large is 1 by definition"] * 4, said=["1"] * 4)]
-    for drafter in DRAFTERS:
-        chosen = best_chosen_point(summary, drafter)
-        if chosen is None or not chosen[1].get("operations"):
-            continue
-        point = chosen[1]
-        values = [*(point["operations"][name] for name in names), point["speedup"]]
-        texts = [tooltip_lines(point, summary["metric"])] * 4
-        label = f"{method_name(point['method'])}, {drafter}, {CHOICE_WORDS[chosen[0]]}"
-        series.append(Bars(label, values, COLORS[drafter], texts, said=["–" if v is None else f"{v:.2f}" for v in values]))
-    if len(series) == 1:
-        return None
-    categories = [*names.values(), "speed-up (measured)"]
-    rules = [Rule(y=1.0), Rule(x=2.5, dotted=True)]
-    return Chart(
-        "Work and speed",
-        "All relative to the vanilla large model. The first three are computed from the models' sizes and from counts; "
-        "only the last was timed. Checking several tokens in one run reads the weights once for all of them.",
-        "Kim et al. 2023, Figure 8",
-        [Panel("", "", "relative to vanilla large", bars=series, categories=categories, rules=rules)],
-        columns=1,
-    )
-
-
-def time_parts(summary: Mapping[str, Any]) -> Chart | None:
-    """Milliseconds an example by part, of the models alone and of what was chosen; None where no row was taken apart."""
-    entries = _baseline_times(summary)
-    chosen = sorted(chosen_points(summary), key=lambda entry: -entry[1]["speedup"])
-    entries += [
-        (f"{method_name(point['method'])},\n{point['drafter']}", point["time_ms"])
-        for _, point in chosen
-        if point.get("time_ms")
+    columns = [*_OPERATIONS.values(), "speed-up|(measured)"]
+    series, values = [Series("vanilla large", REFERENCE)], [[1.0] * len(columns)]
+    for drafter in COLORS:
+        chosen = fastest_choice(summary, drafter)
+        if chosen is not None and chosen[1].operations is not None:
+            choice, point = chosen
+            series.append(Series(f"{method_name(point.method)}, {drafter}, {CHOICE_NAMES[choice]}", COLORS[drafter]))
+            values.append([*(getattr(point.operations, field) for field in _OPERATIONS), point.speedup])
+    records: list[Record] = [
+        {"series": one.name, "x": column, "y": value, "text": f"{one.name}\n{column.replace('|', ' ')}: {value:.3f}"}
+        for one, row in zip(series, values, strict=True)
+        for column, value in zip(columns, row, strict=True)
     ]
-    if not entries:
-        return None
-    entries = entries[:_MOST]
-    totals = [f"{sum(parts.values()):.2f}" for _, parts in entries]
-    series = [
-        Bars(
-            part,
-            [parts.get(part) for _, parts in entries],
-            color,
-            [f"{part} {parts.get(part, 0.0):.3f} ms" for _, parts in entries],
-            hatched=part == "other",
-            said=totals if part == list(PARTS)[-1] else (),
-        )
-        for part, color in PARTS.items()
-    ]
-    return Chart(
-        "Where time goes",
-        "Mean milliseconds an example. Encoders, small and large are what was counted times what one run costs; other is what "
-        "was measured on the clock less these three, and may be slightly negative.",
-        "",
-        [Panel("", "", "milliseconds an example", bars=series, categories=[name for name, _ in entries], stacked=True)],
-        columns=1,
+    axis = alt.Axis(labelAngle=0, labelExpr=_TWO_LINES, ticks=False, labelPadding=6)
+    base = alt.Chart(data(records)).encode(
+        x=alt.X("x:N", sort=columns, title=None, axis=axis),
+        xOffset=alt.XOffset("series:N", scale=alt.Scale(domain=[one.name for one in series])),
+        y=alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO),
+        tooltip=["text:N"],
     )
+    numbers = base.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"))
+    panel = alt.layer(base.mark_bar().encode(color=color(series)), numbers)
+    caption = (
+        "All relative to the vanilla large model. The first three are computed from the models' sizes and from counts; only "
+        "the last was timed. Checking several tokens in one run reads the weights once for all of them."
+    )
+    return Figure("Work and speed", caption, [panel], "Kim et al. 2023, Figure 8", zoom=False) if len(series) > 1 else None
 
 
-def _baseline_times(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    words = {"large": "vanilla large", "small": "small,\nunaligned", "small_aligned": "small,\naligned"}
-    entries = [(label, summary["vanilla"][name]) for name, label in words.items()]
-    return [(label, entry["time_ms"]) for label, entry in entries if entry is not None and entry.get("time_ms")]
+def time_parts(summary: Summary) -> Figure | None:
+    """Milliseconds of an example by part, of the models alone and of the chosen points; None where no row has parts."""
+    bars = [("vanilla large", summary.vanilla.large.time_ms)]
+    bars += [(f"vanilla small|{drafter}", model.time_ms) for drafter, model in summary.vanilla.small_models()]
+    chosen = sorted(strictest_choices(summary), key=lambda point: -point.speedup)
+    bars += [(f"{method_name(point.method)}|{point.drafter}", point.time_ms) for point in chosen]
+    known = [(name, times) for name, times in bars if times][:_MOST_BARS]
+    records: list[Record] = [
+        {"y": name, "x": times[part], "series": part, "order": place, "text": f"{part} {times[part]:.3f} ms"}
+        for name, times in known
+        for place, part in enumerate(PARTS)
+        if part in times
+    ]
+    ends = [(name, sum(max(value, 0.0) for value in times.values()), sum(times.values())) for name, times in known]
+    x = alt.X("x:Q", title="milliseconds for an example", stack="zero", scale=_FROM_ZERO)
+    y = alt.Y("y:N", sort=[name for name, _ in known], title=None, axis=alt.Axis(labelExpr=_TWO_LINES))
+    stacked = alt.Chart(data(records)).mark_bar(stroke="white", strokeWidth=1).encode(x=x, y=y, order="order:O")
+    stacked = stacked.encode(color=color([Series(name, tone) for name, tone in PARTS.items()]), tooltip=["text:N"])
+    totals = alt.Chart(data({"y": name, "x": end, "total": total} for name, end, total in ends))
+    totals = totals.mark_text(align="left", dx=5, fontSize=10, color=INK)
+    panel = alt.layer(stacked, totals.encode(x="x:Q", y=y, text=alt.Text("total:Q", format=".2f")))
+    caption = (
+        "Mean milliseconds for an example. Encoders, small and large are counts times the measured cost of one run; other is "
+        "the measured time less these three, and may be slightly negative."
+    )
+    return Figure("Where time goes", caption, [panel], height=44 * len(known), zoom=False) if known else None
 
 
-def prediction(summary: Mapping[str, Any]) -> Chart | None:
+def prediction(summary: Summary) -> Figure | None:
     """Measured against predicted speed-up; None where nothing was predicted before it was timed."""
-    spots = []
-    for drafter, color in COLORS.items():
-        own = [point for point in timed(summary) if point["drafter"] == drafter and point.get("predicted")]
-        for sample, words in ((True, "random sample"), (False, "timed by plan")):
-            group = [point for point in own if (point.get("why") == "sample") is sample]
-            if group:
-                spots.append(_foretold(summary, group, f"{drafter}, {words}", color, hollow=not sample))
-    if not spots:
+    records = [
+        point_record(summary, point, x=point.predicted.speedup, y=point.speedup, series=point.drafter)
+        | {"kind": "random sample" if point.why == "sample" else "timed by plan"}
+        | dict(zip(("low", "high"), point.speedup_interval or (), strict=False))
+        for point in summary.timed_points()
+        if point.predicted
+    ]
+    if not records:
         return None
-    rules = [Rule("as predicted")]
-    return Chart(
-        "Prediction against measurement",
-        "The cost model's speed-up, from counts alone, beside the clock's, with its interval. Only the random sample is fair: "
-        f"the others were timed because they were predicted to be fast.{_errors(summary)}",
-        "",
-        [Panel("", "predicted speed-up", "measured speed-up", spots, rules=rules, square=True)],
-        columns=1,
+    values = [record[name] for record in records for name in ("x", "y", "low", "high") if name in record]
+    line, scale = parts.diagonal(values, "as predicted")
+    x, y = (alt.X("x:Q", title="predicted speed-up (×)", scale=scale), alt.Y("y:Q", title="measured speed-up (×)", scale=scale))
+    base = alt.Chart(data(records)).encode(x=x, y=y, color=color(parts.DRAFTER_SERIES))
+    kinds = parts.shape([Series("random sample", INK), Series("timed by plan", INK, "diamond")], "kind")
+    marks = base.encode(shape=kinds, tooltip=["point:Q"])
+    panel = alt.layer(
+        *line,
+        base.mark_rule(strokeWidth=1, opacity=0.3).encode(y="low:Q", y2="high:Q"),
+        marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, fill="white", opacity=0.8),
+        marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
-
-
-def _foretold(summary: Mapping[str, Any], points: Sequence[Point], name: str, color: str, hollow: bool) -> Spots:
-    return Spots(
-        name,
-        [point["predicted"]["speedup"] for point in points],
-        [point["speedup"] for point in points],
-        color if color else INK,
-        [f"{tooltip_lines(point, summary['metric'])}\npredicted {point['predicted']['speedup']:.2f}×" for point in points],
-        marker="o" if not hollow else "D",
-        hollow=hollow,
-        y_intervals=[point["speedup_interval"] for point in points],
+    caption = (
+        "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "
+        f"sample is fair: the others were timed because they were predicted to be fast.{_errors(summary)}"
     )
+    return Figure("Prediction against measurement", caption, [panel], height=420, square=True)
 
 
-def _errors(summary: Mapping[str, Any]) -> str:
+def _errors(summary: Summary) -> str:
     """The mean error of each sweep's random sample, in a sentence."""
-    found = []
-    for drafter, pair in (summary.get("pairs") or {}).items():
-        error = (((pair or {}).get("plan") or {}).get("prediction_error") or {}).get("sample")
-        if error and error["points"]:
-            found.append(
-                f"{drafter} {error['mean']:.1%} on average and {error['worst']:.1%} at worst over {error['points']} points"
-            )
+    found = [
+        f"{drafter} {error.mean:.1%} on average and {error.worst:.1%} at worst over {error.points} points"
+        for drafter in COLORS
+        if (error := summary.pairs.of(drafter).sample_error)
+    ]
     return f" Error of the sample: {'; '.join(found)}." if found else ""

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Rows, Step
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime, Step
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 
 NATIVE = Runtime("native")
 VOCABULARY = 37

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.generation import total
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,
@@ -22,7 +22,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Request, decode
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, NAMES, generated, models, over_runtimes, pair_of, whole_rows
 from tests.toys import END, START, VOCABULARY, prefix_pair, toy_sources, toy_t5

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Memory, Rows
+from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime
+from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.opened import AUTO, REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Pair, Request, decode
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, models, over_runtimes, pair_of, whole_rows
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
@@ -25,7 +24,7 @@ either = pytest.mark.parametrize("runtime", [AUTO, REFERENCE], ids=["auto", "ref
 class PromptDecoder(PrefixDecoder):
     """A decoder without a cache, whose rows begin with the source."""
 
-    def start(self, memory: Memory) -> Rows:
+    def start(self, memory: EncoderOutput) -> Rows:
         super().start(memory)
         return [list(source) for source in self._sources]
 
@@ -56,7 +55,7 @@ def test_a_prompt_of_one_token_is_enough() -> None:
 @either
 def test_what_an_encoder_gave_is_no_prompt(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="the toy model is decoder-only"):
-        open_decoder(models("gpt2")[0], "toy", runtime=runtime).start(Memory(torch.zeros(1, 3, 8), torch.ones(1, 3)))
+        open_decoder(models("gpt2")[0], "toy", runtime=runtime).start(EncoderOutput(torch.zeros(1, 3, 8), torch.ones(1, 3)))
 
 
 @over_runtimes("gpt2", "llama", "gemma2")

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError, Keep, Step, Stop
-from tasks.decoding.distributions import Block
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, GreedyAcceptance, Runtime, Step, StopRule
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import total
-from tasks.decoding.runtimes import fused_check
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes import fused_draft_check
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
+from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_chain import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
-from tasks.decoding.runtimes.fused_room import arranged, rounded
-from tasks.decoding.runtimes.fused_runs import Pace
-from tasks.decoding.runtimes.graphs import fetch
-from tasks.decoding.runtimes.opened import REFERENCE, Runtime
+from tasks.decoding.runtimes.fused_cache import assign_slots, rounded
+from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
+from tasks.decoding.runtimes.fused_step import SyncPolicy
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
@@ -31,7 +31,6 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.architectures import models
 from tests.tape import TapeRecorder
@@ -52,14 +51,18 @@ GREEDY: list[tuple[str, Any]] = [
 ]
 
 
-def fused(model: Any, *, recorded: bool = False, pace: Pace = EACH_STEP, vocabulary: int | None = None) -> FusedDecoder:
+def fused(
+    model: Any, *, recorded: bool = False, sync_policy: SyncPolicy = EACH_STEP, vocabulary: int | None = None
+) -> FusedDecoder:
     blueprint = blueprint_of(model)
     assert blueprint is not None
-    return FusedDecoder(model, blueprint, "toy", vocabulary, recorder=TapeRecorder() if recorded else None, pace=pace)
+    return FusedDecoder(
+        model, blueprint, "toy", vocabulary, recorder=TapeRecorder() if recorded else None, sync_policy=sync_policy
+    )
 
 
-def fused_pair(name: str, *, recorded: bool, pace: Pace) -> Pair:
-    small, large = (fused(model, recorded=recorded, pace=pace) for model in models(name))
+def fused_pair(name: str, *, recorded: bool, sync_policy: SyncPolicy) -> Pair:
+    small, large = (fused(model, recorded=recorded, sync_policy=sync_policy) for model in models(name))
     return Pair(small, large, shares_encoder=shares_encoder(*models(name)))
 
 
@@ -87,7 +90,7 @@ def llama_with_biases() -> Any:
 @pytest.mark.parametrize("method, settings", GREEDY, ids=[method for method, _ in GREEDY])
 def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method: str, settings: Any) -> None:
     sources = toy_sources(6)
-    ours = fused_pair(name, recorded=recorded, pace=ONE_AHEAD if recorded else EACH_STEP)
+    ours = fused_pair(name, recorded=recorded, sync_policy=ONE_AHEAD if recorded else EACH_STEP)
     expected = decode(method, settings, reference_pair(name), sources, Request(LIMIT))
     assert decode(method, settings, ours, sources, Request(LIMIT)) == expected
     alone = [decode(method, settings, ours, [source], Request(LIMIT), [place])[0] for place, source in enumerate(sources)]
@@ -100,7 +103,7 @@ def test_tokens_and_counts_are_the_references(name: str, recorded: bool, method:
 def test_drawn_tokens_are_the_references(name: str) -> None:
     request = Request(LIMIT, SamplingSettings(temperature=0.8, top_p=0.95), seed=3)
     settings = SpeculativeSettings(draft_length=3)
-    ours = fused_pair(name, recorded=True, pace=ONE_AHEAD)
+    ours = fused_pair(name, recorded=True, sync_policy=ONE_AHEAD)
     expected = decode("speculative", settings, reference_pair(name), toy_sources(6), request)
     assert [one.tokens for one in decode("speculative", settings, ours, toy_sources(6), request)] == [
         one.tokens for one in expected
@@ -194,29 +197,40 @@ def test_caches_grow_past_what_was_allocated(name: str, recorded: bool) -> None:
 
 @every
 @recorded_or_not
-@pytest.mark.parametrize("pace", [EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, Pace(burst=3, ahead=1)], ids=str)
-def test_to_extend_is_to_go_step_by_step(name: str, recorded: bool, pace: Pace) -> None:
+@pytest.mark.parametrize(
+    "sync_policy", [EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, SyncPolicy(steps_per_sync=3, syncs_in_flight=1)], ids=str
+)
+def test_to_extend_is_to_go_step_by_step(name: str, recorded: bool, sync_policy: SyncPolicy) -> None:
     model = models(name)[0]
-    decoder, stepping = fused(model, recorded=recorded, pace=pace), fused(model)
+    decoder, stepping = fused(model, recorded=recorded, sync_policy=sync_policy), fused(model)
     cuts = 0
     for place, source in enumerate(toy_sources(8)):
         [pending] = decoder.start(decoder.encode([source]))
         stepping.start(stepping.encode([source]))
-        for until, budget in ((Stop(0.5), 6), (Stop(trust=0.3), 5), (Stop(), 4), (Stop(0.2, 0.1), 1)):
-            found = decoder.extend(pending, budget, until)
+        for until, budget in (
+            (StopRule(0.5), 6),
+            (StopRule(cumulative_confidence=0.3), 5),
+            (StopRule(), 4),
+            (StopRule(0.2, 0.1), 1),
+        ):
+            found = decoder.continue_greedily(pending, budget, until)
             expected: list[int] = []
-            fed, trust = list(pending), 1.0
+            fed, cumulative_confidence = list(pending), 1.0
             while len(expected) < budget:
                 step = stepping.forward([fed])
                 logits = step.logits[0, -1]
                 torch.testing.assert_close(found.logits[0, len(expected)], logits, atol=1e-4, rtol=0)
                 expected.append(int(logits.argmax()))
                 sure = float(logits.softmax(-1).amax())
-                if until.confidence or until.trust:
+                if until.confidence or until.cumulative_confidence:
                     assert found.confidence[len(expected) - 1] == pytest.approx(sure, abs=1e-5)
-                trust *= sure
+                cumulative_confidence *= sure
                 fed = expected[-1:]
-                if fed[0] in decoder.end_tokens or sure <= until.confidence or trust < until.trust:
+                if (
+                    fed[0] in decoder.end_tokens
+                    or sure <= until.confidence
+                    or cumulative_confidence < until.cumulative_confidence
+                ):
                     break
             cuts += len(expected) < budget
             assert found.tokens == expected
@@ -233,30 +247,34 @@ def test_to_extend_is_to_go_step_by_step(name: str, recorded: bool, pace: Pace) 
 def test_logits_that_are_not_kept() -> None:
     """A whole text by one call, longer than the room for logits, across the growth of what is read."""
     model = models("llama")[1]
-    decoder, other = fused(model, recorded=True, pace=ONE_AHEAD), fused(model)
+    decoder, other = fused(model, recorded=True, sync_policy=ONE_AHEAD), fused(model)
     decoder.end_tokens = other.end_tokens = frozenset()
     source = toy_sources(1)[0]
     found, expected = (
-        one.extend(one.start(one.encode([source]))[0], 150, Stop(), with_logits=kept)
+        one.continue_greedily(one.start(one.encode([source]))[0], 150, StopRule(), with_logits=kept)
         for one, kept in ((decoder, False), (other, True))
     )
     assert found.tokens == expected.tokens
     assert len(found.tokens) == 150
     torch.testing.assert_close(found.logits, expected.logits[:, -1:], atol=1e-4, rtol=0)
     # What was recorded writes where there is no room for so many logits.
-    again = decoder.extend(decoder.start(decoder.encode([source]))[0], 100, Stop())
+    again = decoder.continue_greedily(decoder.start(decoder.encode([source]))[0], 100, StopRule())
     torch.testing.assert_close(again.logits, expected.logits[:, :100], atol=1e-4, rtol=0)
 
 
-KEEPS = [Keep(distance, agreed) for distance in (-1.0, 0.0, 0.05, 2.0, math.inf) for agreed in (False, True)]
+KEEPS = [
+    GreedyAcceptance(max_surprisal, keep_agreed)
+    for max_surprisal in (-1.0, 0.0, 0.05, 2.0, math.inf)
+    for keep_agreed in (False, True)
+]
 
 
-def kept_by(logits: torch.Tensor, drafted: list[int], keep: Keep) -> int:
+def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) -> int:
     """Drafted tokens before the first that the rule lets go; `logits` (draft and one more, vocabulary)."""
-    block = Block(logits[None], SamplingSettings())
+    block = PredictionBlock(logits[None], SamplingSettings())
     for place, token in enumerate(drafted):
-        distance = -float(block.scores[0, place, token].log())
-        if distance > keep.distance and not (keep.agreed and block.likeliest[0][place] == token):
+        max_surprisal = -float(block.scores[0, place, token].log())
+        if max_surprisal > keep.max_surprisal and not (keep.keep_agreed and block.likeliest[0][place] == token):
             return place
     return len(drafted)
 
@@ -283,18 +301,18 @@ def test_to_check_is_to_run_and_to_apply_the_rule(name: str, recorded: bool) -> 
             drafted[place] = best[0][-1] if chance.random() < 0.85 else drafted[place]
             plain.rewind(begun)
         before = decoder.lengths[0] + len(pending)
-        checked, step = decoder.check(pending, drafted, keep), plain.forward([pending + drafted])
+        checked, step = decoder.check_draft(pending, drafted, keep), plain.forward([pending + drafted])
         assert step.hidden is not None
         logits, hidden = step.last([count + 1]), step.hidden[:, -count - 1 :]
         assert_same(checked.step, Step(logits, [count + 1], hidden))
-        assert checked.kept == kept_by(checked.step.logits[0], drafted, keep)
-        assert checked.following == int(checked.step.logits[0, checked.kept].argmax())
+        assert checked.accepted == kept_by(checked.step.logits[0], drafted, keep)
+        assert checked.next_token == int(checked.step.logits[0, checked.accepted].argmax())
         assert decoder.lengths == plain.lengths
-        found.add("all" if checked.kept == count else "some" if checked.kept else "none")
+        found.add("all" if checked.accepted == count else "some" if checked.accepted else "none")
         found.add("recorded" if len(pending) == 1 and count <= 16 else "as it comes")
         for one in (decoder, plain):
-            one.rewind([before + checked.kept])
-        pending = [checked.following]
+            one.rewind([before + checked.accepted])
+        pending = [checked.next_token]
     assert found == {"all", "some", "none", "recorded", "as it comes"}
 
 
@@ -308,19 +326,19 @@ def test_each_rule_by_hand(recorded: bool) -> None:
     [first, second] = step.logits[0, -1].topk(2).indices.tolist()
     apart = [-float(step.logits[0, -1].log_softmax(-1)[token]) for token in (first, second)]
     decoder.rewind([1])
-    for token, distance in zip((first, second), apart, strict=True):
+    for token, max_surprisal in zip((first, second), apart, strict=True):
         for keep, kept in (
-            (Keep(-1.0, agreed=False), 0),
-            (Keep(-1.0, agreed=True), int(token == first)),
-            (Keep(0.0, agreed=False), 0),
-            (Keep(distance + 1e-3, agreed=False), 1),
-            (Keep(distance - 1e-3, agreed=False), 0),
-            (Keep(distance - 1e-3, agreed=True), int(token == first)),
-            (Keep(math.inf, agreed=False), 1),
+            (GreedyAcceptance(-1.0, keep_agreed=False), 0),
+            (GreedyAcceptance(-1.0, keep_agreed=True), int(token == first)),
+            (GreedyAcceptance(0.0, keep_agreed=False), 0),
+            (GreedyAcceptance(max_surprisal + 1e-3, keep_agreed=False), 1),
+            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=False), 0),
+            (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=True), int(token == first)),
+            (GreedyAcceptance(math.inf, keep_agreed=False), 1),
         ):
-            checked = decoder.check([9], [token], keep)
-            assert checked.kept == kept
-            assert checked.following == (first if not kept else int(checked.step.logits[0, 1].argmax()))
+            checked = decoder.check_draft([9], [token], keep)
+            assert checked.accepted == kept
+            assert checked.next_token == (first if not kept else int(checked.step.logits[0, 1].argmax()))
             decoder.rewind([1])
 
 
@@ -330,23 +348,23 @@ def test_a_masked_token_stays_by_a_rule_that_keeps_all_alone() -> None:
     with torch.no_grad():
         model.lm_head.bias[7] = -math.inf
     decoder = fused(model)
-    for rule, kept in ((Keep(math.inf, agreed=False), 2), (Keep(200.0, agreed=True), 0)):
+    for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
         [start] = decoder.start(decoder.encode([[4, 5]]))
-        assert decoder.check(start, [7, 7], rule).kept == kept
+        assert decoder.check_draft(start, [7, 7], rule).accepted == kept
 
 
 def test_a_draft_is_judged_in_float32_whatever_the_weights() -> None:
     decoder = fused(copy.deepcopy(models("t5")[1]).bfloat16(), recorded=True)
     decoder.start(decoder.encode([[5, 9, 1]]))
-    drafted = decoder.extend([0], 5, Stop()).tokens
+    drafted = decoder.continue_greedily([0], 5, StopRule()).tokens
     decoder.rewind([0])
-    logits = decoder.check([0], drafted, KEEPS[0]).step.logits[0].float()
+    logits = decoder.check_draft([0], drafted, KEEPS[0]).step.logits[0].float()
     distances = [-float(row.log_softmax(-1)[token]) for row, token in zip(logits, drafted, strict=False)]
-    for distance in distances:
-        for near in (distance - 1e-4, distance + 1e-4):
+    for max_surprisal in distances:
+        for near in (max_surprisal - 1e-4, max_surprisal + 1e-4):
             decoder.rewind([0])
-            keep = Keep(near, agreed=False)
-            assert decoder.check([0], drafted, keep).kept == kept_by(logits, drafted, keep)
+            keep = GreedyAcceptance(near, keep_agreed=False)
+            assert decoder.check_draft([0], drafted, keep).accepted == kept_by(logits, drafted, keep)
 
 
 def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,14 +375,14 @@ def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
         fetched.append(tuple(tensor.shape))
         return fetch(tensor)
 
-    monkeypatch.setattr(fused_check, "fetch", noted)
+    monkeypatch.setattr(fused_draft_check, "fetch", noted)
     recorder, model = TapeRecorder(), models("t5")[1]
     blueprint = blueprint_of(model)
     assert blueprint is not None
     decoder = FusedDecoder(model, blueprint, "toy", recorder=recorder)
     decoder.start(decoder.encode(toy_sources(1)))
     for turn in range(12):
-        decoder.check([4], [5 + turn] * (turn % 2 + 3), Keep(float(turn), agreed=False))
+        decoder.check_draft([4], [5 + turn] * (turn % 2 + 3), GreedyAcceptance(float(turn), keep_agreed=False))
         decoder.rewind([turn])
     assert fetched == [(5,), (6,)] * 6
     # The encoder, three tokens and four.
@@ -374,10 +392,10 @@ def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checked_step_outlives_the_next_run() -> None:
     decoder = fused(models("t5")[1], recorded=True)
     decoder.start(decoder.encode(toy_sources(1)))
-    step = decoder.check([0], [4, 5], KEEPS[0]).step
+    step = decoder.check_draft([0], [4, 5], KEEPS[0]).step
     assert step.hidden is not None
     before = step.logits.clone(), step.hidden.clone()
-    decoder.check([0], [6, 7], KEEPS[0])
+    decoder.check_draft([0], [6, 7], KEEPS[0])
     assert torch.equal(step.logits, before[0])
     assert torch.equal(step.hidden, before[1])
 
@@ -394,9 +412,9 @@ def test_broken_logits_of_a_draft_are_named(recorded: bool, pending: list[int], 
     for keep in KEEPS:
         decoder.rewind([1])
         with pytest.raises(BrokenLogitsError, match="the toy model gave NaN, \\+infinity or no finite logit at step"):
-            decoder.check(pending, drafted, keep)
+            decoder.check_draft(pending, drafted, keep)
         decoder.start(decoder.encode([[2, 3, 1]]))
-        assert decoder.check([0], [5, 6], Keep(math.inf, agreed=False)).kept == 2
+        assert decoder.check_draft([0], [5, 6], GreedyAcceptance(math.inf, keep_agreed=False)).accepted == 2
 
 
 def test_a_draft_that_cannot_be_judged_is_refused() -> None:
@@ -404,11 +422,11 @@ def test_a_draft_that_cannot_be_judged_is_refused() -> None:
     decoder.start(decoder.encode([[2, 3]]))
     for pending, drafted in (([], [4]), ([2, 3], [4, 20]), ([2], [23])):
         with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
-            decoder.check(pending, drafted, KEEPS[0])
+            decoder.check_draft(pending, drafted, KEEPS[0])
     with pytest.raises(IndexError, match="the toy model has 24 tokens, and was given 4 to 24"):
-        decoder.check([2], [4, 24], KEEPS[0])
+        decoder.check_draft([2], [4, 24], KEEPS[0])
     with pytest.raises(ValueError, match="a text of 65 tokens, but the model has 64 positions"):
-        decoder.check([2] * 60, [3] * 5, KEEPS[0])
+        decoder.check_draft([2] * 60, [3] * 5, KEEPS[0])
     assert decoder.lengths == [0]
 
 
@@ -479,7 +497,7 @@ def test_broken_logits_are_named(value: float, recorded: bool) -> None:
         decoder.forward([[7]])
     decoder.start(decoder.encode([[2, 3, 1]]))
     with pytest.raises(BrokenLogitsError, match="step 1"):
-        decoder.extend([0, 7], 3, Stop())
+        decoder.continue_greedily([0, 7], 3, StopRule())
     with torch.no_grad():
         embedding[7] = before
     # Nothing of it is left in the caches.
@@ -517,7 +535,7 @@ def test_a_masked_vocabulary_and_foreign_ids() -> None:
     with pytest.raises(IndexError, match="the toy model has 24 tokens, and was given 24 to 24"):
         decoder.forward([[3], [24]])
     with pytest.raises(IndexError, match="-1 to 4"):
-        decoder.extend([-1, 4], 2, Stop())
+        decoder.continue_greedily([-1, 4], 2, StopRule())
 
 
 def test_a_text_longer_than_the_positions_is_refused() -> None:
@@ -532,12 +550,12 @@ def test_a_text_longer_than_the_positions_is_refused() -> None:
 
 
 def test_slots_are_arranged_with_few_copies() -> None:
-    assert arranged([0, 1, 2], 3) == ([0, 1, 2], [])
-    assert arranged([2, 0], 4) == ([2, 0], [])
-    assert arranged([1, 1, 0], 4) == ([1, 2, 0], [(1, 2)])
-    assert arranged([3, 2], 2) == ([0, 1], [(3, 0), (2, 1)])
-    assert arranged([3, 3, 0], 4) == ([3, 1, 0], [(3, 1)])
-    assert arranged([5, 1, 5, 1], 4) == ([0, 1, 2, 3], [(5, 0), (5, 2), (1, 3)])
+    assert assign_slots([0, 1, 2], 3) == ([0, 1, 2], [])
+    assert assign_slots([2, 0], 4) == ([2, 0], [])
+    assert assign_slots([1, 1, 0], 4) == ([1, 2, 0], [(1, 2)])
+    assert assign_slots([3, 2], 2) == ([0, 1], [(3, 0), (2, 1)])
+    assert assign_slots([3, 3, 0], 4) == ([3, 1, 0], [(3, 1)])
+    assert assign_slots([5, 1, 5, 1], 4) == ([0, 1, 2, 3], [(5, 0), (5, 2), (1, 3)])
     assert [rounded(number) for number in (1, 2, 3, 5, 8, 33)] == [1, 2, 4, 8, 8, 64]
     assert [rounded(number, 64) for number in (0, 1, 64, 65, 129)] == [64, 64, 64, 128, 256]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError, Memory, Stop
+from tasks.decoding.decoder import BrokenLogitsError, EncoderOutput, StopRule
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.settings import BildSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.errors import InputError
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, VOCABULARY, assert_close, begin, model_of, native, reference
@@ -119,7 +119,7 @@ def test_tokens_that_a_model_does_not_have_are_refused(kind: str, token: int) ->
     assert decoder.lengths == [0, 0]
     begin(decoder, [[4, 5]])
     with pytest.raises(IndexError, match=f"^the native model has {VOCABULARY} tokens, and was given"):
-        decoder.extend([token], 3, Stop())
+        decoder.continue_greedily([token], 3, StopRule())
 
 
 def test_an_empty_prompt_is_refused() -> None:
@@ -136,9 +136,9 @@ def test_an_empty_source_is_refused() -> None:
 
 def test_sources_of_another_kind_or_width_are_refused() -> None:
     with pytest.raises(ValueError, match="the native model is decoder-only; it cannot start from what an encoder gave"):
-        native(model_of("gpt2")).start(Memory(torch.zeros(1, 3, 20), torch.ones(1, 3, dtype=torch.long)))
+        native(model_of("gpt2")).start(EncoderOutput(torch.zeros(1, 3, 20), torch.ones(1, 3, dtype=torch.long)))
     decoder = native(model_of("t5 relu"))
     with pytest.raises(ValueError, match="the native model reads sources of width 20, not 19"):
-        decoder.start(Memory(torch.zeros(1, 3, 19), torch.ones(1, 3, dtype=torch.long)))
+        decoder.start(EncoderOutput(torch.zeros(1, 3, 19), torch.ones(1, 3, dtype=torch.long)))
     with pytest.raises(ValueError, match="the native model reads sources of width 20, not 0"):
         decoder.start(native(model_of("gpt2")).encode([[4, 5]]))

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.settings import SpeculativeSettings
-from tasks.decoding.strategies import Pair, Request, decode
 from tasks.models.extras import add_heads
 from tests.methods import LAYERED, SETTINGS
 from tests.toys import toy_sources, toy_t5

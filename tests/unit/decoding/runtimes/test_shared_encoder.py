@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Decoder, Memory, Rows
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Runtime
+from tasks.decoding.registry import METHODS, Request, decode
 from tasks.decoding.runtimes.choose import open_pair, shares_encoder
-from tasks.decoding.runtimes.opened import Runtime
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
-from tasks.decoding.strategies import METHODS, Request, decode
 from tests.architectures import models, over_runtimes
 from tests.toys import toy_sources, toy_t5
 
@@ -47,8 +46,8 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
     """Counts the runs of the decoders' encoders, row by row."""
     runs: list[int] = []
 
-    def counted(encode: Callable[[Rows], Memory]) -> Callable[[Rows], Memory]:
-        def run(sources: Rows) -> Memory:
+    def counted(encode: Callable[[Rows], EncoderOutput]) -> Callable[[Rows], EncoderOutput]:
+        def run(sources: Rows) -> EncoderOutput:
             runs.append(len(sources))
             return encode(sources)
 

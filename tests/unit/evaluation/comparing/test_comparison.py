@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import pytest
 
 from tasks.errors import InputError
-from tasks.evaluation.comparing.comparison import compare
-from tasks.evaluation.comparing.results import Result
-from tests.finished import finished
+from tasks.evaluation.changes import Change
+from tasks.evaluation.comparing.comparison import Comparison, Number, PointCounts, compare
+from tasks.evaluation.comparing.loaded import LoadedResult
+from tests.finished import finished, loaded
 
-BEFORE = Result("A", *finished())
+BEFORE = loaded("A", *finished())
 
 
-def numbers(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {f"{one['name']} ({one['split']})": one for one in comparison["numbers"]}
+def numbers(comparison: Comparison) -> dict[str, Number]:
+    return {f"{one.name} ({one.split})": one for one in comparison.numbers}
 
 
 def test_a_result_against_itself_is_nothing() -> None:
     found = compare(BEFORE, BEFORE)
-    assert found["differing"] == {} and found["points"] == [] and found["unmatched"] == []
-    assert found["more_than_noise"] == []
-    assert {one["change"]["value"] for one in found["numbers"]} == {0, 1}
-    assert all(one["change"]["p"] == 1 for one in found["numbers"])
+    assert found.differing == {} and found.points == [] and found.unmatched == []
+    assert found.more_than_noise == []
+    assert {one.change.value for one in found.numbers} == {0, 1}
+    assert all(one.change.p == 1 for one in found.numbers)
 
 
 def test_every_number_is_there_once_on_the_split_that_holds_it() -> None:
@@ -49,84 +47,84 @@ def test_every_number_is_there_once_on_the_split_that_holds_it() -> None:
 
 
 def test_a_second_run_of_the_same_is_noise() -> None:
-    found = compare(BEFORE, Result("B", *finished(seed=1)))
-    assert found["more_than_noise"] == []
-    speedups = [one for one in found["numbers"] if one["name"].endswith(": speed-up")]
-    assert all(one["paired"] and one["change"]["value"] != 1 for one in speedups)
+    found = compare(BEFORE, loaded("B", *finished(seed=1)))
+    assert found.more_than_noise == []
+    speedups = [one for one in found.numbers if one.name.endswith(": speed-up")]
+    assert all(one.paired and one.change.value != 1 for one in speedups)
 
 
 def test_a_faster_drafter_is_found_and_nothing_else() -> None:
-    found = compare(BEFORE, Result("B", *finished(faster=1.2, seed=1)))
-    assert found["more_than_noise"] == [
+    found = compare(BEFORE, loaded("B", *finished(faster=1.2, seed=1)))
+    assert found.more_than_noise == [
         "bild aligned, no loss: speed-up",
         "bild aligned, ≤ 1 point: speed-up",
         "aligned frontier: quality minus vanilla's at equal latency",
         "aligned frontier: speed-up at equal quality minus vanilla's",
     ]
-    change = numbers(found)["bild aligned, no loss: speed-up (test)"]["change"]
-    assert change["value"] == pytest.approx(1.2, rel=0.03)
-    assert change["interval"][0] < 1.2 < change["interval"][1]
+    change = numbers(found)["bild aligned, no loss: speed-up (test)"].change
+    assert change.value == pytest.approx(1.2, rel=0.03)
+    assert change.interval is not None and change.interval[0] < 1.2 < change.interval[1]
 
 
 def test_better_quality_is_found_beside_vanilla_before_it_is_found_alone() -> None:
-    found = compare(BEFORE, Result("B", *finished(better=0.8)))
-    assert "bild aligned, no loss: BLEU minus vanilla's" in found["more_than_noise"]
-    assert "bild aligned, no loss: BLEU" not in found["more_than_noise"], "0.8 points are within its own interval's noise"
-    assert not any("unaligned" in name or "speed-up" in name for name in found["more_than_noise"] if "frontier" not in name)
+    found = compare(BEFORE, loaded("B", *finished(better=0.8)))
+    assert "bild aligned, no loss: BLEU minus vanilla's" in found.more_than_noise
+    assert "bild aligned, no loss: BLEU" not in found.more_than_noise, "0.8 points are within its own interval's noise"
+    assert not any("unaligned" in name or "speed-up" in name for name in found.more_than_noise if "frontier" not in name)
 
 
 def test_other_examples_are_not_paired() -> None:
     summary, rows = finished(seed=1)
     summary["pairs"]["aligned"]["lineage"]["settings"]["sweep"]["seed"] = 2
-    found = numbers(compare(BEFORE, Result("B", summary, rows)))
-    assert found["bild unaligned, no loss: speed-up (test)"]["paired"]
-    assert not found["bild aligned, no loss: speed-up (test)"]["paired"]
+    found = numbers(compare(BEFORE, loaded("B", summary, rows)))
+    assert found["bild unaligned, no loss: speed-up (test)"].paired
+    assert not found["bild aligned, no loss: speed-up (test)"].paired
 
 
 def test_one_fingerprint_means_the_same_examples() -> None:
-    results: list[Result] = []
+    results: list[LoadedResult] = []
     for seed in (0, 1):
         summary, rows = finished(seed=seed)
         summary["pairs"] = {}
         marked = {drafter: [{**row, "fingerprint": "f"} for row in lines] for drafter, lines in rows.items()}
-        results.append(Result("one", summary, marked))
+        results.append(loaded("one", summary, marked))
     first, second = results
-    assert numbers(compare(first, second))["bild aligned, no loss: speed-up (test)"]["paired"]
+    assert numbers(compare(first, second))["bild aligned, no loss: speed-up (test)"].paired
 
 
 def test_a_summary_alone_is_judged_by_its_intervals() -> None:
-    before, after = (Result("one", finished(faster=faster)[0], {}) for faster in (1.0, 1.5))
+    before, after = (loaded("one", finished(faster=faster)[0], {}) for faster in (1.0, 1.5))
     found = compare(before, after)
-    assert "bild aligned, no loss: speed-up" in found["more_than_noise"]
-    assert not numbers(found)["bild aligned, no loss: speed-up (test)"]["paired"]
-    assert compare(before, before)["more_than_noise"] == []
+    assert "bild aligned, no loss: speed-up" in found.more_than_noise
+    assert not numbers(found)["bild aligned, no loss: speed-up (test)"].paired
+    assert compare(before, before).more_than_noise == []
 
 
 def test_an_older_summary_without_intervals_is_compared_but_not_judged() -> None:
-    summary = copy.deepcopy(BEFORE.summary)
+    summary, _ = finished()
     for point in summary["points"]:
         for entry in (point, point["test"]):
             for name in ("quality_interval", "quality_difference_interval", "speedup_interval"):
                 del entry[name]
-    older = {name: value for name, value in summary.items() if name != "pairs"}
-    found = compare(Result("A", older, {}), Result("B", older, {}))
+    older = {**summary, "pairs": {}}
+    found = compare(loaded("A", older, {}), loaded("B", older, {}))
     number = numbers(found)["bild aligned, no loss: speed-up (test)"]
-    assert number["change"] == {"value": 1.0, "interval": None, "p": None}
-    assert found["differing"]["code"] == [("code", "not recorded", "not recorded")]
+    assert number.change == Change(1.0, None, None)
+    assert found.differing["code"] == [("code", "not recorded", "not recorded")]
 
 
 def test_other_settings_behind_a_choice_are_named() -> None:
     summary, rows = finished()
     summary["choices"][2]["point"] = 4
-    found = numbers(compare(BEFORE, Result("B", summary, rows)))
+    found = numbers(compare(BEFORE, loaded("B", summary, rows)))
     number = found["bild aligned, no loss: speed-up (test)"]
-    assert number["settings"] == ("α_FB 0.9 α_RB ∞ ≤ 10", "α_FB 0.7 α_RB ∞ ≤ 10")
+    assert number.settings == ("α_FB 0.9 α_RB ∞ ≤ 10", "α_FB 0.7 α_RB ∞ ≤ 10")
 
 
 def test_two_choices_that_are_one_point_are_one_number() -> None:
     summary, rows = finished()
     summary["choices"][2]["point"] = 4
-    both = Result("both", summary, rows)
+    both = loaded("both", summary, rows)
     assert "bild aligned, no loss and ≤ 1 point: speed-up (test)" in numbers(compare(both, both))
 
 
@@ -134,18 +132,18 @@ def test_points_and_choices_of_one_result_alone_are_told() -> None:
     summary, rows = finished()
     summary["points"][0]["settings"]["fallback_threshold"] = 0.3
     summary["choices"][1]["point"] = None
-    found = compare(BEFORE, Result("B", summary, rows))
-    assert found["points"] == [{"drafter": "unaligned", "method": "bild", "only_first": 1, "only_second": 1}]
-    assert found["unmatched"] == ["bild unaligned, ≤ 1 point: only A has such a point"]
+    found = compare(BEFORE, loaded("B", summary, rows))
+    assert found.points == [PointCounts("unaligned", "bild", only_first=1, only_second=1)]
+    assert found.unmatched == ["bild unaligned, ≤ 1 point: only A has such a point"]
 
 
 def test_a_point_that_was_not_timed_is_on_no_frontier() -> None:
     summary, rows = finished()
-    summary["points"].append({**summary["points"][5], "quality": 99.0, "speedup": None, "speedup_interval": None, "test": None})
-    assert compare(BEFORE, Result("B", summary, rows))["more_than_noise"] == []
+    summary["points"].append({**summary["points"][5], "timed": False, "quality": 99.0, "speedup": None, "test": None})
+    assert compare(BEFORE, loaded("B", summary, rows)).more_than_noise == []
 
 
 def test_two_metrics_are_refused() -> None:
     summary, rows = finished()
     with pytest.raises(InputError, match="A is measured in bleu and B in rougeL; compare results of one metric"):
-        compare(BEFORE, Result("B", {**summary, "metric": "rougeL"}, rows))
+        compare(BEFORE, loaded("B", {**summary, "metric": "rougeL"}, rows))

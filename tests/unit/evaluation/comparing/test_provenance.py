@@ -1,23 +1,26 @@
-"""What two results were made from, told apart."""
+"""Differences in what two results were made from."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
-from tasks.evaluation.comparing.provenance import NOT_RECORDED, differing, facts, same_examples, settings_of
+from tasks.evaluation.comparing.provenance import NOT_RECORDED, Facts, differing, facts, same_examples, settings_of
+from tasks.evaluation.results.pair import PairRecord
 
 VALIDATION = "input data/toy/corpus/validation.jsonl"
 
 
-def pair(lineage: dict[str, Any] | None = None, *, seed: int = 1, grid: list[Any] | None = None) -> dict[str, Any]:
-    entries = [{"method": "bild", "preset": "v1"}] if grid is None else grid
-    settings = {"sweep": {"seed": seed, "latency_examples": 100, "grid": entries}, "machine": {"threads": 1}}
-    return {
-        "runtime": "native, 1 thread",
-        "lineage": {
+def pair(lineage: dict[str, Any] | None = None, *, seed: int = 1, grid: list[Any] | None = None) -> PairRecord:
+    entries: JsonValue = [{"method": "bild", "preset": "v1"}] if grid is None else list(grid)
+    settings: JsonValue = {"sweep": {"seed": seed, "latency_examples": 100, "grid": entries}, "machine": {"threads": 1}}
+    return PairRecord(
+        runtime="native, 1 thread",
+        lineage={
             "git_commit": "a" * 40,
             "git_dirty": "false",
             "host_cpu": "a processor",
@@ -26,10 +29,10 @@ def pair(lineage: dict[str, Any] | None = None, *, seed: int = 1, grid: list[Any
             "settings": settings,
             **(lineage or {}),
         },
-    }
+    )
 
 
-def both(one: dict[str, Any], other: dict[str, Any] | None = None) -> Any:
+def both(one: PairRecord, other: PairRecord | None = None) -> Facts:
     return facts({"unaligned": one, "aligned": one if other is None else other})
 
 
@@ -66,18 +69,19 @@ def test_what_the_two_sweeps_do_not_share_is_told_by_drafter() -> None:
 
 
 def test_what_was_not_recorded_is_said_to_be_so() -> None:
-    nothing = facts({"unaligned": None, "aligned": None})
+    nothing = both(PairRecord())
     assert differing(nothing, nothing)["code"] == [("code", NOT_RECORDED, NOT_RECORDED)]
     assert differing(both(pair()), nothing)["code"] == [("code", "2 recorded", NOT_RECORDED)]
-    older = pair()
-    del older["lineage"]["torch"]
+    lineage = {name: value for name, value in (pair().lineage or {}).items() if name != "torch"}
+    older = dataclasses.replace(pair(), lineage=lineage)
     assert differing(both(pair()), both(older)) == {"machine": [("torch", "2.13.0", NOT_RECORDED)]}
 
 
-def test_settings_may_be_noted_as_text() -> None:
-    noted = pair()["lineage"]["settings"]
-    assert settings_of(pair({"settings": json.dumps(noted)})) == noted == settings_of(pair())
-    assert settings_of({"runtime": "native"}) == {}
+def test_settings_may_be_recorded_as_text() -> None:
+    recorded = settings_of(pair())
+    assert recorded["machine"] == {"threads": 1}
+    assert settings_of(pair({"settings": json.dumps(recorded)})) == recorded
+    assert settings_of(PairRecord(runtime="native")) == {}
 
 
 @pytest.mark.parametrize(
@@ -88,13 +92,13 @@ def test_settings_may_be_noted_as_text() -> None:
         (pair(seed=2), False),
         (pair({VALIDATION: "2" * 32}), False),
         (pair({"settings": {}}), False),
-        (None, False),
+        (PairRecord(), False),
     ],
 )
-def test_the_same_data_seed_and_number_mean_the_same_examples(other: dict[str, Any] | None, same: bool) -> None:
+def test_the_same_data_seed_and_number_mean_the_same_examples(other: PairRecord, same: bool) -> None:
     assert same_examples(pair(), other, "validation") is same
 
 
 def test_what_neither_recorded_is_not_the_same() -> None:
     assert not same_examples(pair({"settings": {}}), pair({"settings": {}}), "validation")
-    assert not same_examples(pair(), pair(), "test"), "the hash of that split was not noted"
+    assert not same_examples(pair(), pair(), "test"), "the hash of that split was not recorded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -9,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.points import OperatingPoint, OperationsRatio
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import Summary
+from tests.unit.evaluation.conftest import SIZES, records, summary_record
 
 Row = dict[str, Any]
 
@@ -26,7 +31,7 @@ TIMED = 60
 
 def window(agreement: float, length: float) -> float:
     """Tokens kept of a draft of that length (Leviathan et al., 2023, equation 1, less the large model's own token)."""
-    return sum(agreement**place for place in range(1, round(length) + 1))
+    return sum(agreement**position for position in range(1, round(length) + 1))
 
 
 def counts_of(agreement: float, length: float, fallbacks: bool) -> Row:
@@ -151,15 +156,15 @@ def lossy(drafter: str, method: str, settings: Row, ease: float, slope: float, w
 def validation(drafter: str) -> list[Row]:
     rows = baselines(drafter, "validation")
     rollbacks = (1.0, 2.0, 3.0, 5.0, math.inf)
-    for place, (fallback, rollback) in enumerate(itertools.product((0.0, 0.5, 0.6, 0.7, 0.8, 0.9), rollbacks)):
-        rows.append(bild(drafter, "validation", fallback, rollback, (None, "frontier", "sample")[place % 3]))
+    for index, (fallback, rollback) in enumerate(itertools.product((0.0, 0.5, 0.6, 0.7, 0.8, 0.9), rollbacks)):
+        rows.append(bild(drafter, "validation", fallback, rollback, (None, "frontier", "sample")[index % 3]))
     twin = {**rows[3], "settings": {**rows[3]["settings"], "max_draft": 12}, "same_as": rows[3]["settings"]}
     rows.append({name: value for name, value in twin.items() if name not in TIMES})
     for length in (3, 5, 7):
         rows.append(lossy(drafter, "speculative", {"draft_length": length}, 0.0, 0.0, "anchor"))
     for lenience in (0.7, 0.5, 0.3, 0.1):
-        knobs = {"draft_length": 5, "lenience": lenience}
-        rows.append(lossy(drafter, "speculative_lenient", knobs, (1 - lenience) / 2, 0.4, "frontier"))
+        lenient = {"draft_length": 5, "lenience": lenience}
+        rows.append(lossy(drafter, "speculative_lenient", lenient, (1 - lenience) / 2, 0.4, "frontier"))
     for rule, cost in itertools.product(("chow", "opt", "token_v3"), (0.1, 0.3, 0.5, 0.8)):
         settings: Row = {"draft_length": 5, "rule": rule, "deferral_cost": cost}
         slope = {"chow": 0.5, "opt": 0.35, "token_v3": 0.2}[rule]
@@ -191,7 +196,7 @@ def oracle(drafter: str, threshold: float) -> Row:
 
 def pair_of(drafter: str) -> Row:
     """What the sweep writes about its two models."""
-    sizes = {"parameters": 2_100_000, "decoder_parameters": 1_400_000, "layers": 8, "width": 128}
+    sizes = {**SIZES, "parameters": 2_100_000, "decoder_parameters": 1_400_000, "layers": 8, "width": 128}
     return {
         "drafter": drafter,
         "runtime": "native, float32, 1 thread",
@@ -208,7 +213,7 @@ def pair_of(drafter: str) -> Row:
             "encode_large_ms": 0.42,
             "small_step_ms": STEP,
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
-            "turn_ms": {"bild": 0.01},
+            "beside_ms": {"bild": {"text": 0.05, "call": 0.01}},
             "cost_ratio": STEP / VERIFY,
         },
         "acceptance": {
@@ -244,11 +249,26 @@ def full_sweeps() -> dict[str, list[Row]]:
 
 
 @pytest.fixture(scope="session")
-def full_summary(full_sweeps: dict[str, list[Row]]) -> dict[str, Any]:
+def full_rows(full_sweeps: dict[str, list[Row]]) -> dict[str, list[SweepRow]]:
+    """The same as records."""
+    return {drafter: records(rows) for drafter, rows in full_sweeps.items()}
+
+
+@pytest.fixture(scope="session")
+def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
     """Their summary, with the operations of each point as a theory would give them."""
     pairs = {drafter: pair_of(drafter) for drafter in full_sweeps}
-    summary = summarize("translation", "bleu", full_sweeps, pairs)
-    for point in summary["points"]:
-        calls = point["large_calls_per_token"]
-        point["operations"] = {"flops": 1.15, "bytes": calls, "intensity": 1.15 / calls}
-    return summary
+    summary = summary_record("bleu", full_sweeps, pairs, task="translation")
+    points = [dataclasses.replace(point, operations=work_of(point)) for point in summary.points]
+    return dataclasses.replace(summary, points=points)
+
+
+def work_of(point: OperatingPoint) -> OperationsRatio | None:
+    calls = point.large_calls_per_token
+    return OperationsRatio(flops=1.15, bytes=calls, intensity=1.15 / calls) if calls else None
+
+
+@pytest.fixture(scope="session")
+def full_summary(full_record: Summary) -> dict[str, Any]:
+    """Its JSON values."""
+    return encode(full_record, digits=6)

@@ -8,26 +8,9 @@ import pytest
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.report.definitions import DEFINITIONS
-from tasks.evaluation.report.summary import summarize
-from tests.unit.evaluation.conftest import untimed
+from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
-
-# Without attention and encoders: the weights of the decoder are all that costs.
-SIZES: dict[str, Any] = {
-    "parameters": 1000,
-    "encoder_parameters": 0,
-    "memory_parameters": 0,
-    "decoder_parameters": 400,
-    "head_parameters": 100,
-    "encoder_layers": 2,
-    "layers": 2,
-    "width": 8,
-    "attention_width": 0,
-    "cache_width": 0,
-    "weight_bytes": 4,
-    "cache_bytes": 4,
-}
 
 
 def find(summary: dict[str, Any], drafter: str, **settings: Any) -> dict[str, Any]:
@@ -39,7 +22,7 @@ def find(summary: dict[str, Any], drafter: str, **settings: Any) -> dict[str, An
 
 
 def test_choices_are_marked_on_points(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     assert find(summary, "unaligned", fallback_threshold=0.9)["chosen"] == "no_loss"
     assert find(summary, "unaligned", fallback_threshold=0.7)["chosen"] == "one_point"
     assert find(summary, "unaligned", fallback_threshold=0.5)["chosen"] is None
@@ -50,14 +33,14 @@ def test_choices_are_marked_on_points(sweeps: Sweeps) -> None:
 
 
 def test_both_choices_are_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     both = [c["point"] for c in summary["choices"] if (c["method"], c["drafter"]) == ("bild", "aligned")]
     assert len(both) == 2 and both[0] == both[1]
     assert summary["points"][both[0]]["settings"]["fallback_threshold"] == 0.7
 
 
 def test_a_chosen_point_carries_its_test_measurements(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     point = find(summary, "unaligned", fallback_threshold=0.9)
     assert point["quality"] == 59.95
     assert (point["test"]["quality"], point["test"]["speedup"]) == (59.5, 1.25)
@@ -66,14 +49,14 @@ def test_a_chosen_point_carries_its_test_measurements(sweeps: Sweeps) -> None:
 
 
 def test_vanilla_comes_from_both_sweeps(sweeps: Sweeps) -> None:
-    vanilla = summarize("toy", "bleu", sweeps)["vanilla"]
+    vanilla = summarized("bleu", sweeps)["vanilla"]
     assert (vanilla["large"]["quality"], vanilla["large"]["latency_ms"]) == (60.0, 20.0)
     assert (vanilla["small"]["quality"], vanilla["small"]["test"]["quality"]) == (40.0, 39.0)
     assert (vanilla["small_aligned"]["quality"], vanilla["small_aligned"]["test"]["quality"]) == (42.0, 41.0)
 
 
 def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     point = find(summary, "aligned", fallback_threshold=0.9)
     expected = {
         "large_calls_per_token": 0.4,
@@ -93,7 +76,7 @@ def test_ratios_are_those_of_the_definitions(sweeps: Sweeps) -> None:
 
 
 def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
-    found = summarize("toy", "bleu", sweeps)["frontier"]
+    found = summarized("bleu", sweeps)["frontier"]
     assert len(found["unaligned"]) == len(found["aligned"]) == 3
     # From 1/2 (both have started) to 1/1.2: +0.9 until 1/1.6, then +1.9 until 1/1.5, +0.7 until 1/1.4, +0.8 to the end.
     edges = [1 / 2.0, 1 / 1.6, 1 / 1.5, 1 / 1.4, 1 / 1.2]
@@ -104,14 +87,14 @@ def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
 
 
 def test_failed_points_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     assert [(row["drafter"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
     assert len(summary["points"]) == 9
 
 
 def test_a_row_with_nan_counts_as_failed(sweeps: Sweeps) -> None:
     sweeps["aligned"][3]["quality"]["bleu"] = float("nan")
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     assert len(summary["failed"]) == 2
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
 
@@ -119,7 +102,7 @@ def test_a_row_with_nan_counts_as_failed(sweeps: Sweeps) -> None:
 def test_the_last_row_of_a_point_counts(sweeps: Sweeps) -> None:
     again = {**sweeps["unaligned"][2], "speedup": 1.31}
     sweeps["unaligned"].append(again)
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     assert find(summary, "unaligned", fallback_threshold=0.9)["speedup"] == 1.31
 
 
@@ -127,7 +110,7 @@ def test_the_summary_is_strict_json_of_few_digits(sweeps: Sweeps) -> None:
     sweeps["aligned"][3]["settings"]["rollback_threshold"] = float("inf")
     sweeps["aligned"][3]["quality"]["rougeL"] = float("nan")
     sweeps["aligned"][2]["speedup"] = 1.123456789
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     text = json.dumps(summary, allow_nan=False)
     assert json.loads(text) == summary
     point = find(summary, "aligned", fallback_threshold=0.7)
@@ -138,11 +121,11 @@ def test_the_summary_is_strict_json_of_few_digits(sweeps: Sweeps) -> None:
 def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "vanilla_large"]
     with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy --drafter aligned"):
-        summarize("toy", "bleu", sweeps)
+        summarized("bleu", sweeps)
 
 
 def test_a_row_as_flat_metrics(sweeps: Sweeps) -> None:
-    metrics = point_metrics(sweeps["unaligned"][2])
+    metrics = point_metrics(measured_record(sweeps["unaligned"][2]))
     expected = {
         "quality": 59.95,
         "bleu": 59.95,
@@ -163,7 +146,7 @@ def test_what_was_not_timed_is_shown_and_never_chosen_nor_on_a_frontier(sweeps: 
         **untimed(fastest, 1.7),
         "same_as": {"fallback_threshold": 0.9, "rollback_threshold": 2.0},
     }
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     point = find(summary, "aligned", fallback_threshold=0.7)
     assert not point["timed"] and point["chosen"] is None
     assert (point["quality"], point["predicted"]["speedup"], point["how"]) == (59.9, 1.7, "replayed")
@@ -171,8 +154,8 @@ def test_what_was_not_timed_is_shown_and_never_chosen_nor_on_a_frontier(sweeps: 
     assert {point[name] for name in times} == {None}
     assert point["same_as"]["fallback_threshold"] == 0.9
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
-    place = summary["points"].index(point)
-    assert all(place not in curve["points"] for curve in summary["pareto"])
+    index = summary["points"].index(point)
+    assert all(index not in curve["points"] for curve in summary["pareto"])
     assert [row["drafter"] for row in summary["failed"]] == ["unaligned"]
 
 
@@ -180,17 +163,17 @@ def test_differences_are_from_vanilla_of_the_same_split(sweeps: Sweeps) -> None:
     for row in sweeps["unaligned"]:
         if (row["split"], row["method"]) == ("test", "vanilla_large"):
             row["quality"] = {"bleu": 59.0, "rougeL": 69.0}
-    point = find(summarize("toy", "bleu", sweeps), "unaligned", fallback_threshold=0.9)
+    point = find(summarized("bleu", sweeps), "unaligned", fallback_threshold=0.9)
     assert point["quality_difference"] == pytest.approx(-0.05)
     assert point["test"]["quality_difference"] == pytest.approx(0.5)
 
 
 def test_fronts_and_areas_of_each_method_and_of_all(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps)
+    summary = summarized("bleu", sweeps)
     assert summary["hypervolume_reference"] == {"speedup": 1.0, "quality": 40.0}
     curves = {(curve["drafter"], curve["method"]): curve for curve in summary["pareto"]}
     assert list(curves) == [(d, m) for d in ("unaligned", "aligned") for m in ("bild", "speculative", "all")]
-    speeds = {key: [summary["points"][place]["speedup"] for place in curve["points"]] for key, curve in curves.items()}
+    speeds = {key: [summary["points"][index]["speedup"] for index in curve["points"]] for key, curve in curves.items()}
     assert speeds["unaligned", "bild"] == [2.0, 1.5, 1.2]
     assert speeds["unaligned", "all"] == [2.0, 1.5, 1.3]
     # Strips above 40 points and vanilla's speed: 18 by 1.0, then 1.2 by 0.5, then 0.75 by 0.2.
@@ -200,18 +183,18 @@ def test_fronts_and_areas_of_each_method_and_of_all(sweeps: Sweeps) -> None:
 
 def test_without_small_models_there_is_no_reference_and_no_area(sweeps: Sweeps) -> None:
     alone = {drafter: [row for row in rows if row["method"] != "vanilla_small"] for drafter, rows in sweeps.items()}
-    summary = summarize("toy", "bleu", alone)
+    summary = summarized("bleu", alone)
     assert summary["hypervolume_reference"] is None
     assert {curve["hypervolume"] for curve in summary["pareto"]} == {None}
 
 
 def test_what_became_of_drafts_is_counted(sweeps: Sweeps) -> None:
-    point = find(summarize("toy", "bleu", sweeps), "aligned", fallback_threshold=0.9)
+    point = find(summarized("bleu", sweeps), "aligned", fallback_threshold=0.9)
     assert point["accepted_lengths"] == {"0": 10, "1": 0, "2": 0, "3": 20}
     assert point["acceptance_by_position"] == pytest.approx([20 / 30, 1.0, 1.0], rel=1e-5)
     for row in sweeps["aligned"]:
         del row["counts"]["kept"]
-    point = find(summarize("toy", "bleu", sweeps), "aligned", fallback_threshold=0.9)
+    point = find(summarized("bleu", sweeps), "aligned", fallback_threshold=0.9)
     assert (point["accepted_lengths"], point["acceptance_by_position"]) == (None, None)
 
 
@@ -219,31 +202,32 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     for row in sweeps["aligned"]:
         row["counts"].update(layers=0)
     pair = {"sizes": {"small": {**SIZES, "decoder_parameters": 40}, "large": SIZES, "source_tokens": 5.0}}
-    summary = summarize("toy", "bleu", sweeps, {"aligned": pair})
+    summary = summarized("bleu", sweeps, {"aligned": pair})
     found = find(summary, "aligned", fallback_threshold=0.9)["operations"]
     # The large model runs over 20 · 1 + 20 · 2 positions in 40 calls, in place of 100; a small step is a tenth of one.
     flops, moved = (60 + 9) / 100, (40 + 9) / 100
     assert found == pytest.approx({"flops": flops, "bytes": moved, "intensity": flops / moved}, rel=1e-5)
     assert find(summary, "unaligned", fallback_threshold=0.9)["operations"] is None
-    assert summary["pairs"] == {"unaligned": None, "aligned": pair}
+    assert summary["pairs"]["unaligned"] is None
+    assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False}
 
 
 def test_predictions_have_metrics_of_their_own(sweeps: Sweeps) -> None:
-    metrics = point_metrics(untimed(sweeps["unaligned"][2], 1.25))
+    metrics = point_metrics(measured_record(untimed(sweeps["unaligned"][2], 1.25)))
     assert (metrics["predicted_speedup"], metrics["predicted_latency_ms"], metrics["quality"]) == (1.25, 16.0, 59.95)
     assert not {"speedup", "latency_ms", "latency_ms_p50", "speedup_interval_low"} & metrics.keys()
 
 
 def test_the_gap_has_intervals_where_errors_are_known(sweeps: Sweeps) -> None:
-    gap = summarize("toy", "bleu", sweeps)["frontier"]["gap"]
+    gap = summarized("bleu", sweeps)["frontier"]["gap"]
     assert (gap["quality_interval"], gap["speedup_interval"]) == (None, None)
     for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
         row["quality_difference_interval"] = [0.0, 0.0]
-    gap = summarize("toy", "bleu", sweeps)["frontier"]["gap"]
+    gap = summarized("bleu", sweeps)["frontier"]["gap"]
     # Each example has its point's own speed-up, so no resample differs, and no quality varies.
     assert gap["quality_interval"] == pytest.approx([gap["mean_quality_difference"]] * 2, rel=1e-4)
     assert gap["speedup_interval"] == pytest.approx([gap["mean_speedup_ratio"]] * 2, rel=1e-4)
     for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
         row["quality_difference_interval"] = [-0.2, 0.2]
-    low, high = summarize("toy", "bleu", sweeps)["frontier"]["gap"]["quality_interval"]
+    low, high = summarized("bleu", sweeps)["frontier"]["gap"]["quality_interval"]
     assert low + 0.05 < gap["mean_quality_difference"] < high - 0.05

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.published import SUMMARIZATION, TRANSLATION, beside
-from tasks.evaluation.report.summary import summarize
-from tasks.evaluation.report.table import ROWS, as_markdown, as_text, settings_text, table_rows
+from tasks.evaluation.report.formatting import settings_text
+from tasks.evaluation.report.published import table_1_columns
+from tasks.evaluation.report.table import ROWS, as_markdown, as_text
+from tasks.evaluation.results.codec import Settings
+from tests.unit.evaluation.conftest import summarized, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
@@ -17,7 +19,7 @@ def line(text: str, label: str) -> str:
 
 
 def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
-    rows = {row["row"]: row for row in table_rows(summarize("toy", "bleu", sweeps))}
+    rows = {row["row"]: row for row in summarized("bleu", sweeps)["table"]}
     assert list(rows) == list(ROWS)
     no_loss = rows["bild_unaligned_no_loss"]
     assert (no_loss["validation"]["quality"], no_loss["test"]["quality"]) == (59.95, 59.5)
@@ -36,7 +38,7 @@ def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -
         drafter: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows]
         for drafter, rows in sweeps.items()
     }
-    rows = {row["label"]: row for row in table_rows(summarize("toy", "bleu", others))[len(ROWS) :]}
+    rows = {row["label"]: row for row in summarized("bleu", others)["table"][len(ROWS) :]}
     thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
     assert thresholds == {
         "token cascade, unaligned, no loss": 0.9,
@@ -47,7 +49,7 @@ def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -
 
 
 def test_the_text_shows_numbers_intervals_settings_and_published(sweeps: Sweeps) -> None:
-    text = as_text(summarize("toy", "bleu", sweeps))
+    text = as_text(summary_record("bleu", sweeps))
     words = line(text, "BiLD unaligned, no loss").split("  ")
     assert [word.strip() for word in words if word.strip()] == [
         "BiLD unaligned, no loss",
@@ -73,7 +75,7 @@ def test_missing_and_slow_choices_are_said(sweeps: Sweeps) -> None:
     for row in sweeps["aligned"]:
         if row["method"] == "bild":
             row["speedup"] = 0.8
-    text = as_text(summarize("toy", "bleu", sweeps))
+    text = as_text(summary_record("bleu", sweeps))
     assert "BiLD unaligned, no loss: no such setting was found." in text
     assert "BiLD aligned, no loss: slower than vanilla" in text
     cells = " ".join(line(text, "BiLD unaligned, no loss").split())
@@ -81,17 +83,17 @@ def test_missing_and_slow_choices_are_said(sweeps: Sweeps) -> None:
 
 
 def test_paired_differences_get_a_column_where_they_were_measured(sweeps: Sweeps) -> None:
-    assert "BLEU − vanilla" not in as_text(summarize("toy", "bleu", sweeps))
+    assert "BLEU − vanilla" not in as_text(summary_record("bleu", sweeps))
     for row in sweeps["unaligned"]:
         if row["split"] == "test":
             row["quality_difference_interval"] = [-0.9, -0.1]
-    text = as_text(summarize("toy", "bleu", sweeps))
+    text = as_text(summary_record("bleu", sweeps))
     assert "BLEU − vanilla" in text
     assert "-0.50 [-0.90, -0.10]" in line(text, "BiLD unaligned, no loss")
 
 
 def test_markdown_has_one_heading_and_as_many_cells_everywhere(sweeps: Sweeps) -> None:
-    markdown = as_markdown(summarize("toy", "bleu", sweeps))
+    markdown = as_markdown(summary_record("bleu", sweeps))
     table = [row for row in markdown.splitlines() if row.startswith("|")]
     assert len(table) == 2 + len(ROWS)
     assert len({row.count("|") for row in table}) == 1
@@ -99,21 +101,21 @@ def test_markdown_has_one_heading_and_as_many_cells_everywhere(sweeps: Sweeps) -
 
 
 def test_settings_are_short() -> None:
-    settings = {"fallback_threshold": 0.6, "rollback_threshold": 2.0, "max_draft": 10, "large_first": False}
+    settings: Settings = {"fallback_threshold": 0.6, "rollback_threshold": 2.0, "max_draft": 10, "large_first": False}
     assert settings_text(settings) == "α_FB 0.6 α_RB 2 ≤ 10"
     assert settings_text({"rollback_threshold": "inf", "keep_agreed": True}) == "α_RB ∞ keep agreed"
     assert settings_text({}) == ""
 
 
 @pytest.mark.parametrize("metric", ["rouge1", "rouge2", "rougeL", "rougeLsum"])
-def test_summaries_stand_beside_summarization(metric: str) -> None:
-    assert beside(metric) == SUMMARIZATION
-    assert beside("bleu") == TRANSLATION
+def test_published_summaries_go_with_every_rouge(metric: str) -> None:
+    assert [column.dataset for column in table_1_columns(metric)] == ["XSum", "CNN/DM"]
+    assert [column.dataset for column in table_1_columns("bleu")] == ["IWSLT17 De-En", "WMT14 De-En"]
 
 
 def test_published_rows_are_rows_of_the_table_and_keep_their_order() -> None:
-    for column in (*TRANSLATION, *SUMMARIZATION):
-        assert column.rows.keys() <= ROWS.keys()
+    for column in (*table_1_columns("bleu"), *table_1_columns("rougeL")):
+        assert column.rows.keys() <= set(ROWS)
         for drafter in ("unaligned", "aligned"):
             no_loss, one_point = column.rows[f"bild_{drafter}_no_loss"], column.rows[f"bild_{drafter}_one_point"]
             vanilla = column.rows["vanilla_large"][0]

@@ -8,8 +8,8 @@ import pytest
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
 from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
-from tasks.evaluation.report.summary import summarize
-from tests.unit.evaluation.conftest import untimed
+from tasks.evaluation.results.summary import Summary
+from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
 Rows = list[dict[str, Any]]
@@ -20,7 +20,7 @@ PAIR: dict[str, Any] = {
         "greedy": {"rate": 0.75, "interval": [0.7, 0.8], "tokens": 500},
         "sampled": {"temperature": 1.0, "rate": 0.5, "interval": [0.4, 0.6], "tokens": 500},
     },
-    "sizes": {"small": {"decoder_parameters": 10}, "large": {"decoder_parameters": 100}},
+    "sizes": {"small": {**SIZES, "decoder_parameters": 10}, "large": {**SIZES, "decoder_parameters": 100}},
 }
 
 
@@ -37,13 +37,13 @@ def renamed(sweeps: Sweeps, method: str, **settings: Any) -> Sweeps:
     return sweeps
 
 
-def section(summary: dict[str, Any], name: str) -> RenderedTable:
+def section(summary: Summary, name: str) -> RenderedTable:
     (found,) = [one for one in rendered_tables(summary) if one.name == name]
     return found
 
 
 def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps) -> None:
-    rows = ours(summarize("toy", "bleu", sweeps)["tables"]["shares"])
+    rows = ours(summarized("bleu", sweeps)["tables"]["shares"])
     assert (rows["speculative, unaligned"]["fallback_share"], rows["speculative, unaligned"]["rollback_share"]) == (0.4, 0.1)
     # Unaligned speculative is chosen at 60.0 and 1.3: as fast are 0.7 (59.2) and 0.5 (58.0), as good is nothing.
     assert rows["BiLD as fast as speculative, unaligned"]["settings"]["fallback_threshold"] == 0.7
@@ -55,7 +55,7 @@ def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps
 
 
 def test_published_rows_follow_and_say_what_they_are(sweeps: Sweeps) -> None:
-    rows = summarize("toy", "bleu", sweeps)["tables"]["shares"]
+    rows = summarized("bleu", sweeps)["tables"]["shares"]
     sources = [row["source"] for row in rows]
     assert sources == sorted(sources)
     assert {row["dataset"] for row in rows if row["source"] == "published"} == {"IWSLT17 De-En"}
@@ -67,7 +67,7 @@ def test_cascades_at_quality_and_within_latency(sweeps: Sweeps) -> None:
     for row in sweeps["aligned"]:
         if row["method"] == "bild" and row["quality"]["bleu"] == 60.0:
             row.update(speedup=0.95)
-    rows = ours(summarize("toy", "bleu", sweeps)["tables"]["cascade"])
+    rows = ours(summarized("bleu", sweeps)["tables"]["cascade"])
     assert list(rows) == ["BiLD, unaligned", "speculative, unaligned", "BiLD, aligned", "speculative, aligned"]
     assert rows["BiLD, unaligned"]["at_quality"] is None
     assert rows["BiLD, unaligned"]["at_latency"]["quality"] == 59.95
@@ -78,7 +78,7 @@ def test_cascades_at_quality_and_within_latency(sweeps: Sweeps) -> None:
 
 
 def test_rules_and_drafters_are_variants_beside_their_published_row(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "rougeL", rouge(renamed(sweeps, "speculative_cascade", rule="opt", drafter="bigram")))
+    summary = summarized("rougeL", rouge(renamed(sweeps, "speculative_cascade", rule="opt", drafter="bigram")))
     rows = ours(summary["tables"]["cascade"])
     assert rows["speculative cascade [opt], drafts: bigram, aligned"]["variant"] == "speculative_cascade opt"
     published = [row for row in summary["tables"]["cascade"] if row.get("variant") == "speculative_cascade opt"]
@@ -94,7 +94,7 @@ def rouge(sweeps: Sweeps) -> Sweeps:
 
 
 def test_speculation_sets_theory_beside_measurement(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps, {"unaligned": PAIR})
+    summary = summarized("bleu", sweeps, {"unaligned": PAIR})
     rows = ours(summary["tables"]["speculative"])
     row = rows["speculative, unaligned, γ 5"]
     assert (row["speedup"], row["acceptance_rate"], row["cost_ratio"]) == (1.3, 0.75, 0.2)
@@ -117,7 +117,7 @@ def test_speculation_sets_theory_beside_measurement(sweeps: Sweeps) -> None:
 def test_acceptance_is_of_the_same_way_of_sampling(sweeps: Sweeps, sampling: dict[str, Any], rate: float | None) -> None:
     for row in sweeps["unaligned"]:
         row["sampling"] = sampling
-    rows = ours(summarize("toy", "bleu", sweeps, {"unaligned": PAIR})["tables"]["speculative"])
+    rows = ours(summarized("bleu", sweeps, {"unaligned": PAIR})["tables"]["speculative"])
     assert rows["speculative, unaligned, γ 5"]["acceptance_rate"] == rate
 
 
@@ -125,25 +125,25 @@ def test_the_pairs_acceptance_is_not_that_of_another_drafter(sweeps: Sweeps) -> 
     for row in sweeps["unaligned"]:
         if row["method"] == "speculative":
             row["settings"]["drafter"] = "bigram"
-    rows = ours(summarize("toy", "bleu", sweeps, {"unaligned": PAIR})["tables"]["speculative"])
+    rows = ours(summarized("bleu", sweeps, {"unaligned": PAIR})["tables"]["speculative"])
     row = rows["speculative, unaligned, γ 5"]
     assert (row["acceptance_rate"], row["cost_ratio"], row["expected_speedup"]) == (None, None, None)
 
 
 def test_lenience_by_what_was_checked(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", renamed(sweeps, "speculative_lenient", lenience=0.3))
-    row = ours(summary["tables"]["lenience"])["speculative lenient, aligned, γ 3"]
+    swept = renamed(sweeps, "speculative_lenient", lenience=0.3)
+    row = ours(summarized("bleu", swept)["tables"]["lenience"])["speculative lenient, aligned, γ 3"]
     # 60 of 90 drafted tokens kept; 70 were checked, for 10 drafts fell.
     assert (row["accepted_share"], row["checked_share"]) == pytest.approx((60 / 90, 60 / 70), rel=1e-5)
     assert (row["lenience"], row["speedup"], row["quality"]) == (0.3, 1.5, 60.0)
-    assert "speculative" not in {one.name for one in rendered_tables(summary)}
+    assert "speculative" not in {one.name for one in rendered_tables(summary_record("bleu", swept))}
 
 
 def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_speed(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [
         row if row["method"].startswith("vanilla") else untimed(row, 9.0) for row in sweeps["aligned"]
     ]  # fmt: skip
-    tables = summarize("toy", "bleu", sweeps, {"aligned": PAIR})["tables"]
+    tables = summarized("bleu", sweeps, {"aligned": PAIR})["tables"]
     for name in ("shares", "cascade"):
         assert all("aligned" not in row["label"].split(", ") for row in tables[name])
     counted = [row for row in tables["speculative"] if "aligned" in row["label"].split(", ")]
@@ -152,14 +152,14 @@ def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_spee
 
 
 def test_sections_hold_as_many_cells_as_headings_and_leave_out_what_was_not_measured(sweeps: Sweeps) -> None:
-    found = rendered_tables(summarize("toy", "bleu", sweeps, {"unaligned": PAIR}))
+    found = rendered_tables(summary_record("bleu", sweeps, {"unaligned": PAIR}))
     assert [one.name for one in found] == ["shares", "cascade", "speculative"]
     for one in found:
         assert {len(cells) for cells in (*one.rows, *one.published)} == {len(one.headings)}
 
 
 def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
-    summary = summarize("toy", "bleu", sweeps, {"unaligned": PAIR})
+    summary = summary_record("bleu", sweeps, {"unaligned": PAIR})
     shares = dict(zip(section(summary, "shares").headings, section(summary, "shares").rows[0], strict=True))
     assert (shares["settings"], shares["fallbacks"], shares["speed-up"]) == ("γ 5", "40.00 %", "1.30× [1.25, 1.35]")
     speculative = section(summary, "speculative")
@@ -170,7 +170,7 @@ def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
 
 
 def test_markdown_keeps_published_rows_apart(sweeps: Sweeps) -> None:
-    text = tables_markdown(summarize("toy", "bleu", sweeps))
+    text = tables_markdown(summary_record("bleu", sweeps))
     first, _, rest = text.partition("As published: other models, other data, other hardware.")
     assert "| speculative, unaligned |" in first and "Rejection Sampling" not in first
     assert "| Rejection Sampling Based, IWSLT17 De-En |" in rest.split("##")[0]

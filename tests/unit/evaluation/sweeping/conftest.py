@@ -1,15 +1,15 @@
-"""One sweep that others are compared with."""
+"""One finished sweep that others are compared with."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.sweeps import GRID, Planned, Sweep
+from tests.sweeps import Planned, Sweep
 
 
 @pytest.fixture(scope="session")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
-    """It is only read."""
+    """A finished sweep; tests only read it."""
     sweep = Sweep(tmp_path_factory.mktemp("planned"))
     rows = sweep.validate()
-    return sweep, rows, sweep.runner.report(rows, GRID, sweep.test)
+    return sweep, rows, sweep.report()

@@ -1,48 +1,40 @@
-"""From points to rows: appended once, found again, told of, and a failure costs its own row."""
+"""The writer of rows: appended once, found again, reported, and a failure costs its own row alone."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.decoding.settings import BildSettings, SpeculativeSettings
-from tasks.evaluation.frontier import point_of
-from tasks.evaluation.rows import Row, RowFile, read_rows
+from tasks.evaluation.results.rows import (
+    FailedRow,
+    MeasuredRow,
+    Outcome,
+    Prediction,
+    SweepRow,
+    SweepRowFile,
+    TimedRow,
+    Timing,
+    read_rows,
+)
 from tasks.evaluation.sweeping.costs import Costs
-from tasks.evaluation.sweeping.points import VANILLA, Outputs, Split, SweepPoint
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tests.ticking import LARGE, SMALL, Clock, evaluator_of, split_of, sweep_settings, ticking_pair
 
 BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=float("inf")))
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=3))
-MEASURED = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "shown"}
-JUDGED = {"how", "quality", "quality_interval", "quality_difference_interval", "signature", "counts"}
-NAMED = {"task", "drafter", "split", "method", "settings", "lossless", "metric", "examples", "sampling", "fingerprint"}
-
-
-class Told:
-    """Keeps what a finisher tells: rows, and when it asked for quiet."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.quiets = 0
-        self.quiet_now = False
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        self.quiets += 1
-        self.quiet_now = True
-        yield
-        self.quiet_now = False
+PREDICTION = Prediction(latency_ms=9.0, speedup=2.0)
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def reported() -> list[SweepRow]:
+    """The rows that the writer reports."""
+    return []
 
 
 @pytest.fixture
@@ -51,11 +43,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def writer(path: Path, told: Told) -> RowWriter:
+def writer(path: Path, reported: list[SweepRow]) -> RowWriter:
     clock, sweep = Clock(), sweep_settings()
     evaluator = evaluator_of(ticking_pair(clock), clock, sweep)
-    labels = {"task": "toy", "drafter": "aligned"}
-    return RowWriter(evaluator, RowFile(path, "this work"), labels, told.rows.append, told.quiet)
+    return RowWriter(evaluator, SweepRowFile(path, "this work"), "toy", "aligned", reported.append)
 
 
 @pytest.fixture
@@ -63,86 +54,95 @@ def split(writer: RowWriter) -> Split:
     return split_of(writer.evaluator.pair, writer.evaluator.sweep)
 
 
-def known(writer: RowWriter, point: SweepPoint, split: Split) -> tuple[Outputs, Row]:
-    """The outputs of a point, as if it had been replayed, and what a row says of them."""
+def replayed(writer: RowWriter, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
+    """The outputs of a point, as if it had been replayed, and their outcome."""
     outputs = writer.evaluator.decoded(point, split)
     outputs.how = "replayed"
-    return outputs, writer.evaluator.assessed(outputs, split)
+    return outputs, writer.evaluator.assess(outputs, split)
+
+
+def in_file(path: Path) -> list[SweepRow]:
+    return read_rows(path, "run the sweep again")
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseException) -> None:
     """Makes timing raise."""
 
-    def timed(*_: Any) -> Row:
+    def time(*_: Any) -> Timing:
         raise error
 
-    monkeypatch.setattr(writer.evaluator, "timed", timed)
+    monkeypatch.setattr(writer.evaluator, "time", time)
 
 
-def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, told: Told) -> None:
-    row = writer.timed(BILD, split, "grid")
-    assert row.keys() == NAMED | JUDGED | MEASURED | {"why"}
-    assert (row["task"], row["drafter"], row["why"], row["how"]) == ("toy", "aligned", "grid", "decoded")
-    assert row["settings"]["rollback_threshold"] == "inf"
-    assert read_rows(path) == told.rows == [row]
+def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
+    row = writer.write_timed(BILD, split, "grid")
+    assert isinstance(row, TimedRow)
+    assert (row.task, row.drafter, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
+    assert row.settings["rollback_threshold"] == "inf"
+    assert row.shown and row.speedup_interval and row.signature
+    assert row.time_ms is None and row.predicted is None and row.timed_mismatches is None
+    assert in_file(path) == reported == [row]
     writer.costs = Costs(SMALL.encode, LARGE.encode, SMALL.step, {1: LARGE.step})
-    assert writer.timed(SPECULATIVE, split, "grid").keys() - row.keys() == {"time_ms"}
+    other = writer.write_timed(SPECULATIVE, split, "grid")
+    assert isinstance(other, TimedRow)
+    assert other.time_ms is not None
 
 
-def test_what_is_known_is_not_decoded_again(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs, assessed = known(writer, BILD, split)
+def test_a_replayed_point_is_not_decoded_again(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = replayed(writer, BILD, split)
     monkeypatch.setattr(writer.evaluator, "decoded", None)
-    row = writer.timed(BILD, split, "frontier", (outputs, {**assessed, "predicted": {"latency_ms": 9.0, "speedup": 2.0}}))
-    assert (row["how"], row["why"], row["predicted"]["speedup"]) == ("replayed", "frontier", 2.0)
-    assert row["quality"] == assessed["quality"]
+    row = writer.write_timed(BILD, split, "frontier", known, PREDICTION)
+    assert isinstance(row, TimedRow)
+    assert (row.how, row.why, row.predicted) == ("replayed", "frontier", PREDICTION)
+    assert row.quality == known[1].quality
 
 
-def test_a_row_that_is_there_is_not_measured_again(
-    writer: RowWriter, split: Split, path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_row_in_the_file_is_not_measured_again(
+    writer: RowWriter, split: Split, path: Path, reported: list[SweepRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = writer.timed(BILD, split, "frontier")
+    row = writer.write_timed(BILD, split, "frontier")
     refuse(monkeypatch, writer, AssertionError("timed again"))
-    assert writer.timed(BILD, split, "sample") == row
-    assert writer.untimed(BILD, split, known(writer, BILD, split)[1]) == row
-    assert read_rows(path) == [row]
-    assert told.rows == [row] * 3
+    assert writer.write_timed(BILD, split, "sample") == row
+    assert writer.write_untimed(BILD, split, replayed(writer, BILD, split)[1]) == row
+    assert in_file(path) == [row]
+    assert reported == [row] * 3
     with pytest.raises(AssertionError, match="timed again"):  # another split is another row
-        writer.timed(BILD, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
+        writer.write_timed(BILD, split_of(writer.evaluator.pair, writer.evaluator.sweep, "test"), "chosen")
 
 
-def test_an_untimed_row_is_no_measurement_and_may_be_timed_later(writer: RowWriter, split: Split, path: Path) -> None:
-    outputs, assessed = known(writer, BILD, split)
-    untimed = writer.untimed(BILD, split, {**assessed, "predicted": {"latency_ms": 9.0, "speedup": 2.0}})
-    assert untimed.keys() == NAMED | JUDGED | {"predicted"}
-    assert point_of(untimed) is None
-    assert writer.untimed(BILD, split, assessed) == untimed
-    timed = writer.timed(BILD, split, "frontier", (outputs, assessed))
-    assert point_of(timed) is not None
-    assert writer.timed(BILD, split, "frontier") == timed
-    assert read_rows(path) == [untimed, timed]
+def test_an_untimed_row_may_be_timed_later(writer: RowWriter, split: Split, path: Path) -> None:
+    outputs, outcome = replayed(writer, BILD, split)
+    untimed = writer.write_untimed(BILD, split, outcome, PREDICTION)
+    assert isinstance(untimed, MeasuredRow) and not isinstance(untimed, TimedRow)
+    assert (untimed.why, untimed.predicted, untimed.same_as) == (None, PREDICTION, None)
+    assert writer.write_untimed(BILD, split, outcome) == untimed
+    changed = writer.write_untimed(BILD, split, outcome, Prediction(latency_ms=8.0, speedup=2.0), {"max_draft": 3})
+    timed = writer.write_timed(BILD, split, "frontier", (outputs, outcome))
+    assert isinstance(timed, TimedRow)
+    assert writer.write_timed(BILD, split, "frontier") == timed
+    assert in_file(path) == [untimed, changed, timed]
 
 
-def test_what_breaks_while_it_is_timed_costs_its_own_row(
+def test_a_failure_while_timing_costs_its_own_row(
     writer: RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         refuse(broken, writer, RuntimeError("out of memory"))
-        row = writer.timed(BILD, split, "grid")
-    assert row.keys() == NAMED | {"error"}
-    assert row["error"] == "RuntimeError: out of memory"
-    assert point_of(row) is None
-    again = writer.timed(BILD, split, "grid")  # it may work the next time
-    assert "speedup" in again
-    assert read_rows(path) == [row, again]
+        row = writer.write_timed(BILD, split, "grid")
+    assert isinstance(row, FailedRow)
+    assert row.error == "RuntimeError: out of memory"
+    again = writer.write_timed(BILD, split, "grid")  # it may work the next time
+    assert isinstance(again, TimedRow)
+    assert in_file(path) == [row, again]
 
 
-def test_what_is_no_fault_of_a_method_ends_the_sweep(
+def test_an_error_that_is_not_the_methods_ends_the_sweep(
     writer: RowWriter, split: Split, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, writer, OSError("the disk is full"))
     with pytest.raises(OSError, match="disk"):
-        writer.timed(BILD, split, "grid")
-    assert read_rows(path) == []
+        writer.write_timed(BILD, split, "grid")
+    assert in_file(path) == []
 
 
 def test_a_model_that_breaks_while_it_decodes(writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +150,14 @@ def test_a_model_that_breaks_while_it_decodes(writer: RowWriter, split: Split, m
         raise RuntimeError("NaN")
 
     monkeypatch.setattr(writer.evaluator, "decoded", broken)
-    assert writer.timed(BILD, split, "grid")["error"] == "RuntimeError: NaN"
-    assert writer.timed(VANILLA, split, "baseline")["error"] == "RuntimeError: NaN"
+    for point in (BILD, VANILLA):
+        row = writer.write_timed(point, split, "grid")
+        assert isinstance(row, FailedRow)
+        assert row.error == "RuntimeError: NaN"
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, name: str, seen: Callable[[SweepPoint], object]) -> None:
-    """Tells `seen` the point before the bench's own function of that name is run."""
+    """Passes the point to `seen` before the evaluator's function of that name runs."""
     run = getattr(writer.evaluator, name)
 
     def watched(point: SweepPoint, *rest: Any) -> Any:
@@ -165,25 +167,11 @@ def watch(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, name: str, seen: C
     monkeypatch.setattr(writer.evaluator, name, watched)
 
 
-def test_it_is_quiet_while_something_is_timed_and_no_longer(
-    writer: RowWriter, split: Split, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[str, bool]] = []
-    watch(monkeypatch, writer, "timed", lambda point: seen.append(("timed", told.quiet_now)))
-    watch(monkeypatch, writer, "decoded", lambda point: seen.append(("decoded", told.quiet_now)))
-    writer.timed(BILD, split, "grid")
-    assert set(seen) == {("timed", True), ("decoded", False)}
-    writer.timed(BILD, split, "grid")
-    writer.untimed(SPECULATIVE, split, {})
-    writer.failed(VANILLA, split, "broken")
-    assert (told.quiets, told.quiet_now) == (1, False)
-
-
-def test_vanilla_is_decoded_once_for_its_own_row_and_as_what_others_are_compared_with(
+def test_vanilla_is_decoded_once_for_its_row_and_for_comparisons(
     writer: RowWriter, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[SweepPoint] = []
-    watch(monkeypatch, writer, "decoded", asked.append)
-    writer.timed(VANILLA, split, "baseline")
-    writer.timed(BILD, split, "grid")
-    assert asked == [VANILLA, BILD]
+    decoded: list[SweepPoint] = []
+    watch(monkeypatch, writer, "decoded", decoded.append)
+    writer.write_timed(VANILLA, split, "baseline")
+    writer.write_timed(BILD, split, "grid")
+    assert decoded == [VANILLA, BILD]

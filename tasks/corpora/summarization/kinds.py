@@ -1,0 +1,57 @@
+"""The kinds of reports, and the names in them, from the files in `templates/` and `names.yaml`."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.corpora.summarization.kind import Outcome, ReportKind, SideFact, Table
+from tasks.corpora.summarization.measures import MEASURES
+
+_HERE = Path(__file__).parent
+_ORDER = (
+    "company",
+    "council",
+    "expedition",
+    "festival",
+    "football",
+    "harbour",
+    "laboratory",
+    "school",
+    "traffic",
+    "weather",
+)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _table(table: dict[str, Any]) -> Table:
+    return Table(tuple(table["columns"]), tuple(tuple(row) for row in table["rows"]))
+
+
+def _kind(name: str) -> ReportKind:
+    content = _read(_HERE / "templates" / f"{name}.yaml")
+    phrases = {key: tuple(ways) for key, ways in content.get("phrases", {}).items()}
+    return ReportKind(
+        openings=tuple(content["openings"]),
+        outcomes=tuple(Outcome(tuple(one["facts"]), tuple(one["cores"])) for one in content.get("outcomes", [])),
+        side_facts=tuple(SideFact(one["fact"], one["brief"]) for one in content["side_facts"]),
+        distractors=tuple(content["distractors"]),
+        tables={key: _table(table) for key, table in content.get("tables", {}).items()},
+        measure=functools.partial(MEASURES[name], phrases) if name in MEASURES else None,
+    )
+
+
+KINDS = {name: _kind(name) for name in _ORDER}
+_NAMES = _read(_HERE / "names.yaml")
+TOWNS: tuple[str, ...] = tuple(_NAMES["towns"])
+SURNAMES: tuple[str, ...] = tuple(_NAMES["surnames"])
+DAYS: tuple[str, ...] = tuple(_NAMES["days"])
+MONTHS: tuple[str, ...] = tuple(_NAMES["months"])
+COUNTS: tuple[str, ...] = tuple(_NAMES["counts"])

@@ -1,0 +1,142 @@
+"""The predictions of a pair of models, kept source by source; whatever is not known yet is read by running the model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Decoder, StopRule
+from tasks.decoding.method import Pair
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
+from tasks.decoding.token_statistics import CachedStatistics, TokenScore
+
+
+class _Model:
+    """A decoder, and what its key-value cache holds: tokens of which source."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.trie: PrefixTrie | None = None
+        self.start: list[int] = []
+        self.cached: list[int] = []
+
+
+class PredictionCache:
+    """Statistics of both models on one source at a time: a `prefix_trie.StatisticsReader`."""
+
+    def __init__(self, pair: Pair, folder: Path | None = None) -> None:
+        """Take the models, and the folder where tries are kept between runs, if any."""
+        self._models = (_Model(pair.small), _Model(pair.large))
+        self._shares_encoder = pair.shares_encoder
+        self._folder = folder
+        self.trie = PrefixTrie([])
+        self.runs = 0
+        """Forward runs so far, of either model."""
+
+    def open_source(self, source: list[int], name: str = "") -> None:
+        """Turn to the trie of `source`; with a name, continue the one saved under it."""
+        path = self._path(name)
+        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
+
+    def save(self, name: str) -> None:
+        """Save the trie of the open source under `name`."""
+        path = self._path(name)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.trie.save(path)
+
+    def _path(self, name: str) -> Path | None:
+        return self._folder / f"{name}.json" if self._folder is not None and name else None
+
+    def start(self, model: int) -> list[int]:
+        return self._started(model).start
+
+    def read(self, model: int, nodes: Sequence[TrieNode]) -> list[CachedStatistics]:
+        first = next((index for index, node in enumerate(nodes) if node.statistics[model] is None), None)
+        if first is not None:
+            missing = nodes[first:]
+            self._record(model, missing, self._run(model, missing[-1], len(missing)))
+        return [statistics for node in nodes if (statistics := node.statistics[model]) is not None]
+
+    @torch.inference_mode()
+    def read_ahead(self, model: int, node: TrieNode, budget: int) -> CachedStatistics:
+        started = self._started(model)
+        decoder, continuation = started.decoder, started.decoder.capabilities.continue_greedily
+        if budget > 1 and continuation is not None:
+            self.runs += 1
+            tokens = started.start + node.tokens()
+            kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
+            decoder.rewind([kept])
+            started.cached = tokens[:kept]
+            found = continuation(tokens[kept:], budget, StopRule())
+            started.cached = tokens + found.tokens[:-1]
+            nodes = [node]
+            for token in found.tokens[:-1]:
+                nodes.append(nodes[-1].step(token))
+            self._record(model, nodes, found.logits[0].float())
+        [statistics] = self.read(model, [node])
+        return statistics
+
+    def _record(self, model: int, nodes: Sequence[TrieNode], logits: Tensor) -> None:
+        """Record what a model predicts at these nodes: float32 (nodes, vocabulary).
+
+        Scores are kept of the tokens that rules ask about: the likeliest, the other model's likeliest where it is known, and
+        the token by which the path goes on.
+        """
+        wanted = [[_next_token(nodes, index), _best_of_other(node, model)] for index, node in enumerate(nodes)]
+        best = logits.argmax(-1, keepdim=True)
+        asked = torch.tensor(wanted, device=logits.device)
+        tokens = torch.cat((best, torch.where(asked < 0, best, asked)), dim=-1)
+        scores, nats = torch.softmax(logits, -1), -torch.log_softmax(logits, -1)
+        columns = (tokens, scores.gather(-1, tokens), nats.gather(-1, tokens), torch.special.entr(scores).sum(-1))
+        for node, ids, chosen, surprisals, entropy in zip(nodes, *(one.tolist() for one in columns), strict=True):
+            known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
+            look_up = functools.partial(self._look_up, node, model)
+            node.statistics[model] = CachedStatistics(ids[0], chosen[0], entropy, known, look_up)
+
+    def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
+        [logits] = self._run(model, node, 1)
+        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
+
+    @torch.inference_mode()
+    def _run(self, model: int, last: TrieNode, positions: int) -> Tensor:
+        """Return a model's logits after `last` and the prefixes before it: float32 (positions, vocabulary)."""
+        self.runs += 1
+        started = self._started(model)
+        tokens = started.start + last.tokens()
+        kept = min(_common_prefix(started.cached, tokens), len(tokens) - positions)
+        started.decoder.rewind([kept])
+        started.cached = tokens[:kept]  # all that is sure to be there if the run fails
+        step = started.decoder.forward([tokens[kept:]])
+        started.cached = tokens
+        return step.last([positions])[0].float()
+
+    def _started(self, model: int) -> _Model:
+        """Return the model, started on the open source."""
+        chosen = self._models[model]
+        if chosen.trie is not self.trie:
+            encoder = self._models[LARGE_MODEL] if self._shares_encoder else chosen
+            [chosen.start] = chosen.decoder.start(encoder.decoder.encode([self.trie.source]))
+            chosen.trie, chosen.cached = self.trie, []
+        return chosen
+
+
+def _next_token(nodes: Sequence[TrieNode], index: int) -> int:
+    """Return the token by which the path goes on, which a rule will ask about; -1 at its end."""
+    return nodes[index + 1].token if index + 1 < len(nodes) else -1
+
+
+def _best_of_other(node: TrieNode, model: int) -> int:
+    """Return the other model's likeliest token, which rules compare; -1 where it is not known."""
+    other = node.statistics[SMALL_MODEL + LARGE_MODEL - model]
+    return -1 if other is None else other.best
+
+
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix."""
+    shorter = min(len(one), len(other))
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)

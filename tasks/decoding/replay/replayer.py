@@ -1,0 +1,189 @@
+"""The replay executor: one greedy row at a time, on cached statistics in place of tensors.
+
+It goes through the turns of `loop.generate` by the same acceptance rules (`AcceptanceRule.accept_mask`), draft rules and
+turns (`turn.TurnRules`). Walking over known numbers takes about a hundredth of the time of a model's run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.generation import Generation
+from tasks.decoding.loop import LoopParts
+from tasks.decoding.replay.prefix_trie import ReplaySource, TrieNode
+from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
+from tasks.decoding.turn import RowState, TurnRules
+
+_NO_ENCODER_OUTPUT = EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0, dtype=torch.long))
+
+
+class NotReplayableError(RuntimeError):
+    """A method needs more than cached predictions: it has to be decoded."""
+
+
+def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+    """Decode one row after the other; the trie of a source stays open until another source is needed.
+
+    Raises:
+        NotReplayableError: tokens are drawn, or the rule or the drafter reads more of a model than its cached predictions.
+    """
+    if not parts.sampling.greedy:
+        raise NotReplayableError("the method draws its tokens; only greedy decoding can be replayed")
+    accept = parts.acceptance.accept_mask
+    if accept is None:
+        raise NotReplayableError("the acceptance rule reads whole distributions, which are not cached")
+    target = _source_of(parts.target)
+    drafter = None if parts.drafter.decoder is None else _source_of(parts.drafter.decoder)
+    found = []
+    for source, example in zip(sources, examples, strict=True):
+        if target.reader.trie.source != source:
+            target.reader.open_source(source)
+        if drafter is None:
+            parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
+        row = RowState(example, [], 0)
+        found.append(_Replayer(parts, parts.turns(limit), accept, target, drafter, target.reader.trie.root, row).run())
+    return found
+
+
+def _source_of(decoder: Decoder) -> ReplaySource:
+    source = decoder.capabilities.replay
+    if source is None:
+        raise NotReplayableError(f"the predictions of the {decoder.name} model are not cached")
+    return source
+
+
+@dataclass(slots=True)
+class _Draft:
+    tokens: list[int]
+    q: Sequence[TokenStatistics]
+    """The drafter's statistics at the position of each token."""
+    fallback: bool
+    steps: int
+    nodes: list[TrieNode]
+    """Before the draft, and after each of its tokens."""
+    p: list[CachedStatistics] = field(default_factory=list)
+    """The target's statistics at the first of them, as far as they were needed."""
+
+
+@dataclass(slots=True)
+class _Replayer:
+    """One method on one row, whose state holds the generated tokens alone."""
+
+    parts: LoopParts
+    turns: TurnRules
+    accept: AcceptMask
+    target: ReplaySource
+    drafter: ReplaySource | None
+    """The drafting model; none where the drafter is a table, a copy or nothing."""
+    node: TrieNode
+    row: RowState
+
+    def run(self) -> Generation:
+        turns, row, ended = self.turns, self.row, False
+        while not ended:
+            draft = self._draft()
+            drafted = draft.tokens
+            verified = not turns.ends_unverified(row, drafted)
+            accepted, next_token, extra_steps = self._verify(draft) if verified else (len(drafted), None, 0)
+            if self.parts.scored and verified:
+                self._score(draft, accepted, next_token)
+            self.node = draft.nodes[accepted] if next_token is None else draft.nodes[accepted].step(next_token)
+            ended = turns.finish(
+                row,
+                drafted if accepted == len(drafted) else drafted[:accepted],
+                next_token,
+                drafted=len(drafted),
+                steps=draft.steps + extra_steps,
+                fallback=draft.fallback,
+                verified=verified,
+            )
+        return row.generation()
+
+    def _draft(self) -> _Draft:
+        """1. The drafter proposes; a model's draft is the same for every method with the same draft rule."""
+        rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
+        if self.drafter is None:
+            return self._by_look_up(budget)
+        key = (self.target.model, rule.fallback_threshold, rule.stop_below, budget)
+        draft: _Draft | None = self.node.drafts.get(key)
+        if draft is None:
+            draft = self.node.drafts[key] = self._by_model(self.drafter, budget)
+        return draft
+
+    def _by_model(self, drafter: ReplaySource, budget: int) -> _Draft:
+        builder, node = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), self.node
+        q: list[CachedStatistics] = []
+        while builder.going:
+            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, budget - len(q))
+            q.append(statistics)
+            builder.add(statistics.best, statistics.top)
+            node = node.step(statistics.best)
+        return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
+
+    def _by_look_up(self, budget: int) -> _Draft:
+        if budget <= 0:
+            return _Draft([], [], fallback=False, steps=0, nodes=[self.node])
+        made = self.parts.drafter.draft([self._text()], [self.row.example], [budget], self.turns.draft_rule)
+        q = [_statistics(made.q, position) for position in range(len(made.tokens[0]))]
+        return self._cut(made.tokens[0], q, made.fallback[0], made.steps[0])
+
+    def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> _Draft:
+        tokens, fallback = self.turns.cut(tokens, fallback)
+        nodes = [self.node]
+        for token in tokens:
+            nodes.append(nodes[-1].step(token))
+        return _Draft(tokens, q, fallback, steps, nodes)
+
+    def _verify(self, draft: _Draft) -> tuple[int, int | None, int]:
+        """3. Read the target along the draft; 4. keep a prefix; 5. add one token.
+
+        Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
+        """
+        rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
+        positions = self.turns.positions(len(drafted))
+        if len(p) < positions:
+            p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
+        accepted = 0
+        for token, q in zip(drafted, draft.q, strict=False):
+            if not self.accept(token, q, p[accepted]):
+                return accepted, p[accepted].best, 0
+            accepted += 1
+        if not self.turns.adds_bonus(drafted):
+            return accepted, None, 0
+        if rule.bonus is BonusToken.TARGET:
+            return accepted, p[accepted].best, 0
+        if rule.bonus_reads_q:
+            return accepted, rule.greedy_bonus(self._after(draft), p[accepted]), int(self.parts.drafter.runs_model)
+        return accepted, rule.greedy_bonus(p[accepted], p[accepted]), 0
+
+    def _score(self, draft: _Draft, accepted: int, next_token: int | None) -> None:
+        """Record the target's own log-probabilities of the tokens that this turn adds."""
+        added = draft.tokens[:accepted] if next_token is None else [*draft.tokens[:accepted], next_token]
+        self.row.log_probabilities += [-p.surprisal(token) for token, p in zip(added, draft.p, strict=False)]
+
+    def _after(self, draft: _Draft) -> TokenStatistics:
+        """Return the drafter's statistics after its whole draft."""
+        if self.drafter is not None:
+            return self.drafter.reader.read(self.drafter.model, [draft.nodes[-1]])[0]
+        return _statistics(self.parts.drafter.predict_next([self._text() + draft.tokens], [0]), 0)
+
+    def _text(self) -> list[int]:
+        return self.target.reader.start(self.target.model) + self.row.tokens
+
+
+def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
+    """Return the statistics of a drafter that is no model."""
+    scores = q.scores[0, position]
+    best = q.likeliest[0][position]
+
+    def look_up(token: int) -> TokenScore:
+        return float(scores[token]), -float(scores[token].log())
+
+    return CachedStatistics(best, float(q.top[0, position]), float(q.entropy[0, position]), {best: look_up(best)}, look_up)

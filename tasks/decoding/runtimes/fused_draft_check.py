@@ -1,0 +1,77 @@
+"""Draft checks on the device: one piece of work runs the model and applies the rule; the host fetches a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import CheckedDraft, GreedyAcceptance, Step
+from tasks.decoding.distributions import probability
+from tasks.decoding.runtimes.cuda_graphs import fetch
+from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner
+
+_LONGEST = 16
+"""Drafted tokens up to which a check is recorded as a graph."""
+
+
+@dataclass(frozen=True)
+class _CheckedOnDevice:
+    """A draft of one row after its check, on the device."""
+
+    output: StepOutput
+    """The predictions after the token before the draft and after each drafted one."""
+    numbers: Tensor
+    """(drafted + 2,), int64: the likeliest token at each of those positions, then the number of accepted tokens."""
+
+
+class DraftChecker:
+    """Checks drafts of one row; keeps the rule and the draft where recorded graphs read them."""
+
+    def __init__(self, decoder: StepRunner) -> None:
+        self._decoder = decoder
+        self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
+        """Cached length, the token before the draft, the draft."""
+        self._rule: GreedyAcceptance | None = None
+        self._bounds = torch.zeros(2, device=decoder.device)
+        """The rule: its largest surprisal, and whether the likeliest token is accepted; float32, as scores are."""
+
+    def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
+        """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
+
+        A -1 among the step's `best` reports broken logits.
+        """
+        if rule != self._rule:
+            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed)]), non_blocking=True)
+            self._rule = rule
+        checked = self._check(pending, drafted, cached, rule.max_surprisal >= 0)
+        numbers = fetch(checked.numbers)
+        # Copied before anything else runs, while the numbers are on their way.
+        logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
+        *best, accepted = numbers()
+        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
+
+    def _check(self, pending: list[int], drafted: list[int], cached: int, reads_scores: bool) -> _CheckedOnDevice:
+        """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
+        count = len(drafted)
+        if len(pending) > 1 or count > _LONGEST:
+            output = self._decoder.run([pending + drafted], len(pending) - 1)
+            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), reads_scores)
+        inputs = self._inputs[:, : 2 + count]
+        inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
+        checked: _CheckedOnDevice = self._decoder.run_recorded(
+            ("check", count, reads_scores),
+            cached + count,
+            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], reads_scores),
+        )
+        return checked
+
+    def _apply(self, output: StepOutput, drafted: Tensor, reads_scores: bool) -> _CheckedOnDevice:
+        """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
+        best = output.best[0]
+        accept = (best[:-1] == drafted) & (self._bounds[1] > 0)
+        if reads_scores:
+            scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
+            accept = accept | (-probability(scores, drafted).log() <= self._bounds[0])
+        return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

@@ -1,0 +1,81 @@
+"""The few numbers that greedy rules read at a position: of a block of positions as tensors, or of one cached position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class TokenStatistics(Protocol):
+    """One model's prediction, as a rule reads it.
+
+    A `PredictionBlock` gives tensors (rows, positions), `CachedStatistics` plain numbers of one position. A rule that is
+    written in terms of these, with comparisons, `+ - *`, `|` and `^ True`, runs on either.
+    """
+
+    @property
+    def best(self) -> Any:
+        """The likeliest token, the first of several."""
+        ...
+
+    @property
+    def top(self) -> Any:
+        """The score of the likeliest token."""
+        ...
+
+    @property
+    def entropy(self) -> Any:
+        """Entropy of the scores, in nats."""
+        ...
+
+    def of(self, tokens: Any) -> Any:
+        """Return the scores of these tokens."""
+        ...
+
+    def surprisal(self, tokens: Any) -> Any:
+        """Return -log of the scores of these tokens, in nats."""
+        ...
+
+    def total_variation(self, other: Any) -> Any:
+        """Return D_TV of the two dists; of one-hot ones, 0 where both have the same likeliest token, else 1."""
+        ...
+
+
+TokenScore = tuple[float, float]
+"""The score of a token and its surprisal in nats."""
+
+
+class CachedStatistics:
+    """The statistics of one position as numbers; the score of a further token is looked up when a rule asks for it."""
+
+    __slots__ = ("best", "entropy", "look_up", "token_scores", "top")
+
+    def __init__(
+        self,
+        best: int,
+        top: float,
+        entropy: float,
+        token_scores: dict[int, TokenScore],
+        look_up: Callable[[int], TokenScore],
+    ) -> None:
+        """Take what `TokenStatistics` gives, the scores known by token, and how to find the score of another token."""
+        self.best = best
+        self.top = top
+        self.entropy = entropy
+        self.token_scores = token_scores
+        self.look_up = look_up
+
+    def of(self, tokens: int) -> float:
+        return self._score(tokens)[0]
+
+    def surprisal(self, tokens: int) -> float:
+        return self._score(tokens)[1]
+
+    def total_variation(self, other: CachedStatistics) -> float:
+        return float(self.best != other.best)
+
+    def _score(self, token: int) -> TokenScore:
+        found = self.token_scores.get(token)
+        if found is None:
+            found = self.token_scores[token] = self.look_up(token)
+        return found

@@ -1,0 +1,103 @@
+"""A finished result, read back: the summary of a task and the rows behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tasks.errors import InputError
+from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, error_of, log_error_of
+from tasks.evaluation.comparing.provenance import same_examples
+from tasks.evaluation.frontier import CHOSEN_ON
+from tasks.evaluation.report.formatting import settings_text
+from tasks.evaluation.results.points import ModelAlone, OperatingPoint, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.rows import SweepRow, TimedRow, read_rows
+from tasks.evaluation.results.summary import Summary, read_summary
+from tasks.paths import DRAFTERS
+
+SUMMARY = "summary.json"
+_FIX = "write it with this revision's tasks.report, from rows of this revision"
+
+
+@dataclass(frozen=True)
+class LoadedResult:
+    """One result."""
+
+    name: str
+    """What the user called it."""
+    summary: Summary
+    rows: Mapping[str, Sequence[SweepRow]]
+    """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
+
+    def chosen(self) -> dict[tuple[str, str, str], int | None]:
+        """`{(drafter, method, choice): index of the point, or None}`."""
+        return {(one.drafter, one.method, one.choice): one.point for one in self.summary.choices}
+
+    def measured(self, point: TimedPoint, split: str) -> MeasuredPoint:
+        """A point on a split, or on validation if it was not measured there, with its latencies where there are rows."""
+        shown = on_split(point, split) or point
+        wanted = (split, point.method, settings_text(point.settings))
+        rows = [row for row in self.rows.get(point.drafter, ()) if isinstance(row, TimedRow) and _key(row) == wanted]
+        latencies = np.array([rows[-1].vanilla_latency_ms, rows[-1].latency_ms], dtype=np.float64).T if rows else None
+        return MeasuredPoint(
+            quality=shown.quality,
+            quality_error=error_of(shown.quality_interval),
+            loss_error=error_of(shown.quality_difference_interval),
+            speedup=shown.speedup,
+            speedup_error=log_error_of(shown.speedup_interval),
+            latencies=latencies,
+        )
+
+    def curve(self, drafter: str) -> MeasuredCurve:
+        """Every timed point of a drafter on validation, whatever the method."""
+        points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(drafter)]
+        return MeasuredCurve(points, self.summary.vanilla.large.quality)
+
+
+def load_result(path: Path, name: str) -> LoadedResult:
+    """Reads a result.
+
+    Args:
+        path: the folder of a task's results, or a summary alone.
+        name: what the user calls it.
+
+    Raises:
+        InputError: there is no summary, or a file is damaged or of another version.
+    """
+    summary = path / SUMMARY if path.is_dir() else path
+    if not summary.is_file():
+        raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
+    files = {drafter: Path("sweep", drafter, "rows.jsonl") for drafter in DRAFTERS}
+    rows = {drafter: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for drafter, file in files.items()}
+    return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
+
+
+def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasurements | None:
+    """The measurements on that split, if there are any."""
+    return measured if measured is None or split == CHOSEN_ON else measured.test
+
+
+def same_timed(first: LoadedResult, second: LoadedResult, drafter: str, split: str) -> bool:
+    """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
+    settings, data and code."""
+    prints = [{row.fingerprint for row in one.rows.get(drafter, ())} for one in (first, second)]
+    one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
+    return one_print or same_examples(first.summary.pairs.of(drafter), second.summary.pairs.of(drafter), split)
+
+
+def alike(points: Sequence[MeasuredPoint]) -> bool:
+    """Whether all hold latencies, and of equally many examples."""
+    lengths = {None if one.latencies is None else len(one.latencies) for one in points}
+    return len(lengths) == 1 and None not in lengths
+
+
+def _key(row: SweepRow) -> tuple[str, str, str]:
+    return row.split, row.method, settings_text(row.settings)
+
+
+def point_key(point: OperatingPoint) -> tuple[str, str, str]:
+    """Names a point in both results: drafter, method and settings."""
+    return point.drafter, point.method, settings_text(point.settings)

@@ -1,0 +1,64 @@
+"""The examples of a split, and what a point generates for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.corpora.example import Example
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts, Generation
+from tasks.evaluation.settings import SweepSettings
+from tasks.models.tokenizers import encode
+
+
+class Split:
+    """The tokenised examples of one split, and the random subset of them that is timed."""
+
+    def __init__(self, name: str, examples: list[Example], tokenizer: Any, limit: int, sweep: SweepSettings) -> None:
+        self.name = name
+        self.examples = examples
+        self.sources: Rows = encode(tokenizer, [example.source for example in examples], limit)
+        rng = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
+        self.timed = rng.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
+
+
+@dataclass
+class Outputs:
+    """Tokens and counts of a point on a split, example by example."""
+
+    how: str
+    """`replayed` or `decoded`."""
+    tokens: list[Sequence[int]] = field(default_factory=list)
+    """New tokens by example."""
+    counts: Counts = field(default_factory=Counts)
+    """Summed over all examples."""
+    by_example: dict[int, Counts] = field(default_factory=dict)
+    """Counts of the timed examples."""
+    behaviour: int = 0
+    """A hash of tokens and runs: equal for two points that generate the same tokens by the same runs on every example."""
+
+    def timed(self, split: Split) -> list[Counts]:
+        """Counts of the timed examples in the order of their latencies."""
+        return [self.by_example[example] for example in split.timed]
+
+    def add(self, generation: Generation, *, timed: bool) -> None:
+        """Add the next example."""
+        counts = generation.counts
+        tokens = tuple(generation.tokens)
+        runs = (counts.small_steps, counts.large_calls, counts.fallbacks, *sorted(counts.kept.items()))
+        self.behaviour = hash((self.behaviour, tokens, generation.proposers.count("s"), runs))
+        if timed:
+            self.by_example[len(self.tokens)] = counts
+        self.tokens.append(tokens)
+        self.counts.add(counts)
+
+
+def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
+    """The outputs of a split from its generations in order."""
+    outputs, timed = Outputs(how), set(split.timed)
+    for example, generation in enumerate(generations):
+        outputs.add(generation, timed=example in timed)
+    return outputs

@@ -1,0 +1,78 @@
+"""Compare the tokens of timed calls with the replayed or decoded tokens whose quality the row reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Pair
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
+
+
+class TimedTokensError(RuntimeError):
+    """A timed call generated other tokens than the replay, or than the decoding that quality was measured on."""
+
+
+class TokenGuarantee(Enum):
+    """How closely greedy tokens of a pair agree when a text is decoded alone, in a batch or in a replay."""
+
+    EQUAL = "logits are equal to the bit in every shape"
+    EQUAL_BEYOND_TOLERANCE = "float32 logits: tokens differ only at top-2 margins below `MARGIN_TOLERANCE`"
+    NONE = "reduced precision without a promise"
+
+
+def guarantee_of(pair: Pair) -> TokenGuarantee:
+    """The weaker guarantee of the pair's two runtimes."""
+    order = list(TokenGuarantee)
+    return max((_decoder_guarantee(decoder) for decoder in (pair.small, pair.large)), key=order.index)
+
+
+def _decoder_guarantee(decoder: Decoder) -> TokenGuarantee:
+    runtime, _, number_format = str(getattr(decoder, "described", "exact")).partition(", ")
+    if runtime in ("native", "exact"):
+        return TokenGuarantee.EQUAL
+    return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if number_format == "float32" else TokenGuarantee.NONE
+
+
+def count_mismatches(
+    point: SweepPoint, timed: Sequence[Sequence[Generation]], expected: Outputs, split: Split, pair: Pair
+) -> int:
+    """The number of timed examples whose tokens differ from the expected ones within the pair's guarantee.
+
+    Args:
+        point: The timed point, decoded greedily.
+        timed: By timed example, the generations of all trials.
+        expected: The point's outputs on the split.
+        split: The examples.
+        pair: The models.
+
+    Raises:
+        TimedTokensError: a text differs beyond the guarantee; the message names point, example, position and both tokens.
+    """
+    guarantee, mismatches = guarantee_of(pair), 0
+    for example, trials in zip(split.timed, timed, strict=True):
+        tokens = expected.tokens[example]
+        positions = {position for trial in trials if (position := first_mismatch(trial.tokens, tokens)) is not None}
+        mismatches += bool(positions)
+        for position in sorted(positions):
+            if not _tolerated(guarantee, pair, split.sources[example], tokens[:position]):
+                other = next(trial.tokens for trial in trials if first_mismatch(trial.tokens, tokens) == position)
+                raise TimedTokensError(
+                    f"{point}: {split.name} example {example}, position {position}: the timed call generated "
+                    f"{_token(other, position)} where {_token(tokens, position)} was {expected.how}"
+                )
+    return mismatches
+
+
+def _tolerated(guarantee: TokenGuarantee, pair: Pair, source: list[int], prefix: Sequence[int]) -> bool:
+    if guarantee is TokenGuarantee.EQUAL_BEYOND_TOLERANCE:
+        return min(top_two_margin(model, source, prefix) for model in (pair.small, pair.large)) < MARGIN_TOLERANCE
+    return guarantee is TokenGuarantee.NONE
+
+
+def _token(tokens: Sequence[int], position: int) -> str:
+    return f"token {tokens[position]}" if position < len(tokens) else "no token"

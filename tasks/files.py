@@ -1,0 +1,91 @@
+"""Files and folders that appear whole or not at all, and small helpers beside them.
+
+Everything here writes under a temporary name in the same folder and renames it at the end. A killed run leaves at most that
+temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` see to that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def partial_path(path: Path) -> Path:
+    """The temporary name for `path`; the suffix stays, since libraries choose a file's format by it."""
+    return path.with_name(f".partial.{path.name}")
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a temporary name to write a file to, and rename it to `path` at the end of the block.
+
+    Args:
+        path: The file; its folder must exist. An older file of that name is replaced.
+        sync: Whether the file must survive a power failure: flush it and its folder to the disk.
+    """
+    partial = partial_path(path)
+    try:
+        yield partial
+        if sync:
+            _flush(partial)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if sync:
+        _flush(path.parent)
+
+
+def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Path:
+    """Write a whole file, text as UTF-8, and return its path; see `atomic_path`."""
+    with atomic_path(path, sync=sync) as partial:
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    return path
+
+
+@contextlib.contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new, empty folder, and rename it to `folder` at the end of the block.
+
+    An older folder of that name is removed only when the new one is in its place.
+    """
+    partial, old = partial_path(folder), folder.with_name(f".old.{folder.name}")
+    remove(partial)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if folder.exists():
+            remove(old)
+            folder.rename(old)
+        partial.rename(folder)
+    except BaseException:
+        remove(partial)
+        raise
+    remove(old)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with everything in it; do nothing if there is none."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def checksum(file: Path) -> str:
+    """Return the SHA-256 digest of a file's bytes, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Flush a file's content, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

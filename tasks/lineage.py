@@ -1,0 +1,107 @@
+"""Where a run came from: code, packages, machine, data and who started it, as tags."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("torch", "transformers", "deepspeed", "mlflow")
+_LOCK = "dvc.lock"
+
+
+def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str, str]:
+    """Return tags that say where a run came from, without those that are unknown. Imports no heavy package.
+
+    Args:
+        root: The repository.
+        inputs: Files and folders under `root` that the stage reads; `dvc.lock` has their hashes.
+
+    Returns:
+        `git_commit`, `git_dirty` (ignoring the lock file, which DVC writes while it runs), `python`, `torch`, `transformers`,
+        `deepspeed` and `mlflow` (versions), `host_cpu`, `host_cores`, `host_gpu`, `stage` and `experiment` (DVC's names),
+        `flow_run` (Prefect's id), `input PATH` (md5), and what MLflow's pages show as user, source and version.
+    """
+    commit = _git(root, "rev-parse", "HEAD")
+    changes = commit and _git(root, "status", "--porcelain", "--", ".", f":(exclude){_LOCK}")
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    tags = {
+        "git_commit": commit,
+        "git_dirty": None if changes is None else "true" if changes else "false",
+        **_versions(),
+        **_hardware(),
+        **_dvc_inputs(root, inputs),
+        "stage": os.environ.get("DVC_STAGE"),
+        "experiment": os.environ.get("DVC_EXP_NAME"),
+        "flow_run": os.environ.get("PREFECT__FLOW_RUN_ID"),
+        "mlflow.user": _user(),
+        "mlflow.source.name": Path(sys.argv[0]).name if spec is None else str(spec.name),
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": commit,
+    }
+    return {name: value for name, value in tags.items() if value}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Return git's answer; None without git, a repository or a commit. Takes no lock of the repository."""
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(  # noqa: S603 (fixed arguments)
+            command, env=environment, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _versions() -> dict[str, str]:
+    tags = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            tags[package] = importlib.metadata.version(package)
+    return tags
+
+
+def _hardware() -> dict[str, str]:
+    """Return the CPU, the cores that this process may use, and the GPU if torch is imported already and sees one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    tags = {"host_cpu": platform.processor() or platform.machine(), "host_cores": str(cores)}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                tags["host_cpu"] = line.partition(":")[2].strip()
+                break
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        tags["host_gpu"] = str(torch.cuda.get_device_name())
+    return tags
+
+
+def _dvc_inputs(root: Path, inputs: Sequence[Path | str]) -> dict[str, str]:
+    """Return the md5 in `dvc.lock` of each input, or of the output that contains it."""
+    lock = root / _LOCK
+    if not inputs or not lock.exists():
+        return {}
+    import yaml
+
+    stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
+    known = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}
+    tags = {}
+    for path in map(Path, inputs):
+        relative = path.relative_to(root.resolve()) if path.is_absolute() else path
+        hashes = (known.get(parent.as_posix()) for parent in (relative, *relative.parents))
+        tags[f"input {relative.as_posix()}"] = next(filter(None, hashes), "")
+    return tags
+
+
+def _user() -> str | None:
+    with contextlib.suppress(KeyError, OSError):  # a container's process may run under an id that no user has
+        return getpass.getuser()
+    return None

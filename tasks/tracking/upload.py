@@ -1,0 +1,205 @@
+"""Sends runs from the outbox to MLflow; sending again what MLflow holds already changes nothing.
+
+A pass over a run looks up what MLflow holds, by the keys that runs carry as a tag, and sends the rest. A run is ended last: an
+ended run is complete. Passes are repeated until one finds nothing missing. This completes what a killed upload began, and what
+a server did without answering in time; of two runs that it then holds with one key, one is deleted.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tasks.tracking.client import Unavailable, connect, one_line, sqlite_file
+from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
+from tasks.tracking.views import view_tags
+
+KEY_TAG = "draftline.key"
+PARENT_TAG = "mlflow.parentRunId"
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 1.0
+
+
+class NotSentError(Exception):
+    """A run could not be sent, or not completely; others may be."""
+
+
+def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int, list[str]]:
+    """Send every run that is no longer written, the oldest first; return how many were sent and why each other one waits.
+
+    Never raises because of MLflow, and stops between two requests when `time.monotonic()` reaches the deadline.
+    """
+    sent, client = 0, None
+    reasons: list[str] = []
+    folders = sorted(file.parent for file in outbox.glob(f"*/{RUN_FILE}"))
+    for index, folder in enumerate(folders):
+        try:
+            with FileLock(folder / "lock", blocking=False):
+                if time.monotonic() > deadline:
+                    raise Unavailable("no time left for sending")
+                client = client or connect(uri)
+                Upload(folder, uri, client, deadline).complete()
+                shutil.rmtree(folder)
+                sent += 1
+        except (Timeout, FileNotFoundError):  # another process writes, sends or has sent it
+            continue
+        except Unavailable as error:
+            return sent, [*reasons, *[str(error)] * (len(folders) - index)]
+        except (NotSentError, ValueError, OSError) as error:
+            reasons.append(str(error))
+            client = None  # MLflow may have gone: the next run connects again
+    return sent, reasons
+
+
+class Upload:
+    """A run of the outbox, with its child runs, on its way to MLflow."""
+
+    def __init__(self, folder: Path, uri: str, client: Any, deadline: float = math.inf) -> None:
+        self.run, self._folder, self._database = read(folder), folder, sqlite_file(uri)
+        self._client, self._deadline = client, deadline
+        self._experiment, self._sent = "", 0
+
+    def complete(self) -> None:
+        """Send what is missing until MLflow holds the run exactly once; raise if several passes in a row get nothing done."""
+        attempts = _ATTEMPTS
+        while attempts:
+            before = self._sent
+            try:
+                if not self._send_missing():
+                    return
+                attempts -= 1
+            except Exception as error:  # whatever it is, the stage must not fail because of it
+                attempts = _ATTEMPTS if self._sent > before else attempts - 1
+                if not attempts or time.monotonic() > self._deadline:
+                    raise NotSentError(f"run {self.run.name!r}: {one_line(error)}") from error
+                time.sleep(_PAUSE_SECONDS)
+        raise NotSentError(f"run {self.run.name!r}: MLflow does not show what it was sent")
+
+    def open(self) -> Any:
+        """Return the run in MLflow, which is created if missing."""
+        self._experiment = self._experiment_id(self.run.experiment)
+        stored = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
+        if stored.info.run_id != self.run.run_id:
+            self.run.run_id = stored.info.run_id
+            append(self._folder, run_id=self.run.run_id)
+        return stored
+
+    def send_values(self, run: Run, stored: Any) -> None:
+        """Send params, and the metrics that MLflow has no value of at their step."""
+        from mlflow.entities import Param
+
+        run_id = stored.info.run_id
+        known = {(name, value.step) for name in stored.data.metrics for value in self._client.get_metric_history(run_id, name)}
+        metrics = _entities([metric for metric in run.metrics if (metric[0], metric[2]) not in known])
+        params = [Param(name, value) for name, value in run.params.items()]
+        for start in range(0, max(len(metrics), len(params)), 100):  # a request holds at most 100 params
+            batch = slice(start, start + 100)
+            self._log(run, run_id, metrics[batch], params[batch])
+
+    def _log(self, run: Run, run_id: str, metrics: list[Any], params: list[Any]) -> None:
+        """Send values; of a batch that MLflow refuses, send each alone and leave out those that it refuses then."""
+        values = [*metrics, *params]
+        try:
+            self._client.log_batch(run_id, metrics, params)
+        except Exception as error:
+            if getattr(error, "error_code", "") != "INVALID_PARAMETER_VALUE":
+                raise
+            if len(values) == 1:
+                print(f"warning: MLflow refuses {values[0].key} of run {run.name!r}: {one_line(error)}", file=sys.stderr)
+            for value in values if len(values) > 1 else ():
+                self._log(run, run_id, [one for one in metrics if one is value], [one for one in params if one is value])
+
+    def log_async(self, metrics: list[Metric]) -> Any:
+        """Queue metrics for MLflow's asynchronous logging; `wait()` of the result blocks until they are sent."""
+        return self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False)
+
+    def _send_missing(self) -> bool:
+        """Send what MLflow does not hold; return whether anything was missing."""
+        stored = self.open()
+        if stored.info.lifecycle_stage == "deleted":  # by somebody who does not want to see it
+            return False
+        run_id = stored.info.run_id
+        children = self._search(PARENT_TAG, run_id) if self.run.children else {}
+        missing = [child for child in self.run.children if child.key not in children or _is_running(children[child.key])]
+        # A server answers four requests in the time of one; an SQLite file has one writer.
+        with ThreadPoolExecutor(1 if self._database else 4) as pool:
+            list(pool.map(lambda child: self._send_child(child, children.get(child.key), run_id), missing))
+        if not _is_running(stored):
+            return bool(missing)
+        self.send_values(self.run, stored)
+        self._send_artifacts(run_id)
+        self._client.set_terminated(run_id, self.run.status, self.run.end)
+        return True
+
+    def _send_child(self, child: Run, stored: Any, parent: str) -> None:
+        if time.monotonic() > self._deadline:
+            raise NotSentError("no time left for sending")
+        stored = stored or self._create(child, **{PARENT_TAG: parent})
+        self.send_values(child, stored)
+        self._client.set_terminated(stored.info.run_id, child.status, child.end)
+        self._sent += 1
+
+    def _send_artifacts(self, run_id: str) -> None:
+        """Upload files, and folders under their names, to the run and to the earlier runs that keep them as well."""
+        for copy, folder, also_in in self.run.artifacts:
+            path = self._folder / copy
+            into = Path(folder, path.name if path.is_dir() else "").as_posix()
+            send = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
+            for receiver in [run_id, *filter(None, map(self._find_earlier, also_in))]:
+                send(receiver, str(path), None if into == "." else into)
+
+    def _find_earlier(self, key: str) -> str | None:
+        """Return the id of an earlier run; None where MLflow has none, such as one recorded on another machine."""
+        stored = self._search(KEY_TAG, key).get(key)
+        if stored is None and any(self._folder.parent.glob(f"*-{key}/{RUN_FILE}")):
+            raise NotSentError("an earlier run that keeps its files as well is not sent yet")
+        return None if stored is None or stored.info.lifecycle_stage == "deleted" else str(stored.info.run_id)
+
+    def _create(self, run: Run, **tags: str) -> Any:
+        tags |= run.tags | {KEY_TAG: run.key}
+        return self._client.create_run(self._experiment, start_time=run.start, tags=tags, run_name=run.name)
+
+    def _search(self, tag: str, value: str) -> dict[str, Any]:
+        """Return our runs with a tag by their keys, deleted ones included; of active ones with the same key, keep only one."""
+        from mlflow.entities import ViewType
+
+        runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL, max_results=50_000)
+        kept: dict[str, Any] = {}
+        for run in sorted((run for run in runs if KEY_TAG in run.data.tags), key=self._rank):
+            if kept.setdefault(run.data.tags[KEY_TAG], run) is not run and run.info.lifecycle_stage == "active":
+                self._client.delete_run(run.info.run_id)
+        return kept
+
+    def _rank(self, stored: Any) -> tuple[bool, bool, bool, str]:
+        """Sort first what to keep: the run that is known already, active runs before deleted ones, ended ones before others."""
+        info = stored.info
+        return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(stored), info.run_id
+
+    def _experiment_id(self, name: str) -> str:
+        """Return the id of an experiment, which is created if missing."""
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            # Its page opens on runs, not on traces of language-model applications.
+            tags = {"mlflow.experimentKind": "custom_model_development", **view_tags(now_ms())}
+            artifacts = (self._database.parent / "mlartifacts").as_uri() if self._database else None
+            return str(self._client.create_experiment(name, artifact_location=artifacts, tags=tags))
+        if found.lifecycle_stage == "deleted":
+            raise NotSentError(f"experiment {name!r} is deleted in MLflow; restore it there to let its runs in")
+        return str(found.experiment_id)
+
+
+def _entities(metrics: list[Metric]) -> list[Any]:
+    from mlflow import entities
+
+    return [entities.Metric(name, value, time, step) for name, value, step, time in metrics]
+
+
+def _is_running(stored: Any) -> bool:
+    return bool(stored.info.lifecycle_stage == "active" and stored.info.status == "RUNNING")

@@ -1,0 +1,73 @@
+"""Ranks that succeed, refuse, break or are killed, without training: `python -m tests.ranks SCENARIO --nproc N`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+
+import torch
+
+from tasks.errors import InputError, stage
+from tasks.machine import MachineSettings
+from tasks.training import distributed, launch
+
+
+def refuse() -> None:
+    raise InputError("no such file")
+
+
+def refuse_in_last_rank() -> None:
+    if distributed.rank() == distributed.world_size() - 1:
+        refuse()
+    distributed.init("gloo")
+
+
+def crash() -> None:
+    raise KeyError("bug")
+
+
+def killed() -> None:
+    distributed.init("gloo")
+    if distributed.rank() == distributed.world_size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    distributed.barrier()
+
+
+def add_ranks() -> None:
+    """Print the sum of all ranks, counted from 1, and the variables of each rank in turn."""
+    distributed.init("gloo")
+    total = int(distributed.all_reduce(torch.tensor(distributed.rank() + 1)))
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    for rank in range(distributed.world_size()):
+        distributed.barrier()
+        if rank == distributed.rank():
+            print(total, *(os.environ.get(name, "-") for name in names), flush=True)
+
+
+def wait() -> None:
+    """Say that all ranks are up, and go on for a minute."""
+    distributed.init("gloo")
+    distributed.barrier()
+    if distributed.is_main():
+        print("up", flush=True)
+    time.sleep(60)
+
+
+SCENARIOS = {work.__name__: work for work in (refuse, refuse_in_last_rank, crash, killed, add_ranks, wait)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenario", choices=SCENARIOS)
+    launch.add_arguments(parser)
+    arguments = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    launch.run(launch.with_overrides(MachineSettings(device="cpu"), arguments), SCENARIOS[arguments.scenario])
+
+
+if __name__ == "__main__":
+    with stage(), launch.as_rank():
+        main()

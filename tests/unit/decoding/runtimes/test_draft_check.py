@@ -1,0 +1,107 @@
+"""A draft judged where its logits are: what the rules make of a plain run."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
+from tasks.decoding.runtimes.choose import open_decoder
+from tests.unit.decoding.runtimes.odd import KINDS, NATIVE, VOCABULARY, begin, model_of, native, random_rows
+
+RULES = [
+    GreedyAcceptance(-1.0, keep_agreed=True),
+    GreedyAcceptance(math.inf, keep_agreed=False),
+    GreedyAcceptance(1.0, keep_agreed=False),
+    GreedyAcceptance(4.0, keep_agreed=True),
+    GreedyAcceptance(9.0, keep_agreed=False),
+]
+
+
+def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
+    """Drafted tokens before the first that the rule lets go; `logits` (draft and one more, vocabulary)."""
+    for place, token in enumerate(drafted):
+        max_surprisal = -float(torch.log_softmax(logits[place], -1)[token])
+        if max_surprisal > rule.max_surprisal and not (rule.keep_agreed and int(logits[place].argmax()) == token):
+            return place
+    return len(drafted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_is_judged_as_after_a_plain_run(kind: str) -> None:
+    """Drafts of likely and unlikely tokens, wound back to what was kept; the first goes with the whole prompt."""
+    chance = random.Random(2)
+    one, other = native(model_of(kind)), native(model_of(kind))
+    [pending] = begin(one, [[5, 9, 3]])
+    begin(other, [[5, 9, 3]])
+    found = set()
+    for turn in range(40):
+        rule, length = RULES[turn % len(RULES)], chance.choice([0, 1, 4, 13, 40])
+        [drafted] = random_rows(chance, [length])
+        if turn % 3:
+            begin_of_draft = other.lengths
+            for place in range(length):  # the likeliest, now and then another one
+                step = other.forward([pending + drafted[:place]])
+                assert step.best is not None
+                drafted[place] = step.best[0][-1] if chance.random() < 0.8 else drafted[place]
+                other.rewind(begin_of_draft)
+        checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
+        assert step.hidden is not None
+        assert step.best is not None
+        assert checked.step.hidden is not None
+        positions = length + 1
+        assert checked.step.lengths == [positions]
+        assert torch.equal(checked.step.logits[0], step.logits[0, -positions:])
+        assert torch.equal(checked.step.hidden[0], step.hidden[0, -positions:])
+        assert checked.step.best == [step.best[0][-positions:]]
+        assert checked.accepted == kept_by(checked.step.logits[0], drafted, rule)
+        assert checked.next_token == step.best[0][-positions + checked.accepted]
+        assert one.lengths == other.lengths
+        found.add("all" if checked.accepted == length else "some" if checked.accepted else "none")
+        for decoder in (one, other):
+            decoder.rewind([decoder.lengths[0] - length + checked.accepted])
+        pending = [checked.next_token]
+    assert found == {"all", "some", "none"}
+
+
+def test_a_masked_token_is_kept_by_a_rule_that_keeps_all_alone() -> None:
+    model = copy.deepcopy(model_of("llama"))
+    model.lm_head.bias = torch.nn.Parameter(torch.full((VOCABULARY,), 0.0))
+    with torch.no_grad():
+        model.lm_head.bias[7] = -math.inf
+    decoder = native(model)
+    for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
+        begin(decoder, [[4, 5]])
+        assert decoder.check_draft([4, 5], [7, 7], rule).accepted == kept
+
+
+@pytest.mark.parametrize("place", [4, 5, 6, 7])
+def test_broken_logits_are_named_wherever_they_are(place: int) -> None:
+    """Of the last token of the prompt, and of three that are drafted: all are looked at, as after a plain run."""
+    model = copy.deepcopy(model_of("t5 relu"))
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
+        model.decoder.embed_tokens.weight[place] = math.nan
+    decoder = native(model)
+    begin(decoder, [[9, 3]])
+    for rule in RULES:
+        decoder.rewind([0])
+        with pytest.raises(BrokenLogitsError, match=r"^the native model gave NaN, .* at step \d$"):
+            decoder.check_draft([4], [5, 6, 7], rule)
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    decoder = open_decoder(model_of("t5 relu"), "toy", 30, NATIVE)
+    begin(decoder, [[9, 3]])
+    assert hasattr(decoder, "check_draft")
+    for pending, drafted in (([], [4]), ([0], [4, 30]), ([0], [36])):
+        with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
+            decoder.check_draft(pending, drafted, RULES[0])
+    with pytest.raises(IndexError, match=f"the toy model has {VOCABULARY} tokens, and was given 0 to {VOCABULARY}"):
+        decoder.check_draft([0], [VOCABULARY], RULES[0])
+    assert decoder.lengths == [0]

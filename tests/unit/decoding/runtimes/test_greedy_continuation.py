@@ -1,0 +1,163 @@
+"""A greedy continuation made in one call is the one made token by token, and stops where the draft rule would."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import BrokenLogitsError, Continuation, StopRule
+from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.turn import DraftRule
+from tests.toys import END, toy_sources, toy_t5
+from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model_of, native, random_rows
+
+
+def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: DraftRule) -> tuple[list[int], list[float], Tensor]:
+    """What `extend` is short for."""
+    window = DraftBuilder(budget, rule, decoder.end_tokens)
+    tokens: list[int] = []
+    confidences: list[float] = []
+    logits: list[Tensor] = []
+    while window.going:
+        step = decoder.forward([[tokens[-1]] if tokens else pending])
+        assert step.best is not None
+        logits.append(step.logits[0, -1])
+        tokens.append(step.best[0][-1])
+        asked = rule.fallback_threshold > 0 or rule.stop_below > 0
+        confidences.append(float(torch.softmax(logits[-1], -1).max()) if asked else 1.0)
+        window.add(tokens[-1], confidences[-1])
+    return tokens, confidences, torch.stack(logits)
+
+
+def assert_alike(made: Continuation, expected: tuple[list[int], list[float], Tensor]) -> None:
+    tokens, confidences, logits = expected
+    assert made.tokens == tokens
+    assert made.confidence == pytest.approx(confidences, abs=1e-5)
+    assert torch.equal(made.logits[0], logits)
+
+
+RULES = [
+    DraftRule(9),
+    DraftRule(1),
+    DraftRule(9, fallback_threshold=0.3),
+    DraftRule(9, fallback_threshold=0.6),
+    DraftRule(9, stop_below=0.2),
+    DraftRule(9, fallback_threshold=0.3, stop_below=0.4),
+    DraftRule(80, fallback_threshold=1e-6),
+]
+
+
+def compare(model: Any, sources: list[list[int]], pendings: list[list[int]]) -> list[int]:
+    """Both ways through all rules, wound back and going on after each; how many tokens each continuation had."""
+    one, other = native(model), native(model)
+    counts = []
+    for source in sources:
+        [text] = begin(one, [source])
+        assert begin(other, [source]) == [text]
+        for rule, pending in zip(RULES * 2, pendings, strict=False):
+            cached = one.lengths[0]
+            fed = [*text[cached:], *pending]
+            made = one.continue_greedily(fed, rule.window, StopRule(rule.fallback_threshold, rule.stop_below))
+            assert_alike(made, stepwise(other, fed, rule.window, rule))
+            counts.append(len(made.tokens))
+            assert one.lengths == other.lengths == [cached + len(fed) + len(made.tokens) - 1]
+            kept = cached + len(fed) + len(made.tokens) // 2
+            for decoder in (one, other):
+                decoder.rewind([min(kept, decoder.lengths[0])])
+            text = []
+    return counts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_continuation_is_made_of_single_steps(kind: str) -> None:
+    chance = random.Random(3)
+    pendings = random_rows(chance, [1, 2, 1, 5, 1, 40, 3, 1, 1, 70, 1, 2, 1, 1])
+    compare(model_of(kind), random_rows(chance, [3, 12]), pendings)
+
+
+def test_it_stops_at_every_kind_of_end() -> None:
+    """On a toy that is sure now and then, and ends its texts."""
+    chance = random.Random(0)
+    counts = compare(toy_t5(1, 2, 1), toy_sources(8), [[chance.randrange(2, 24)] for _ in RULES * 2])
+    assert {1, 2, 3, 9} <= set(counts)
+
+
+def test_it_stops_at_each_of_several_end_tokens() -> None:
+    model = toy_t5(1, 2, 1)
+    free = native(model)
+    begin(free, [[5, 9, END]])
+    text = free.continue_greedily([0], 12, StopRule()).tokens
+    model.generation_config.eos_token_id = [END, text[4]]
+    ending = native(model)
+    begin(ending, [[5, 9, END]])
+    assert ending.continue_greedily([0], 12, StopRule()).tokens == text[: text.index(text[4]) + 1]
+
+
+@pytest.mark.parametrize("kind", FEW)
+def test_logits_that_are_not_asked_for_change_nothing(kind: str) -> None:
+    one, other = native(model_of(kind)), native(model_of(kind))
+    [pending] = random_rows(random.Random(1), [4])
+    for decoder in (one, other):
+        begin(decoder, [[5, 3]])
+    kept, dropped = (
+        one.continue_greedily(pending, 20, StopRule()),
+        other.continue_greedily(pending, 20, StopRule(), with_logits=False),
+    )
+    assert dropped.tokens == kept.tokens
+    assert torch.equal(dropped.logits, kept.logits[:, -1:])
+    assert one.lengths == other.lengths
+    assert torch.equal(one.forward([[7]]).logits, other.forward([[7]]).logits)
+
+
+def test_a_row_that_was_moved_goes_on() -> None:
+    moved, alone = native(model_of("t5 relu")), native(model_of("t5 relu"))
+    begin(moved, [[4], [9, 8, 7], [3, 3]])
+    moved.forward([[0], [0, 5], [0]])
+    moved.reorder([1])
+    begin(alone, [[9, 8, 7]])
+    alone.forward([[0, 5]])
+    one, other = (decoder.continue_greedily([6], 90, StopRule()) for decoder in (moved, alone))
+    assert one.tokens == other.tokens
+    assert torch.equal(one.logits, other.logits)
+
+
+def test_learned_positions_may_be_used_up() -> None:
+    decoder = native(model_of("gpt2"))
+    [prompt] = begin(decoder, random_rows(random.Random(0), [POSITIONS - 3]))
+    with pytest.raises(ValueError, match=f"a text of {POSITIONS + 1} tokens, but the model has {POSITIONS} positions"):
+        decoder.continue_greedily(prompt, 5, StopRule())
+    assert decoder.lengths == [0]
+    assert 1 <= len(decoder.continue_greedily(prompt, 4, StopRule()).tokens) <= 4
+
+
+def test_nothing_to_go_on_from_is_refused() -> None:
+    decoder = native(model_of("llama"))
+    begin(decoder, [[5, 6]])
+    for pending, budget in (([], 3), ([5, 6], 0)):
+        with pytest.raises(ValueError, match="at least one"):
+            decoder.continue_greedily(pending, budget, StopRule())
+    begin(decoder, [[5, 6], [7]])
+    with pytest.raises(ValueError, match="unpack"):
+        decoder.continue_greedily([5, 6], 3, StopRule())
+
+
+def test_logits_that_break_within_a_continuation_are_named() -> None:
+    model = toy_t5(1, 2, 1)
+    sound = native(model)
+    begin(sound, [[5, 9, END]])
+    text = sound.continue_greedily([0], 6, StopRule()).tokens
+    place = next(place for place, token in enumerate(text) if place and token not in text[:place])
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
+        model.decoder.embed_tokens.weight[text[place]] = torch.nan
+    broken = native(model)
+    begin(broken, [[5, 9, END]])
+    broken.forward([[0]])
+    broken.rewind([0])
+    with pytest.raises(BrokenLogitsError, match=f"the native model gave NaN, .* at step {1 + place + 2}$"):
+        broken.continue_greedily([0], 6, StopRule())

@@ -1,0 +1,324 @@
+"""The deferral rules and the distributions that speculative cascades sample, against the papers' formulas."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.decoding.acceptance_rules import match_target, target_distribution
+from tasks.decoding.cascade_rules import DEFERRALS, TOKEN_DEFERRALS, cascade_target
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Request, decode
+from tasks.decoding.settings import CASCADE_BOUNDS, CASCADE_RULES, SamplingSettings, SpeculativeCascadeSettings
+from tests import laws
+from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, law_by_steps, law_of, p_value
+from tests.toys import END, Prefix, prefix_pair, says
+
+PLAIN = DRAWN[0]
+Q = [0.5, 0.3, 0.2]
+P = [0.1, 0.2, 0.7]
+
+
+def nats(probabilities: Any) -> float:
+    return -math.fsum(one * math.log(one) for one in probabilities if one > 0)
+
+
+def expected(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any], greedy: bool) -> np.ndarray:
+    """π as the papers write it, position by position and token by token."""
+    (q, p), (q_dist, p_dist) = scores, dists
+    tokens = range(len(q))
+    max_surprisal = -math.log(p[np.argmax(q)]) if greedy else -sum(q[v] * math.log(p[v]) for v in tokens)
+    apart = sum(max(0.0, p_dist[v] - q_dist[v]) for v in tokens)
+    whole = {
+        "chow": max(q) < 1 - alpha,
+        "chow_log": nats(q) > alpha,
+        "diff": max(q) < max(p) - alpha,
+        "diff_log": nats(p) < nats(q) - alpha,
+        "opt": max(q) < max(p) - alpha * apart,
+        "opt_log": nats(p) < nats(q) - alpha * apart,
+        "bild": max_surprisal > alpha,
+    }
+    if rule in whole:
+        return np.array(p_dist if whole[rule] else q_dist)
+    unfit = {
+        "token_v1": [q[v] < max(p) - alpha for v in tokens],
+        "token_v2": [p[v] < max(p) - alpha for v in tokens],
+        "token_v3": [p[v] < (1 - alpha) * max(p) for v in tokens],
+    }[rule]
+    spread = sum(q_dist[v] for v in tokens if unfit[v])
+    return np.array([(0 if unfit[v] else q_dist[v]) + p_dist[v] * spread for v in tokens])
+
+
+def alphas(rule: str) -> st.SearchStrategy[float]:
+    least, most = CASCADE_BOUNDS[rule]
+    return st.floats(max(least, -3), min(most, 6))
+
+
+def test_every_rule_is_there() -> None:
+    assert {*DEFERRALS, *TOKEN_DEFERRALS} == set(CASCADE_RULES)
+    assert not set(DEFERRALS) & set(TOKEN_DEFERRALS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept", "deferred"),
+    [
+        # Q has top 0.5 and entropy 1.0297, P top 0.7 and entropy 0.8018; D_TV is 0.5.
+        ("chow", 0.51, 0.49),
+        ("chow_log", 1.030, 1.029),
+        ("diff", 0.21, 0.19),
+        ("diff_log", 0.229, 0.227),
+        ("opt", 0.41, 0.39),
+        ("opt_log", 0.457, 0.454),
+        # -Σ q log p = -(0.5 ln 0.1 + 0.3 ln 0.2 + 0.2 ln 0.7) = 1.7055.
+        ("bild", 1.706, 1.705),
+    ],
+)
+def test_deferral_by_hand(rule: str, kept: float, deferred: float) -> None:
+    q, p = block(Q), block(P)
+    assert torch.equal(cascade_target(rule, kept)(q, p), q.dist)
+    assert torch.equal(cascade_target(rule, deferred)(q, p), p.dist)
+
+
+@pytest.mark.parametrize(
+    ("rule", "alpha", "target"),
+    [
+        # Deferred is v with q(v) < 0.7 - 0.3: all but token 0. Half of q is left for p.
+        ("token_v1", 0.3, [0.5 + 0.05, 0.1, 0.35]),
+        ("token_v1", 0.5, [0.5, 0.3, 0.2]),
+        # Deferred is v with p(v) < 0.7 - 0.55 = 0.15: token 0.
+        ("token_v2", 0.55, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
+        ("token_v2", 0.0, [0.08, 0.16, 0.2 + 0.56]),
+        # Deferred is v with p(v) < 0.25 * 0.7 = 0.175: token 0; with p(v) < 0.35: tokens 0 and 1.
+        ("token_v3", 0.75, [0.05, 0.3 + 0.1, 0.2 + 0.35]),
+        ("token_v3", 0.5, [0.08, 0.16, 0.2 + 0.56]),
+    ],
+)
+def test_token_rules_by_hand(rule: str, alpha: float, target: list[float]) -> None:
+    torch.testing.assert_close(cascade_target(rule, alpha)(block(Q), block(P))[0, 0], torch.tensor(target))
+
+
+def test_the_distance_of_bild_has_two_forms() -> None:
+    """Greedy, it is that of the small model's one token: -ln 0.1 = 2.303."""
+    q, p = block(Q, GREEDY), block(P, GREEDY)
+    assert cascade_target("bild", 2.31)(q, p).tolist() == [[[1, 0, 0]]]
+    assert cascade_target("bild", 2.30)(q, p).tolist() == [[[0, 0, 1]]]
+    certain = block([1.0, 0.0, 0.0])
+    assert torch.equal(cascade_target("bild", 2.31)(certain, block(P)), certain.dist)
+    for alpha in (1e9, math.inf):
+        forbidden = cascade_target("bild", alpha)(block(Q), certain)
+        assert torch.equal(forbidden, block(Q).dist if alpha == math.inf else certain.dist)
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+@pytest.mark.parametrize("sampling", [*DRAWN, GREEDY], ids=["plain", "top-k", "top-p", "greedy"])
+def test_targets_are_the_papers_formulas(rule: str, sampling: SamplingSettings) -> None:
+    """On several rows and positions at once, which take different decisions."""
+    generator = torch.Generator().manual_seed(5)
+    q, p = (PredictionBlock(2 * torch.randn(4, 25, 6, generator=generator), sampling) for _ in "qp")
+    alpha = {"chow": 0.4, "chow_log": 1.1, "bild": 2.5}.get(rule, 0.1)
+    target = cascade_target(rule, alpha)(q, p)
+    own = 0
+    for row in range(4):
+        for place in range(25):
+            views = [[one[row, place].double().numpy() for one in pair] for pair in ((q.scores, p.scores), (q.dist, p.dist))]
+            wanted = expected(rule, alpha, views[0], views[1], sampling.greedy)
+            torch.testing.assert_close(target[row, place].double(), torch.tensor(wanted), atol=1e-6, rtol=1e-5)
+            own += not np.allclose(wanted, views[1][1]) and np.allclose(wanted, views[1][0])
+    assert own or rule in TOKEN_DEFERRALS
+    assert not torch.equal(target, q.dist)
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+@given(pair=positions((*DRAWN, GREEDY)), data=st.data())
+@repeatable
+def test_what_is_emitted_is_the_target(rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject) -> None:
+    """Accepted and left over make up π; what is left over is no debt, and is as much as was rejected."""
+    q, p = pair
+    target = cascade_target(rule, data.draw(alphas(rule)))
+    wanted = target(q, p)[0, 0].double().numpy()
+    assert wanted.min() >= 0
+    assert wanted.sum() == pytest.approx(1, abs=1e-5)
+    one = emission(match_target(target), q, p)
+    assert one.accept.min() >= 0
+    assert one.accept.max() <= 1
+    assert one.replacement.min() >= 0
+    assert one.replacement.sum() > 0
+    np.testing.assert_allclose(one.law, wanted, atol=2e-6)
+    np.testing.assert_allclose(one.kept, np.minimum(dist(q), wanted), atol=1e-6)
+    if one.rejected > 1e-3:
+        assert one.replacement.sum() == pytest.approx(one.rejected, abs=1e-5)
+
+
+@pytest.mark.parametrize("rule", DEFERRALS)
+@given(pair=positions((*DRAWN, GREEDY)), data=st.data())
+@repeatable
+def test_rejection_is_deferral_times_distance(
+    rule: str, pair: tuple[PredictionBlock, PredictionBlock], data: st.DataObject
+) -> None:
+    """Lemma 3: the probability of rejection is δ(q, p) · D_TV(p, q)."""
+    q, p = pair
+    alpha = data.draw(alphas(rule))
+    delta = float(DEFERRALS[rule](q, p, alpha))
+    apart = np.abs(dist(p) - dist(q)).sum() / 2
+    assert emission(match_target(cascade_target(rule, alpha)), q, p).rejected == pytest.approx(delta * apart, abs=1e-5)
+
+
+@given(pair=positions())
+@repeatable
+def test_rejection_of_p_itself_is_the_distance(pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    assert emission(match_target(target_distribution), q, p).rejected == pytest.approx(
+        1 - np.minimum(dist(p), dist(q)).sum(), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("rule", ["chow", "chow_log", "bild"])
+@given(pair=positions((*DRAWN, GREEDY)))
+@repeatable
+def test_at_zero_it_is_p_unless_q_is_certain(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    sure = float(q.scores.max()) == 1 or (rule == "bild" and float(p.scores.max()) == 1)
+    target = cascade_target(rule, 0.0)(q, p)
+    assert torch.equal(target, p.dist) or (sure and torch.equal(target, q.dist))
+
+
+@pytest.mark.parametrize("rule", ["diff", "opt"])
+@given(pair=positions((*DRAWN, GREEDY)))
+@repeatable
+def test_at_zero_the_surer_model_is_followed(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    keeps = float(q.scores.max()) >= float(p.scores.max())
+    assert torch.equal(cascade_target(rule, 0.0)(q, p), q.dist if keeps else p.dist)
+
+
+@pytest.mark.parametrize("rule", ["chow", "diff", "opt", "token_v1", "token_v2", "token_v3"])
+@given(pair=positions((PLAIN, GREEDY)))
+@repeatable
+def test_at_one_it_is_q(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    assert torch.equal(cascade_target(rule, 1.0)(q, p), q.dist)
+
+
+def test_at_one_rounding_does_not_decide() -> None:
+    """Where p is q with more on its top token, max p - max q is D_TV itself: OPT has two equal numbers to compare."""
+    logits = torch.randn(1, 500, 8, generator=torch.Generator().manual_seed(1))
+    q = PredictionBlock(logits, PLAIN)
+    p = PredictionBlock(logits + 0.5 * torch.nn.functional.one_hot(logits.argmax(-1), 8), PLAIN)
+    assert not torch.equal(p.dist, q.dist)
+    assert torch.equal(cascade_target("opt", 1.0)(q, p), q.dist)
+
+
+@pytest.mark.parametrize("rule", ["chow_log", "diff_log", "opt_log", "bild"])
+@given(pair=positions())
+@repeatable
+def test_entropies_and_distances_have_no_one(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    """α = 1 may still defer; beyond all entropy, all is q, and where α may be negative enough, p."""
+    q, p = pair
+    assert torch.equal(cascade_target(rule, math.inf)(q, p), q.dist)
+    if rule in ("chow_log", "diff_log"):
+        assert torch.equal(cascade_target(rule, -100.0)(q, p), p.dist)
+    spread, peaked = block([0.25] * 4), block([0.997, 0.001, 0.001, 0.001])
+    assert torch.equal(cascade_target(rule, 1.0)(spread, peaked), peaked.dist)
+
+
+@given(pair=positions((GREEDY,)), alpha=st.floats(0, 1))
+@repeatable
+def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha: float) -> None:
+    """Lemma 8."""
+    q, p = pair
+    opt, diff = (emission(match_target(cascade_target(rule, alpha)), q, p) for rule in ("opt", "diff"))
+    drafted = int(q.dist.argmax())
+    assert opt.accept[drafted] == diff.accept[drafted]
+    assert opt.accept[drafted] in (0, 1)
+    np.testing.assert_array_equal(opt.law, diff.law)
+
+
+@functools.cache
+def sampled_target(rule: str, alpha: float, sampling: SamplingSettings, text: Prefix) -> np.ndarray:
+    scores = [laws.scores(model, text) for model in (SMALL, LARGE)]
+    dists = [laws.dist(model, text, sampling) for model in (SMALL, LARGE)]
+    return expected(rule, alpha, scores, dists, greedy=False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "alpha", "sampling"),
+    [
+        ("chow", 0.55, "plain"),
+        ("chow_log", 1.5, "cool, top-k"),
+        ("diff", 0.05, "warm, top-p"),
+        ("diff_log", 0.1, "all three"),
+        ("opt", 0.2, "cool, top-k"),
+        ("opt_log", 0.3, "plain"),
+        ("token_v1", 0.2, "cool, top-k"),
+        ("token_v2", 0.2, "warm, top-p"),
+        ("token_v3", 0.5, "all three"),
+        ("bild", 2.1, "warm, top-p"),
+    ],
+)
+def test_sampling_follows_the_target(rule: str, alpha: float, sampling: str) -> None:
+    """Three tokens far: drafted, put in a draft's place, and drawn after a whole draft, all from π."""
+    transform = SAMPLINGS[sampling]
+    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=2)
+    generations = laws.draw("speculative_cascade", settings, transform, limit=3)
+    law = law_by_steps(lambda text: sampled_target(rule, alpha, transform, text), 3)
+    assert p_value(generations, law) > FALSE_ALARM
+    assert p_value(generations, law_of(LARGE, transform, 3)) < 1e-9
+    assert p_value(generations, law_of(SMALL, transform, 3)) < 1e-9
+    assert {"s", "c", "l"} == set("".join(one.proposers for one in generations))
+
+
+@pytest.mark.parametrize(("deferral_cost", "proposers", "tokens"), [(0.1, "scsl", [2, 3, 4, 5]), (0.9, "sssl", [2, 7, 4, 5])])
+def test_counts_of_a_speculative_cascade(deferral_cost: float, proposers: str, tokens: list[int]) -> None:
+    """The small model is unsure of its 7, the large one of nothing. The token after a whole draft takes a run of q more."""
+    pair = prefix_pair(says([2, 7, 4, 5], unsure=[1]), says([2, 3, 4, 5]))
+    settings = SpeculativeCascadeSettings(rule="diff", deferral_cost=deferral_cost, draft_length=3)
+    [generation] = decode("speculative_cascade", settings, pair, [[5, END]], Request(4))
+    assert (generation.tokens, generation.proposers) == (tokens, proposers)
+    if deferral_cost == 0.9:
+        assert generation.counts == Counts(
+            tokens=4, small_steps=4, large_calls=1, drafted=3, accepted=3, verified=Counter({4: 1}), kept=Counter({(3, 3): 1})
+        )
+    else:
+        # Three drafted and the second put right; then one drafted and one more run for what follows it.
+        assert generation.counts == Counts(
+            tokens=4,
+            small_steps=5,
+            large_calls=2,
+            drafted=4,
+            accepted=2,
+            rollbacks=1,
+            verified=Counter({4: 1, 2: 1}),
+            kept=Counter({(3, 1): 1, (1, 1): 1}),
+        )
+
+
+@pytest.mark.parametrize(
+    ("rule", "deferral_cost", "words"),
+    [
+        ("chow", 1.01, "with the rule chow it must be at most 1"),
+        ("opt", -0.01, "with the rule opt it must be at least 0"),
+        ("token_v3", math.nan, "deferral_cost is nan; with the rule token_v3"),
+        ("diff_log", math.nan, "deferral_cost is nan; with the rule diff_log"),
+        ("bild", -0.5, "deferral_cost is -0.5; with the rule bild it must be at least 0"),
+        ("best", 0.5, "rule is 'best'; it must be one of chow"),
+    ],
+)
+def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
+
+
+def test_an_alpha_within_bounds_is_taken() -> None:
+    for rule, deferral_cost in (("chow", 0.0), ("token_v1", 1.0), ("chow_log", -3.0), ("opt_log", 7.0), ("bild", math.inf)):
+        assert SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost).deferral_cost == deferral_cost

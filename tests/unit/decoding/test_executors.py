@@ -1,0 +1,117 @@
+"""Every executor of the speculative loop against the same turns written out on whole forward passes, counts included."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding.decoder import REFERENCE, Rows
+from tasks.decoding.generation import Counts, Generation, total
+from tasks.decoding.registry import Request, decode
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.settings import BildSettings, SpeculativeSettings
+from tests.architectures import models, pair_of, whole_rows
+from tests.toys import END, START, Predict, Prefix, toy_sources
+
+SOURCES = toy_sources(10, seed=5)
+METHODS: dict[str, tuple[str, Any]] = {
+    "bild": ("bild", BildSettings(fallback_threshold=0.45, rollback_threshold=1.5, max_draft=4)),
+    "bild, large first": ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, max_draft=2, large_first=True)),
+    "speculative": ("speculative", SpeculativeSettings(draft_length=3)),
+}
+
+
+def written_out(small: Predict, large: Predict, source: Prefix, settings: Any, limit: int) -> Generation:
+    """One text, turn by turn: BiLD's Algorithm 1, or greedy speculative decoding (SD, Algorithm 1)."""
+    bild = isinstance(settings, BildSettings)
+    window = settings.max_draft if bild else settings.draft_length
+    text: list[int] = []
+    who = ""
+    counts = Counts()
+    while True:
+        draft: list[int] = []
+        fell_back = False
+        room = limit - len(text) - (0 if bild else 1)
+        if bild and settings.large_first and not text:
+            room = 0
+        while len(draft) < min(window, room) and END not in draft:
+            q = torch.softmax(small(source, (START, *text, *draft)), -1)
+            counts.small_steps += 1
+            if bild and float(q.max()) <= settings.fallback_threshold:
+                fell_back = True
+                break
+            draft.append(int(q.argmax()))
+        counts.drafted += len(draft)
+        counts.fallbacks += fell_back
+        if bild and draft and (draft[-1] == END or len(text) + len(draft) == limit):
+            text, who = text + draft, who + "s" * len(draft)
+            break
+        counts.large_calls += 1
+        counts.verified[len(draft) + 1] += 1
+        kept = 0
+        for token in draft:
+            p = torch.softmax(large(source, (START, *text, *draft[:kept])), -1)
+            surprisal = -math.log(max(float(p[token]), 1e-45))
+            if surprisal > settings.rollback_threshold if bild else int(p.argmax()) != token:
+                break
+            kept += 1
+        if draft:
+            counts.kept[len(draft), kept] += 1
+        counts.accepted += kept
+        counts.rollbacks += kept < len(draft)
+        text, who = text + draft[:kept], who + "s" * kept
+        if text[-1:] == [END]:
+            break
+        text.append(int(large(source, (START, *text)).argmax()))
+        who += "l" if kept == len(draft) else "c"
+        if text[-1] == END or len(text) == limit:
+            break
+    counts.tokens = len(text)
+    return Generation(text, who, counts)
+
+
+def by_the_loop(method: str, settings: Any, limit: int) -> list[Generation]:
+    return decode(method, settings, pair_of("t5", REFERENCE), SOURCES, Request(limit))
+
+
+def by_the_native_loop(method: str, settings: Any, limit: int) -> list[Generation]:
+    return [decode(method, settings, pair_of("t5"), [source], Request(limit))[0] for source in SOURCES]
+
+
+def by_replay(method: str, settings: Any, limit: int) -> list[Generation]:
+    pair = pair_of("t5", REFERENCE)
+    return decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, Request(limit))
+
+
+EXECUTORS: dict[str, Callable[[str, Any, int], list[Generation]]] = {
+    "loop": by_the_loop,
+    "native": by_the_native_loop,
+    "replay": by_replay,
+}
+
+
+@functools.cache
+def predictions() -> tuple[Predict, Predict]:
+    small, large = models("t5")
+    return whole_rows(small), whole_rows(large)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_executor_takes_the_turns_as_they_are_written_out(executor: str) -> None:
+    decoded: list[Generation] = []
+    sources: Rows = SOURCES
+    for method, settings in METHODS.values():
+        for limit in (1, 3, 14):
+            found = EXECUTORS[executor](method, settings, limit)
+            assert found == [written_out(*predictions(), tuple(source), settings, limit) for source in sources]
+            decoded += found
+    counts = total(decoded)
+    assert min(counts.fallbacks, counts.rollbacks, counts.accepted) > 10
+    assert {one.proposers[-1] for one in decoded if one.tokens[-1] == END} == {"s", "l", "c"}
+    assert {one.proposers[-1] for one in decoded if one.tokens[-1] != END} >= {"s", "l"}

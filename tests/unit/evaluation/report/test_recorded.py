@@ -1,0 +1,35 @@
+"""The summary and the tables of two small sweeps, number by number as they were recorded before results became typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tasks.evaluation.report.rendered_tables import tables_markdown
+from tasks.evaluation.report.table import as_markdown
+from tasks.evaluation.results.codec import VERSION
+from tasks.evaluation.results.summary import summary_json
+from tests.unit.evaluation.conftest import SIZES, summary_record
+from tests.unit.evaluation.report.test_recommendation import ABOUT
+
+RECORDED = Path(__file__).with_name("recorded")
+Sweeps = dict[str, list[dict[str, Any]]]
+
+
+def test_every_number_is_the_recorded_one(sweeps: Sweeps) -> None:
+    for row in (row for rows in sweeps.values() for row in rows if "error" not in row):
+        row["quality_difference_interval"] = [row["quality"]["bleu"] - 60.3, row["quality"]["bleu"] - 59.8]
+        row["counts"]["layers"] = 0
+    sizes = {"small": {**SIZES, "decoder_parameters": 40}, "large": SIZES, "source_tokens": 5.0}
+    pairs = {drafter: {**ABOUT, "sizes": sizes} for drafter in sweeps}
+    summary = summary_record("bleu", sweeps, pairs)
+    values = json.loads(summary_json(summary))
+    recorded = json.loads((RECORDED / "summary.json").read_text(encoding="utf-8"))
+    assert values.keys() == {*recorded, "version", "definitions", "pairs"} and values["version"] == VERSION
+    # Texts may be reworded; the recommended point may not change.
+    values["verdict"] = values["verdict"]["point"]
+    assert {name: values[name] for name in recorded} == recorded
+    text = as_markdown(summary) + tables_markdown(summary)
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert tables == (RECORDED / "tables.md").read_text(encoding="utf-8").splitlines()

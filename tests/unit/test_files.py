@@ -1,0 +1,76 @@
+"""Files and folders appear whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, partial_path, remove
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize(("content", "written"), [("ä\r\n", "ä\r\n".encode()), (b"\xff", b"\xff")])
+def test_a_file_has_the_content_and_nothing_lies_beside_it(
+    tmp_path: Path, content: str | bytes, written: bytes, sync: bool
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("older")
+    assert atomic_write(file, content, sync=sync) == file
+    assert file.read_bytes() == written
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_file_is_replaced_only_when_the_new_one_is_finished(tmp_path: Path) -> None:
+    file = tmp_path / "figure.svg"
+    file.write_text("older")
+    with atomic_path(file) as partial:
+        assert partial.suffix == ".svg"
+        partial.write_text("newer")
+        assert file.read_text() == "older"
+    assert file.read_text() == "newer"
+
+
+def test_a_failure_leaves_the_older_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("older")
+    with pytest.raises(KeyError), atomic_path(file) as partial:
+        partial.write_text("half")
+        raise KeyError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("rows.jsonl", "older")]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old.txt").write_text("older")
+    left = partial_path(folder)
+    left.mkdir()
+    (left / "cut.txt").write_text("a killed run left this")
+    with atomic_folder(folder) as partial:
+        (partial / "new.txt").write_text("newer")
+        assert [path.name for path in folder.iterdir()] == ["old.txt"]
+    assert [path.name for path in folder.iterdir()] == ["new.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_failure_leaves_the_older_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old.txt").write_text("older")
+    with pytest.raises(KeyError), atomic_folder(folder):
+        raise KeyError
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old.txt"]
+
+
+def test_removing_takes_files_folders_and_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    for name in ("folder", "file", "missing"):
+        remove(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checksum_is_of_the_bytes(tmp_path: Path) -> None:
+    file = atomic_write(tmp_path / "abc", "abc")
+    assert checksum(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
