@@ -164,8 +164,8 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
     with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs) as record:
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
         pair = PairRecord(drafter=drafter, runtime=loaded.described, acceptance=acceptance, sizes=sizes)
-        record.pair(codec.encode(pair))
-        writer = RowWriter(evaluator, rows, paths.task, drafter, lambda row: record.point(codec.encode(row, omit_null=True)))
+        record.pair(pair)
+        writer = RowWriter(evaluator, rows, paths.task, drafter, record.point)
         runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
@@ -176,7 +176,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
             lineage={**origin, "settings": _settings_record(params, task)},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
-        record.pair(codec.encode(pair))
+        record.pair(pair)
         record.keep([paths.rows(drafter), write_pair(pair, paths.rows(drafter).with_name("pair.json"))])
     return done, loaded.described
 

@@ -14,7 +14,7 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, VANILLA, choose_timed, tradeoff_of
+from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, tradeoff_of
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.models.checkpoints import load_model
@@ -60,15 +60,15 @@ def bild_settings(rows: Path) -> tuple[BildSettings, str]:
 
     They are those of the sweep's fastest point without loss, else of its best point, else the defaults.
     """
-    measured = [row for row in read_rows(rows, "run the stage sweep again (dvc repro)") if row.split == CHOSEN_ON]
-    vanilla = [point for row in measured if row.method == VANILLA and (point := tradeoff_of(row)) is not None]
-    bild = [row for row in measured if row.method == "bild"]
-    choice = choose_timed(bild, vanilla[-1].quality).get(("bild", "no_loss")) if vanilla else None
+    measured = read_rows(rows, "run the stage sweep again (dvc repro)")
+    choice = choose_rows(measured).get(("bild", "no_loss"))
     if choice is not None:
-        return _settings(bild[choice]), "the sweep's no-loss choice"
-    best = max(((point.quality, index) for index, row in enumerate(bild) if (point := tradeoff_of(row))), default=None)
-    if best is not None:
-        return _settings(bild[best[1]]), "the sweep's best quality, as no point is without loss"
+        return _settings(measured[choice]), "the sweep's no-loss choice"
+    bild = [row for row in measured if row.split == CHOSEN_ON and row.method == "bild"]
+    points = [(point, row) for row in bild if (point := tradeoff_of(row)) is not None]
+    if points:
+        _, best = max(reversed(points), key=lambda one: one[0].quality)
+        return _settings(best), "the sweep's best quality, as no point is without loss"
     return BildSettings(), "the defaults, since there is no sweep"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.frontier import Gap, Point, frontier_gap
+from tasks.evaluation.frontier import Gap, TradeOff, frontier_gap
 from tasks.evaluation.statistics import Interval, resampled_sums
 
 LEVEL = 0.05
@@ -38,7 +38,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredPoint:
     """One operating point of one result."""
 
     quality: float
@@ -54,10 +54,10 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MeasuredCurve:
     """The measured points of one drafter."""
 
-    points: Sequence[Measured]
+    points: Sequence[MeasuredPoint]
     vanilla: float
     """Quality of the large model alone, in points."""
 
@@ -82,7 +82,9 @@ def difference(first: float, second: float, first_error: float | None, second_er
     return _change(second - first, error)
 
 
-def speedup_ratio(first: Measured, second: Measured, paired: bool, seed: int = 0, samples: int = SAMPLES) -> Change | None:
+def speedup_ratio(
+    first: MeasuredPoint, second: MeasuredPoint, paired: bool, seed: int = 0, samples: int = SAMPLES
+) -> Change | None:
     """The change of a speed-up as a ratio; its error comes from the bootstrap over timed examples, on the logarithm.
 
     Args:
@@ -111,7 +113,7 @@ def speedup_ratio(first: Measured, second: Measured, paired: bool, seed: int = 0
     return _ratio(math.log(second.speedup / first.speedup), error)
 
 
-def frontier_changes(first: Curve, second: Curve, paired: bool, seed: int = 0) -> tuple[Change, Change] | None:
+def frontier_changes(first: MeasuredCurve, second: MeasuredCurve, paired: bool, seed: int = 0) -> tuple[Change, Change] | None:
     """How far the second frontier lies above the first, each beside its own vanilla (`frontier.frontier_gap`).
 
     Quality is taken relative to vanilla large's, like speed-up, so that a change of the large model does not count here. Errors
@@ -172,8 +174,8 @@ def _p(value: float, error: float) -> float:
     return math.erfc(abs(value) / error / math.sqrt(2))
 
 
-def _points(curve: Curve) -> list[Point | None]:
-    return [None if one.speedup is None else Point(one.quality - curve.vanilla, one.speedup) for one in curve.points]
+def _points(curve: MeasuredCurve) -> list[TradeOff | None]:
+    return [None if one.speedup is None else TradeOff(one.quality - curve.vanilla, one.speedup) for one in curve.points]
 
 
 def _speedups(latencies: NDArray[np.float64], samples: int, seed: int) -> NDArray[np.float64]:
@@ -183,7 +185,7 @@ def _speedups(latencies: NDArray[np.float64], samples: int, seed: int) -> NDArra
     return speedups
 
 
-def _resampled(curve: Curve, seed: int, rng: np.random.Generator) -> list[list[Point | None]]:
+def _resampled(curve: MeasuredCurve, seed: int, rng: np.random.Generator) -> list[list[TradeOff | None]]:
     """`_CURVES` versions of the curve's timed points; empty versions where an error is unknown, so that there is no gap."""
     timed = [one for one in curve.points if one.speedup is not None]
     latencies = [one.latencies for one in timed if one.latencies is not None]
@@ -196,7 +198,7 @@ def _resampled(curve: Curve, seed: int, rng: np.random.Generator) -> list[list[P
     if not (np.isfinite(speedups).all() and np.isfinite(qualities).all()):
         return [[] for _ in range(_CURVES)]
     draws = zip(qualities.tolist(), speedups.tolist(), strict=True)
-    return [[Point(*both) for both in zip(*draw, strict=True)] for draw in draws]
+    return [[TradeOff(*both) for both in zip(*draw, strict=True)] for draw in draws]
 
 
 def _noise(errors: Sequence[float | None], rng: np.random.Generator) -> NDArray[np.float64]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from tasks.evaluation.results.codec import Source, encode, joined
+from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.points import Measurements, TimedMeasurements
-from tasks.evaluation.results.rows import MeasuredRow, TimedRow, row_from
-
-Row = Mapping[str, Any]
+from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 
 
 def measure(row: MeasuredRow) -> Measurements:
@@ -55,20 +50,12 @@ def _counted(row: MeasuredRow) -> Measurements:
     )
 
 
-def measurements(row: Row) -> dict[str, Any]:
-    """The same for a row and measurements as plain JSON values."""
-    found = row_from(dict(row), Source("a row", "measure it again"))
-    if not isinstance(found, MeasuredRow):
-        raise ValueError(f"a failed row has no measurements: {found.error}")
-    return encode(measure(found))
-
-
-def point_metrics(row: Row) -> dict[str, float]:
-    """The numbers of one row that did not fail under flat names, for a tracker.
+def point_metrics(row: MeasuredRow) -> dict[str, float]:
+    """The numbers of one row under flat names, for a tracker.
 
     Predictions stand under names of their own, `predicted_speedup` and `predicted_latency_ms`.
     """
-    found = measurements(row)
+    found = encode(measure(row))
     flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
     for name in ("predicted", "time_ms"):
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}

@@ -43,7 +43,7 @@ def connect(uri: str) -> Any:
     MLflow's HTTP client repeats any request that is not answered in time, even `create run`: a slow server then holds two runs,
     one of which stays RUNNING. Its retries are off: an upload repeats a request after it has looked up what the first one did.
     """
-    os.environ.update(_DEFAULTS | dict(os.environ) | _FIXED)
+    os.environ.update(_FIXED | {name: value for name, value in _DEFAULTS.items() if name not in os.environ})
     try:
         from mlflow import MlflowClient
 

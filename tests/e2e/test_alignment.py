@@ -1,4 +1,4 @@
-"""Every way of aligning, chosen in params.yaml and run by the stage."""
+"""Every method of alignment, configured in params.yaml and run by the stage."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def clone(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) 
     return place
 
 
+@pytest.mark.slow
 def test_every_way_of_aligning_trains_from_params_yaml(clone: Path) -> None:
     begun = read_params(clone)
     for way, changes in WAYS.items():

@@ -1,4 +1,4 @@
-"""What a kill costs, and how bad input ends."""
+"""A killed stage goes on where it stopped, and bad input ends in one line."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import environment, make_clone, read_params, run_in, write_params
+from tasks.errors import stage
+from tasks.evaluation.frontier import BASELINES
+from tests.e2e.conftest import GRID, ROOT, environment, read_params, run_in, tiny, write_params
 
 
 def kill_when(clone: Path, ready: Callable[[], bool], *command: str) -> None:
-    """Starts a command and kills it, with no chance to clean up, as soon as `ready`."""
+    """Start a command and kill it by SIGKILL as soon as `ready` returns true."""
     with subprocess.Popen(
         command, cwd=clone, env=environment(clone), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
@@ -36,7 +41,12 @@ def copy_of(finished: tuple[Path, str], folder: Path) -> Path:
 def test_a_killed_sweep_goes_on_at_the_next_point(finished: tuple[Path, str], tmp_path: Path) -> None:
     clone = copy_of(finished, tmp_path)
     rows = clone / "results/translation/sweep/unaligned/rows.jsonl"
-    whole = rows.read_text().splitlines()
+    params = read_params(clone)
+    grid = params["tasks"]["translation"]["sweep"]["grid"] = GRID[:2]
+    write_params(clone, params)
+    # What the sweep of the larger grid found for these methods.
+    methods = {*BASELINES, *(entry["method"] for entry in grid)}
+    whole = [row for row in rows.read_text().splitlines() if _in_grid(json.loads(row), methods)]
     rows.unlink()
     command = [sys.executable, "-m", "tasks.sweep", "--task", "translation", "--drafter", "unaligned"]
     kill_when(clone, lambda: rows.is_file() and len(rows.read_text().splitlines()) >= 3, *command)
@@ -56,6 +66,10 @@ def test_a_killed_sweep_goes_on_at_the_next_point(finished: tuple[Path, str], tm
     assert [key for key in keys(after) if key[0] == "validation"] == [key for key in keys(whole) if key[0] == "validation"]
 
 
+def _in_grid(row: dict[str, Any], methods: set[str]) -> bool:
+    return row["method"] in methods and row["settings"].get("drafter", "small") == "small"
+
+
 def test_a_killed_training_goes_on_at_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
     clone = copy_of(finished, tmp_path)
     model = clone / "models/translation/small/model.safetensors"
@@ -70,30 +84,38 @@ def test_a_killed_training_goes_on_at_its_checkpoint(finished: tuple[Path, str],
     assert model.read_bytes() == uninterrupted
 
 
-def refused(clone: Path, *arguments: str) -> str:
-    """Runs a stage that must refuse; gives its one line."""
-    result = run_in(clone, sys.executable, "-m", *arguments)
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    assert result.returncode == 2, result.stderr
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("error: ")
-    return lines[0]
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that runs a stage in a folder, in this process, and returns the one line of its refusal."""
+
+    def run(folder: Path, module: str, *arguments: str) -> str:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))  # no lock of this machine
+        monkeypatch.setattr(sys, "argv", [module, *arguments])
+        with pytest.raises(SystemExit) as ended, stage():
+            import_module(module).main()
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+        assert ended.value.code == 2
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("error: ")
+        return lines[0]
+
+    return run
 
 
 @pytest.fixture
 def with_files(tmp_path: Path) -> Path:
-    """A clone whose task reads three pairs of files."""
-    clone = make_clone(tmp_path)
+    """A folder with parameters whose task reads three pairs of files."""
+    (tmp_path / "text").mkdir()
     for split in ("train", "validation", "test"):
-        (clone / "text").mkdir(exist_ok=True)
-        (clone / "text" / f"{split}.jsonl").write_text('{"de": "Hallo Welt", "en": "hello world"}\n' * 3)
-        (clone / "text" / f"{split}.de").write_text("Hallo\nWelt\n")
-        (clone / "text" / f"{split}.en").write_text("hello\nworld\n")
-    params = read_params(clone)
+        (tmp_path / "text" / f"{split}.jsonl").write_text('{"de": "Hallo Welt", "en": "hello world"}\n' * 3)
+        (tmp_path / "text" / f"{split}.de").write_text("Hallo\nWelt\n")
+        (tmp_path / "text" / f"{split}.en").write_text("hello\nworld\n")
+    params = tiny(read_params(ROOT))
     params["active"] = {"translation": "text"}
     use_files(params, "parallel", {split: [f"{split}.de", f"{split}.en"] for split in ("train", "validation", "test")})
-    write_params(clone, params)
-    return clone
+    write_params(tmp_path, params)
+    return tmp_path
 
 
 def use_files(params: dict[str, dict[str, dict[str, object]]], form: str, files: dict[str, list[str]]) -> None:
@@ -103,7 +125,18 @@ def use_files(params: dict[str, dict[str, dict[str, object]]], form: str, files:
     params["tasks"]["translation"]["corpus"] = corpus
 
 
-def test_a_broken_line_is_named(with_files: Path) -> None:
+Refused = Callable[..., str]
+
+
+def test_bad_input_ends_the_command_with_one_line_and_status_2(with_files: Path) -> None:
+    command = [sys.executable, "-m", "tasks.prepare", "--task", "nothing"]
+    variables = environment(with_files) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=with_files, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: params.yaml has no task 'nothing'; it has translation\n"
+
+
+def test_a_broken_line_is_named(with_files: Path, refused: Refused) -> None:
     params = read_params(with_files)
     use_files(params, "jsonl", {split: [f"{split}.jsonl"] for split in ("train", "validation", "test")})
     write_params(with_files, params)
@@ -112,7 +145,7 @@ def test_a_broken_line_is_named(with_files: Path) -> None:
     assert "train.jsonl, line 4" in refused(with_files, "tasks.prepare", "--task", "translation")
 
 
-def test_an_unequal_pair_of_files_is_named(with_files: Path) -> None:
+def test_an_unequal_pair_of_files_is_named(with_files: Path, refused: Refused) -> None:
     with (with_files / "text/validation.en").open("a") as file:
         file.write("one more\n")
     line = refused(with_files, "tasks.prepare", "--task", "translation")
@@ -120,14 +153,14 @@ def test_an_unequal_pair_of_files_is_named(with_files: Path) -> None:
     assert "validation.en has 3" in line
 
 
-def test_an_unknown_parameter_is_named(with_files: Path) -> None:
+def test_an_unknown_parameter_is_named(with_files: Path, refused: Refused) -> None:
     params = read_params(with_files)
     params["tasks"]["translation"]["align"]["learning_rat"] = 0.1
     write_params(with_files, params)
     assert "tasks.translation.align.learning_rat" in refused(with_files, "tasks.align", "--task", "translation")
 
 
-def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str], tmp_path: Path, refused: Refused) -> None:
     from tasks.models.settings import TokenizerSettings
     from tasks.models.tokenizers import train_tokenizer
 
@@ -147,5 +180,5 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
         (["tasks.prepare", "--task", "translation", "--params", "none.yaml"], "none.yaml"),
     ],
 )
-def test_what_is_missing_is_named(with_files: Path, arguments: list[str], words: str) -> None:
+def test_what_is_missing_is_named(with_files: Path, refused: Refused, arguments: list[str], words: str) -> None:
     assert words in refused(with_files, *arguments)

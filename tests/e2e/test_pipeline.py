@@ -147,6 +147,7 @@ def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: st
         file.write_text(before, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_changed_grid_runs_the_sweeps_and_keeps_their_points(clone: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(clone, tmp_path / "copy", symlinks=True))
     rows = copy / "results/translation/sweep/aligned/rows.jsonl"

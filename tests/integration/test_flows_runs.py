@@ -1,7 +1,7 @@
-"""The flow against a real Prefect server and a real DVC, as commands in toy repositories: served, run, failed, killed.
+"""The flow with a real Prefect server and a real DVC in toy repositories: scheduled, run by hand, failed, killed.
 
-One process serves a flow on a schedule for all of these tests; runs that are started by hand report to its server. Each
-command of a toy repository leaves a line in `log`, which DVC does not know of.
+One process serves a flow on a schedule for all tests; runs that are started by hand report to its server. Each command of a
+toy repository appends a line to `log`, which DVC does not track.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180.0
-"""Seconds for whatever is waited for; the machine may be busy."""
+"""Time limit in seconds for every wait; the machine may be busy."""
 MADE = "mkdir -p results && cp source.txt results/table.md"
 STAGES: dict[str, Any] = {
     "report": {"cmd": f"echo report >> log; {MADE}", "deps": ["left.txt", "right.txt"], "outs": ["results/table.md"]},
@@ -42,7 +42,7 @@ STAGES: dict[str, Any] = {
 
 
 def until(what: str, found: Callable[[], Any]) -> Any:
-    """Asks twice a second until the answer is true, and gives it."""
+    """Ask twice a second until the answer is true, and return it."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if answer := found():
@@ -52,7 +52,7 @@ def until(what: str, found: Callable[[], Any]) -> Any:
 
 
 def repository(folder: Path, stages: dict[str, Any]) -> Path:
-    """A git and DVC repository with these stages."""
+    """Make a git and DVC repository with these stages."""
     folder.mkdir()
     for command in (["git", "init", "--quiet"], [sys.executable, "-m", "dvc", "init", "--quiet"]):
         subprocess.run(command, cwd=folder, check=True)
@@ -79,7 +79,7 @@ class Served:
         return (Path(self.environment["PREFECT_HOME"]) / "served").read_text()
 
     def ask(self, path: str, **body: Any) -> Any:
-        """What the server's API answers to a POST."""
+        """Return the answer of the server's API to a POST."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 (loopback)
             f"{self.url()}{path}", data, {"Content-Type": "application/json"}
@@ -92,12 +92,12 @@ class Served:
         return deployment
 
     def pause(self) -> None:
-        """Stops the schedule, and waits for a run of it that may be at work."""
+        """Stop the schedule, and wait for a scheduled run that may be at work."""
         self.ask(f"/deployments/{self.deployment()['id']}/pause_deployment")
         until("the last scheduled run", lambda: self.slots() == 0)
 
     def slots(self) -> int:
-        """Runs that count towards the deployment's limit of one."""
+        """Return the number of runs that count towards the deployment's limit of one."""
         return int(self.deployment()["global_concurrency_limit"]["active_slots"])
 
     def run(self, run_id: str) -> Any:
@@ -105,12 +105,12 @@ class Served:
         return run
 
     def tasks(self, run_id: str) -> dict[str, str]:
-        """The state of each task of a flow run; the server hears of them a little late."""
+        """Return the state of each task of a flow run; the server learns of them with a delay."""
         runs = self.ask("/task_runs/filter", flow_runs={"id": {"any_": [run_id]}})
         return {run["name"]: run["state_name"] for run in runs}
 
     def pipeline(self, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        """A run started by hand in a repository."""
+        """Start a run by hand in a repository, and wait for it."""
         return subprocess.run(
             [sys.executable, "-m", "flows.pipeline", "--retries", "0"],
             cwd=folder,
@@ -142,7 +142,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         process.wait(60)
 
 
-def test_a_scheduled_run_fires_and_finishes(served: Served) -> None:
+def test_a_scheduled_run_fires_and_runs_the_graph(served: Served) -> None:
     finished = until(
         "a finished run of the schedule",
         lambda: served.ask("/flow_runs/filter", flow_runs={"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED"]}}}),
@@ -151,29 +151,24 @@ def test_a_scheduled_run_fires_and_finishes(served: Served) -> None:
     first = min(finished, key=lambda run: run["start_time"])
     assert first["auto_scheduled"]
     assert first["state"]["message"] == "4 stages are up to date: 4 ran, 0 cached"
-    assert sorted(log(served.folder)) == ["left", "report", "right", "source"]
     served.pause()
-
-
-def test_the_flow_runs_the_graph_and_then_nothing(served: Served, tmp_path: Path) -> None:
-    folder = repository(tmp_path / "repository", STAGES)
-    result = served.pipeline(folder)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert log(folder)[0] == "source"
-    assert sorted(log(folder)[1:3]) == ["left", "right"]
-    assert log(folder)[3:] == ["report"]
-    run_id = (folder / "run").read_text().strip()
-    assert served.run(run_id)["state"]["message"] == "4 stages are up to date: 4 ran, 0 cached"
+    source, *sides, report = log(served.folder)
+    assert (source, sorted(sides), report) == ("source", ["left", "right"], "report")
+    assert (served.folder / "run").read_text().strip() == first["id"]
     done = dict.fromkeys(STAGES, "Completed")
-    until("the states of the tasks", lambda: served.tasks(run_id) == done)
-    artifacts = {one["key"]: one["data"] for one in served.ask("/artifacts/filter", flow_runs={"id": {"any_": [run_id]}})}
+    until("the states of the tasks", lambda: served.tasks(first["id"]) == done)
+    runs = {"id": {"any_": [first["id"]]}}
+    artifacts = {artifact["key"]: artifact["data"] for artifact in served.ask("/artifacts/filter", flow_runs=runs)}
     assert artifacts["report-report"] == "| a |\n"
     assert {(row["stage"], row["state"]) for row in json.loads(artifacts["stages"])} == {(name, "ran") for name in STAGES}
 
-    again = served.pipeline(folder)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "4 stages are up to date: 0 ran, 4 cached" in again.stdout + again.stderr
-    assert len(log(folder)) == 4
+
+def test_a_run_by_hand_reports_to_that_server_and_runs_nothing_again(served: Served) -> None:
+    served.pause()
+    result = served.pipeline(served.folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "4 stages are up to date: 0 ran, 4 cached" in result.stdout + result.stderr
+    assert len(log(served.folder)) == len(STAGES)
 
 
 def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_path: Path) -> None:
@@ -191,7 +186,7 @@ def test_a_failed_stage_is_named_and_the_rest_still_runs(served: Served, tmp_pat
     until("the states of the tasks", lambda: served.tasks(run_id) == ended)
 
 
-def test_a_killed_run_leaves_nothing_and_the_next_does_the_rest(served: Served, tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Served, tmp_path: Path) -> None:
     import psutil
 
     # The command waits for as long as `go` is missing.
@@ -220,7 +215,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_does_the_rest(served: Served, 
     assert sorted(log(folder)) == ["left", "left", "report", "right", "source"]
 
 
-def test_runs_of_a_dead_server_of_the_flow_are_swept(served: Served) -> None:
+def test_runs_of_a_dead_serving_process_are_marked_as_crashed(served: Served) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     from flows.stale_runs import mark_all_crashed
@@ -228,13 +223,13 @@ def test_runs_of_a_dead_server_of_the_flow_are_swept(served: Served) -> None:
     served.pause()
     path = f"/deployments/{served.deployment()['id']}/create_flow_run"
     scheduled = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2100-01-01T00:00:00Z"}}
-    left, waiting = (served.ask(path, state=scheduled)["id"] for _ in range(2))
-    served.ask(f"/flow_runs/{left}/set_state", state={"type": "PENDING"})
+    stale, waiting = (served.ask(path, state=scheduled)["id"] for _ in range(2))
+    served.ask(f"/flow_runs/{stale}/set_state", state={"type": "PENDING"})
     assert served.slots() == 1
     with temporary_settings({PREFECT_API_URL: served.url()}):
         assert mark_all_crashed("another", "often") == 0
         assert mark_all_crashed("pipeline", "often") == 1
-    assert served.run(left)["state"]["type"] == "CRASHED"
+    assert served.run(stale)["state"]["type"] == "CRASHED"
     assert served.run(waiting)["state"]["type"] == "SCHEDULED"
     assert served.slots() == 0
 

@@ -56,15 +56,21 @@ def sweep(drafter: str, best: float) -> list[Row]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     """Both sweeps' rows in an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
-    places = TaskPaths("toy")
+    found = TaskPaths("toy")
     for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
-        places.rows(drafter).parent.mkdir(parents=True)
-        places.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
-    return places
+        found.rows(drafter).parent.mkdir(parents=True)
+        found.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    return found
 
 
-def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded."""
+def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any, ...]]:
+    """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
+
+    Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
+    """
+    if not drawn:
+        monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
+        monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
     params = MagicMock(**{"task.return_value.metric": "rougeL"})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -78,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, _, _, files, _),) = run(monkeypatch)
+    ((_, _, _, files, _),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and "sweep" not in path.parts}
     names = {path.name for path in written if path.parent == paths.results}

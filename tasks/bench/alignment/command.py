@@ -24,11 +24,11 @@ from typing import Any
 from tasks.bench.alignment.drafters import Comparison, trained
 from tasks.bench.alignment.measuring import DrafterEvaluation, work_of
 from tasks.bench.alignment.recipes import NAMES, RECIPES, UNALIGNED, chosen
+from tasks.bench.alignment.rows import Row, RowFile
 from tasks.bench.alignment.table import markdown, summary
 from tasks.config import Params, load
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.rows import Row, RowFile
 from tasks.fingerprint import fingerprint
 from tasks.paths import CACHE
 from tasks.training.loop import DivergedError

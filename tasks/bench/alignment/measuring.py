@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison
+from tasks.bench.alignment.rows import Row
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
 from tasks.evaluation.acceptance import measure_acceptance
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, choose
-from tasks.evaluation.frontier import Point as Measured
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, TradeOff, choose
 from tasks.evaluation.measurements import measure
 from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
-from tasks.evaluation.rows import Row
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
@@ -156,7 +155,7 @@ class DrafterEvaluation:
                 "bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()]
             )
         places = list(timed)
-        best = choose([Measured(quality[place], timed[place]) for place in places], least, 0.0)
+        best = choose([TradeOff(quality[place], timed[place]) for place in places], least, 0.0)
         return None if best is None else points[places[best]]
 
     @cached_property

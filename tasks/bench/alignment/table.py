@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.bench.alignment.recipes import RECIPES, SEQUENCE, UNALIGNED
-from tasks.evaluation.rows import Row
+from tasks.bench.alignment.rows import Row
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.errors import InputError
-from tasks.evaluation.changes import Curve, Measured, error_of, log_error_of
+from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, error_of, log_error_of
 from tasks.evaluation.comparing.provenance import same_examples
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.formatting import settings_text
@@ -36,13 +36,13 @@ class LoadedResult:
         """`{(drafter, method, choice): index of the point, or None}`."""
         return {(one.drafter, one.method, one.choice): one.point for one in self.summary.choices}
 
-    def measured(self, point: TimedPoint, split: str) -> Measured:
+    def measured(self, point: TimedPoint, split: str) -> MeasuredPoint:
         """A point on a split, or on validation if it was not measured there, with its latencies where there are rows."""
         shown = on_split(point, split) or point
         wanted = (split, point.method, settings_text(point.settings))
         rows = [row for row in self.rows.get(point.drafter, ()) if isinstance(row, TimedRow) and _key(row) == wanted]
         latencies = np.array([rows[-1].vanilla_latency_ms, rows[-1].latency_ms], dtype=np.float64).T if rows else None
-        return Measured(
+        return MeasuredPoint(
             quality=shown.quality,
             quality_error=error_of(shown.quality_interval),
             loss_error=error_of(shown.quality_difference_interval),
@@ -51,10 +51,10 @@ class LoadedResult:
             latencies=latencies,
         )
 
-    def curve(self, drafter: str) -> Curve:
+    def curve(self, drafter: str) -> MeasuredCurve:
         """Every timed point of a drafter on validation, whatever the method."""
         points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(drafter)]
-        return Curve(points, self.summary.vanilla.large.quality)
+        return MeasuredCurve(points, self.summary.vanilla.large.quality)
 
 
 def load_result(path: Path, name: str) -> LoadedResult:
@@ -88,7 +88,7 @@ def same_timed(first: LoadedResult, second: LoadedResult, drafter: str, split: s
     return one_print or same_examples(first.summary.pairs.of(drafter), second.summary.pairs.of(drafter), split)
 
 
-def alike(points: Sequence[Measured]) -> bool:
+def alike(points: Sequence[MeasuredPoint]) -> bool:
     """Whether all hold latencies, and of equally many examples."""
     lengths = {None if one.latencies is None else len(one.latencies) for one in points}
     return len(lengths) == 1 and None not in lengths

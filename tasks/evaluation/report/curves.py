@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.evaluation.changes import Curve, Measured, error_of, frontier_changes, log_error_of
-from tasks.evaluation.frontier import CHOSEN_ON, Point, frontier, frontier_gap, hypervolume
+from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, error_of, frontier_changes, log_error_of
+from tasks.evaluation.frontier import CHOSEN_ON, TradeOff, frontier, frontier_gap, hypervolume
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.results.summary import ALL_METHODS, BildFrontiers, FrontierGap, ParetoFront, VanillaModels
@@ -18,10 +18,10 @@ from tasks.paths import DRAFTERS
 _BILD = "bild"
 
 
-def tradeoffs(points: Sequence[OperatingPoint], drafter: str, method: str = ALL_METHODS) -> list[Point | None]:
+def tradeoffs(points: Sequence[OperatingPoint], drafter: str, method: str = ALL_METHODS) -> list[TradeOff | None]:
     """Quality and speed-up of each point; None for a point of another drafter or method, or without times."""
     return [
-        Point(point.quality, point.speedup)
+        TradeOff(point.quality, point.speedup)
         if isinstance(point, TimedPoint) and point.drafter == drafter and method in (ALL_METHODS, point.method)
         else None
         for point in points
@@ -47,18 +47,18 @@ def bild_frontiers(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]
 
 def _gap_intervals(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]) -> tuple[Interval | None, Interval | None]:
     """Of the mean quality difference and of the mean ratio of speed-ups; both sweeps time the same examples in one order."""
-    curves: dict[str, list[Measured]] = {drafter: [] for drafter in DRAFTERS}
+    curves: dict[str, list[MeasuredPoint]] = {drafter: [] for drafter in DRAFTERS}
     for point, row in zip(points, rows, strict=True):
         if isinstance(point, TimedPoint) and isinstance(row, TimedRow) and point.method == _BILD:
             curves[point.drafter].append(_measured(point, row))
     # The compared qualities are differences from vanilla, so vanilla itself is at 0.
-    changes = frontier_changes(Curve(curves["unaligned"], 0.0), Curve(curves["aligned"], 0.0), paired=True)
+    changes = frontier_changes(MeasuredCurve(curves["unaligned"], 0.0), MeasuredCurve(curves["aligned"], 0.0), paired=True)
     return (None, None) if changes is None else (changes[0].interval, changes[1].interval)
 
 
-def _measured(point: TimedPoint, row: TimedRow) -> Measured:
+def _measured(point: TimedPoint, row: TimedRow) -> MeasuredPoint:
     assert point.quality_difference is not None  # noqa: S101 (validation has vanilla: `sweep_points` checks it)
-    return Measured(
+    return MeasuredPoint(
         quality=point.quality_difference,
         quality_error=None,
         loss_error=error_of(point.quality_difference_interval),
@@ -68,13 +68,13 @@ def _measured(point: TimedPoint, row: TimedRow) -> Measured:
     )
 
 
-def reference_point(vanilla: VanillaModels) -> Point | None:
+def reference_point(vanilla: VanillaModels) -> TradeOff | None:
     """The reference of hypervolumes: vanilla's own speed, and the quality of the worse of the two small models."""
     qualities = [model.quality for _, model in vanilla.small_models()]
-    return Point(min(qualities), 1.0) if qualities else None
+    return TradeOff(min(qualities), 1.0) if qualities else None
 
 
-def pareto_fronts(points: Sequence[OperatingPoint], reference: Point | None) -> list[ParetoFront]:
+def pareto_fronts(points: Sequence[OperatingPoint], reference: TradeOff | None) -> list[ParetoFront]:
     """For each drafter the frontier of each of its methods with a timed point, and of all its methods together.
 
     Hypervolumes are None without a reference.

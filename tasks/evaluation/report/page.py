@@ -19,9 +19,8 @@ from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import page_specs
 from tasks.evaluation.report.figures.lookup import Sweeps
 from tasks.evaluation.report.figures.theme import CONFIG
-from tasks.evaluation.report.published import table_1_columns
 from tasks.evaluation.report.rendered_tables import rendered_tables
-from tasks.evaluation.report.table import notes
+from tasks.evaluation.report.table import notes, table_cells
 from tasks.evaluation.results.summary import Summary
 
 
@@ -38,18 +37,15 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
     figures = all_figures(summary, sweeps, predicted=True)
     datasets: dict[str, Any] = {}
     panels = {name: page_specs(figure, datasets) for name, figure in figures.items()}
-    return _environment().get_template("page.html.j2").render(
-        summary=summary,
-        sections=sections,
-        sweeps=sweeps,
-        published=table_1_columns(summary.metric),
-        notes=notes(summary),
-        figures=figures,
-        panels=panels,
-        charts={"config": CONFIG, "datasets": datasets, "panels": panels},
-        tables=rendered_tables(summary),
-        vega=vega_script(),
-    )  # fmt: skip
+    headings, rows = table_cells(summary)
+    parts: dict[str, Any] = {
+        "headings": headings,
+        "rows": rows,
+        "table_notes": notes(summary),
+        "tables": rendered_tables(summary),
+    }
+    parts |= {"figures": figures, "charts": {"config": CONFIG, "datasets": datasets, "panels": panels}, "vega": vega_script()}
+    return _environment().get_template("page.html.j2").render(summary=summary, sweeps=sweeps, sections=sections, **parts)
 
 
 @functools.cache

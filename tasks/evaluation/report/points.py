@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_timed, tradeoff_of
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.results.codec import joined
@@ -65,14 +65,14 @@ def sweep_points(task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRe
             f"the {drafter} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
             f"make it by: {sweep_command(task, drafter)}"
         )
-    swept = [row for row in rows if row.split == CHOSEN_ON and row.method not in BASELINES]
+    swept = [row for row in rows if row.split == CHOSEN_ON]
     tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
-    choices = choose_timed(swept, vanilla[CHOSEN_ON].value)
+    choices = choose_rows(swept)
     points: list[TimedPoint | UntimedPoint] = []
     measured: list[MeasuredRow] = []
     index_of: dict[int | None, int | None] = {None: None}
     for position, row in enumerate(swept):
-        if isinstance(row, MeasuredRow) and not has_failed(row):
+        if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
             names = [name for name in TOLERANCES if choices[row.method, name] == position]
             index_of[position] = len(points)
             points.append(_point(row, tests.get(_setting_key(row)), names, vanilla, pair))

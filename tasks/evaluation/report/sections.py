@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES
 from tasks.evaluation.report.figures.lookup import Sweeps, fastest_choice, reported_row, rows_of
-from tasks.evaluation.report.formatting import (
-    CHOICE_NAMES,
-    METRIC_NAMES,
-    NOTHING,
-    method_name,
-    number_text,
-    settings_text,
-)
-from tasks.evaluation.report.published import table_1_columns
-from tasks.evaluation.report.table import difference_cell, published_cell
+from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, NOTHING, method_name, number_text, settings_text
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.rows import ShownExample, TimedRow
@@ -63,24 +53,6 @@ def settings_lines(summary: Summary) -> list[str]:
     yaml = {"inf": ".inf", "True": "true", "False": "false"}
     lines = [f"method: {point.method}", f"# with the {point.drafter} small model as drafter"]
     return lines + [f"{name}: {yaml.get(str(value), value)}" for name, value in point.settings.items()]
-
-
-def first_table(summary: Summary) -> tuple[list[str], list[tuple[str, bool, list[str], list[str]]]]:
-    """Table 1 of Kim et al. for this task: headings, and rows of label, whether anything was found, measured and published."""
-    metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.metric)
-    rows = []
-    for row in summary.table:
-        chosen, test = row.validation, row.test
-        cells = [
-            # A non-breaking space keeps a number on the line of its symbol.
-            re.sub(r" (?=[\d∞])", "\u00a0", settings_text(row.settings)) or NOTHING,
-            f"{chosen.quality:.2f} · {chosen.speedup:.2f}×" if chosen else NOTHING,
-            number_text(test.quality, test.quality_interval) if test else NOTHING,
-            difference_cell(row, summary),
-            number_text(test.speedup, test.speedup_interval, unit="×") if test else NOTHING,
-        ]
-        rows.append((row.label, row.found, cells, [published_cell(row, column) for column in columns]))
-    return ["settings", "validation", f"test {metric}", f"test {metric} − vanilla", "test speed-up"], rows
 
 
 def protocol(summary: Summary) -> list[str]:

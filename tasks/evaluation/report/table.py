@@ -88,14 +88,14 @@ def _entry(measured: TimedMeasurements) -> TableEntry:
 
 def as_markdown(summary: Summary) -> str:
     """The table and its notes as Markdown."""
-    headings, cells = _cells(summary)
+    headings, cells = table_cells(summary)
     lines = [f"# {_title(summary)}", "", *markdown_table([" ".join(words).strip() for words in headings], cells), ""]
     return "\n".join(lines + [f"- {note}" for note in notes(summary)]) + "\n"
 
 
 def as_text(summary: Summary) -> str:
     """The table and its notes for a terminal, columns aligned."""
-    headings, cells = _cells(summary)
+    headings, cells = table_cells(summary)
     lines = aligned_columns([[upper for upper, _ in headings], [lower for _, lower in headings], *cells])
     lines.insert(2, "─" * max(map(len, lines)))
     return "\n".join([_title(summary), "", *lines, "", *notes(summary)]) + "\n"
@@ -105,7 +105,7 @@ def _title(summary: Summary) -> str:
     return f"Task {summary.task}: {METRIC_NAMES[summary.metric]} and speed-up over the vanilla large model [95 % intervals]"
 
 
-def _cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
+def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """The headings in two lines, and the body; a column of differences from vanilla only where they were measured."""
     metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.metric)
     paired = any(row.test and row.test.quality_difference_interval for row in summary.table)
@@ -114,9 +114,9 @@ def _cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
     headings += [("large", "calls/token"), ("", "settings"), *(("published", column.dataset) for column in columns)]
     body = []
     for row in summary.table:
-        cells = [row.label, *_measured_cells(row), *([difference_cell(row, summary)] if paired else [])]
+        cells = [row.label, *_measured_cells(row), *([_difference_cell(row, summary)] if paired else [])]
         cells += [number_text(row.large_calls_per_token), settings_text(row.settings) or NOTHING]
-        body.append(cells + [published_cell(row, column) for column in columns])
+        body.append(cells + [_published_cell(row, column) for column in columns])
     return headings, body
 
 
@@ -129,7 +129,7 @@ def _measured_cells(row: TableRow) -> list[str]:
     return [*cells, quality, number_text(test.speedup, test.speedup_interval, unit="×")]
 
 
-def difference_cell(row: TableRow, summary: Summary) -> str:
+def _difference_cell(row: TableRow, summary: Summary) -> str:
     """Quality on test minus vanilla large's, where its paired interval was measured."""
     vanilla, interval = summary.vanilla.large.test, row.test and row.test.quality_difference_interval
     if row.test is None or vanilla is None or not interval:
@@ -137,7 +137,7 @@ def difference_cell(row: TableRow, summary: Summary) -> str:
     return number_text(row.test.quality - vanilla.quality, interval, sign="+")
 
 
-def published_cell(row: TableRow, column: PublishedColumn) -> str:
+def _published_cell(row: TableRow, column: PublishedColumn) -> str:
     """What a column of the paper has for this row."""
     for printed in row.published:
         if printed.dataset == column.dataset:

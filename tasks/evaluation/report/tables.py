@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
-from tasks.evaluation.frontier import Point, choose
+from tasks.evaluation.frontier import TradeOff, choose
 from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.report.published import published_rows
 from tasks.evaluation.results.codec import joined
@@ -59,7 +59,7 @@ def _best(points: Sequence[TimedPoint]) -> TimedPoint | None:
 
 def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | None:
     """The fastest point of at least this quality."""
-    index = choose([Point(point.quality, point.speedup) for point in points], quality, 0.0)
+    index = choose([TradeOff(point.quality, point.speedup) for point in points], quality, 0.0)
     return None if index is None else points[index]
 
 

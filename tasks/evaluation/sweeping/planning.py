@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.generation import Counts
-from tasks.evaluation.frontier import TOLERANCES, Point, choose, resolution
+from tasks.evaluation.frontier import TOLERANCES, TradeOff, choose, resolution
 from tasks.evaluation.results.pair import ErrorStatistics, PredictionError
 from tasks.evaluation.sweeping.costs import Costs
 
@@ -36,7 +36,7 @@ class Plan:
     def __init__(
         self,
         candidates: Mapping[int, Candidate],
-        known: Sequence[Point],
+        known: Sequence[TradeOff],
         costs: Costs,
         vanilla: Candidate,
         *,
@@ -113,10 +113,10 @@ class Plan:
                 found[best] = "anchor"
         return found
 
-    def _points(self) -> dict[int, Point]:
+    def _points(self) -> dict[int, TradeOff]:
         """Quality and measured or predicted speed-up of every candidate; points that failed when timed are left out."""
         return {
-            index: Point(candidate.quality, self.timed.get(index) or self.speedup(index))
+            index: TradeOff(candidate.quality, self.timed.get(index) or self.speedup(index))
             for index, candidate in self.candidates.items()
             if index in self.timed or index not in self.why
         }
@@ -139,7 +139,7 @@ class Plan:
                 represented.append(points[index])
         return wanted
 
-    def _choices(self, points: Mapping[int, Point]) -> Iterator[tuple[list[int], float]]:
+    def _choices(self, points: Mapping[int, TradeOff]) -> Iterator[tuple[list[int], float]]:
         """Indices to choose among and the tolerance: every tolerance for each method, no loss for each rule of a method."""
         methods: dict[str, list[int]] = {}
         rules: dict[tuple[str, str], list[int]] = {}
@@ -151,12 +151,12 @@ class Plan:
             yield from ((own, tolerance) for tolerance in TOLERANCES.values())
         yield from ((own, TOLERANCES["no_loss"]) for own in rules.values())
 
-    def _near_frontier(self, point: Point, points: Mapping[int, Point]) -> bool:
+    def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
         """Whether no point of at least this quality is faster by more than the margin `near`."""
         reach = point.speedup * (1 + self._near)
         return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
 
-    def _represented(self, point: Point, represented: Sequence[Point]) -> bool:
+    def _represented(self, point: TradeOff, represented: Sequence[TradeOff]) -> bool:
         """Whether a timed point has the same quality and speed within the resolution of a choice."""
         quality = point.quality - resolution(point.quality, self._vanilla.quality)
         speedup = point.speedup / (1 + self._near)

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from tasks.decoding.generation import Counts
 from tasks.decoding.settings import ORACLES
-from tasks.evaluation.frontier import choose_timed, tradeoff_of
+from tasks.evaluation.frontier import choose_rows, tradeoff_of
 from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
@@ -179,11 +179,7 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
 
 def _chosen(rows: Sequence[SweepRow]) -> list[SweepRow]:
     """The rows that are chosen on validation; none without a measured vanilla row."""
-    vanilla = [point for row in rows if row.method == VANILLA.method and (point := tradeoff_of(row)) is not None]
-    if not vanilla:
-        return []
-    swept = [row for row in rows if row.method not in {point.method for point in BASELINES}]
-    return [swept[index] for index in choose_timed(swept, vanilla[-1].quality).values() if index is not None]
+    return [rows[index] for index in choose_rows(rows).values() if index is not None]
 
 
 def _shuffled(items: Iterable[_Item], seed: int) -> list[_Item]:

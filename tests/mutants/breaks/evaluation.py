@@ -29,7 +29,7 @@ BREAKS = (
     ),
     Break(
         "choice-made-on-test", "tasks.evaluation.frontier", "choose_rows",
-        'row["split"] == CHOSEN_ON', 'row["split"] == REPORTED_ON',
+        "row.split == CHOSEN_ON", "row.split == REPORTED_ON",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -88,14 +88,14 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
-        "rows-of-other-work-kept", "tasks.evaluation.rows", "RowFile.__init__",
+        "rows-of-other-work-kept", "tasks.bench.alignment.rows", "RowFile.__init__",
         'row.get("fingerprint") == fingerprint and ', "",
-        (f"{_UNIT}/test_rows.py",),
+        ("tests/unit/bench/test_alignment_rows.py",),
     ),
     Break(
-        "resume-loses-the-last-row", "tasks.evaluation.rows", "read_rows",
-        'split(b"\\n")', 'split(b"\\n")[:-2]',
-        (f"{_UNIT}/test_rows.py",),
+        "resume-loses-the-last-row", "tasks.evaluation.results.rows", "_resumable",
+        'split("\\n")', 'split("\\n")[:-2]',
+        (f"{_UNIT}/results/test_rows.py",),
     ),
     Break(
         "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
@@ -105,17 +105,17 @@ BREAKS = (
     Break(
         "near-points-left-out", "tasks.evaluation.sweeping.planning", "Plan._near_frontier",
         "* (1 + self._near)", "/ (1 + self._near)",
-        (f"{_UNIT}/sweeping/test_planning.py::test_what_is_nearly_as_fast_as_something_better_is_timed_too",),
+        (f"{_UNIT}/sweeping/test_planning.py::test_points_near_the_frontier_are_timed",),
     ),
     Break(
         "anchors-count-as-predictions", "tasks.evaluation.sweeping.planning", "prediction_error",
         ' and plan.why[index] != "anchor"', "",
-        (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_shares_of_what_was_measured",),
+        (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_relative_to_measured_speedups",),
     ),
     Break(
         "twins-across-methods", "tasks.evaluation.sweeping.replaying", "duplicates",
         "(points[index].method, outputs[index].behaviour)", '("", outputs[index].behaviour)',
-        (f"{_UNIT}/sweeping/test_replaying.py::test_two_methods_are_no_twins",),
+        (f"{_UNIT}/sweeping/test_replaying.py::test_points_of_two_methods_are_no_duplicates",),
     ),
     Break(
         "behaviour-of-the-last-example", "tasks.evaluation.sweeping.outputs", "Outputs.add",
@@ -138,8 +138,8 @@ BREAKS = (
         (f"{_UNIT}/test_quality.py::test_many_bleus_are_each_sacrebleus",),
     ),
     Break(
-        "failed-row-is-a-point", "tasks.evaluation.frontier", "point_of",
-        "or not math.isfinite(value) ", "",
+        "failed-row-is-a-point", "tasks.evaluation.frontier", "tradeoff_of",
+        "math.isfinite(row.value) and ", "",
         (f"{_UNIT}/test_frontier.py",),
     ),
     Break(
@@ -199,7 +199,7 @@ BREAKS = (
     ),
     Break(
         "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
-        "row.split == CHOSEN_ON and", "row.split == REPORTED_ON and",
+        "rows if row.split == CHOSEN_ON]", "rows if row.split == REPORTED_ON]",
         (f"{_UNIT}/report/test_summary.py",),
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.bench import __main__ as command
-from tasks.bench import contenders, ctranslate, memory
+from tasks.bench import contenders, ctranslate, memory, trained
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import label, thread_counts
 from tasks.bench.measuring import CaseResult, leave_out_failing
@@ -22,6 +22,8 @@ from tasks.bench.trained import bild_settings
 from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRow, Timing, row_line
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
@@ -136,8 +138,10 @@ def test_a_fast_bild_that_loses_quality_meets_nothing() -> None:
 
 
 def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
-    fields = {"split": "validation", "method": method, "settings": settings, "metric": "bleu"}
-    return json.dumps({**fields, "quality": {"bleu": quality}, "speedup": speedup}) + "\n"
+    header = RowHeader(drafter="aligned", split="validation", method=method, settings=settings, lossless=False, metric="bleu")
+    outcome = Outcome(quality={"bleu": quality}, counts=DecodingCounts(tokens=1))
+    timing = Timing(latency_ms=[1.0], vanilla_latency_ms=[speedup], speedup=speedup)
+    return row_line(joined(TimedRow, header, outcome, timing))
 
 
 def test_bild_settings_come_from_the_sweep(tmp_path: Path) -> None:
@@ -180,6 +184,8 @@ def test_a_trained_pair_is_timed_with_bild_and_its_quality(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ctranslate, "version", lambda: None)
     monkeypatch.setattr(memory, "peaks", lambda _case, _names: {})
+    for name, few in (("_SOURCES", 6), ("_EXAMPLES", 2), ("_BATCH", 4), ("_BATCH_ROUNDS", 1)):
+        monkeypatch.setattr(trained, name, few)
     command.main((), ["--rounds", "1", "--task", "translation"])
     lines = capsys.readouterr().out.splitlines()
     found = json.loads(lines[-1])

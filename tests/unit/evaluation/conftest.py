@@ -11,7 +11,7 @@ import pytest
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import SweepRow, row_from
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
 from tasks.evaluation.results.summary import Summary, summary_json
 
 Row = dict[str, Any]
@@ -36,6 +36,13 @@ _SOURCE = Source("the test", "correct it")
 def records(rows: Sequence[Row]) -> list[SweepRow]:
     """JSON rows as they are read back from disk."""
     return [row_from(row, _SOURCE) for row in rows]
+
+
+def measured_record(row: Row) -> MeasuredRow:
+    """One JSON row that did not fail."""
+    [found] = records([row])
+    assert isinstance(found, MeasuredRow)
+    return found
 
 
 def pair_record(pair: Row) -> PairRecord:

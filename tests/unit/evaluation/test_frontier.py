@@ -1,23 +1,33 @@
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import pytest
 
-from tasks.evaluation.frontier import Point, choose, choose_rows, frontier, frontier_gap, hypervolume, point_of
+from tasks.evaluation.frontier import TradeOff, choose, choose_rows, frontier, frontier_gap, hypervolume, tradeoff_of
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, Prediction, SweepRow, TimedRow
 
 
-def at(latency: float, quality: float) -> Point:
-    return Point(quality, 1.0 / latency)
+def at(latency: float, quality: float) -> TradeOff:
+    return TradeOff(quality, 1.0 / latency)
 
 
 def test_the_frontier_drops_what_is_beaten_and_keeps_indices() -> None:
-    points = [Point(50, 2.0), Point(49, 1.5), None, Point(60, 1.2), Point(60, 1.1), Point(61, 0.9), Point(50, 2.0)]
+    points = [
+        TradeOff(50, 2.0),
+        TradeOff(49, 1.5),
+        None,
+        TradeOff(60, 1.2),
+        TradeOff(60, 1.1),
+        TradeOff(61, 0.9),
+        TradeOff(50, 2.0),
+    ]
     assert frontier(points) == [0, 3, 5]
 
 
 def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
-    assert frontier([Point(50, 2.0), Point(51, 2.0)]) == [1]
+    assert frontier([TradeOff(50, 2.0), TradeOff(51, 2.0)]) == [1]
 
 
 def test_a_frontier_of_nothing_is_empty() -> None:
@@ -28,16 +38,16 @@ def test_a_frontier_of_nothing_is_empty() -> None:
     ("points", "area"),
     [
         ([], 0.0),
-        ([Point(60, 2.0)], (60 - 40) * (2.0 - 1.0)),
+        ([TradeOff(60, 2.0)], (60 - 40) * (2.0 - 1.0)),
         # Three steps, from the fastest down: 5 by 2, then 10 more by 1, then 5 more by 0.5.
-        ([Point(55, 2.0), Point(60, 1.5), Point(45, 3.0)], 5 * 2.0 + 10 * 1.0 + 5 * 0.5),
+        ([TradeOff(55, 2.0), TradeOff(60, 1.5), TradeOff(45, 3.0)], 5 * 2.0 + 10 * 1.0 + 5 * 0.5),
         # Dominated, failed, equal to another, slower than the reference, worse than the reference.
-        ([Point(60, 2.0), Point(50, 1.5), None, Point(60, 2.0), Point(70, 0.9), Point(30, 9.0)], 20.0),
-        ([Point(40, 5.0), Point(90, 1.0)], 0.0),
+        ([TradeOff(60, 2.0), TradeOff(50, 1.5), None, TradeOff(60, 2.0), TradeOff(70, 0.9), TradeOff(30, 9.0)], 20.0),
+        ([TradeOff(40, 5.0), TradeOff(90, 1.0)], 0.0),
     ],
 )
-def test_the_hypervolume_by_hand(points: list[Point | None], area: float) -> None:
-    assert hypervolume(points, Point(40, 1.0)) == pytest.approx(area)
+def test_the_hypervolume_by_hand(points: list[TradeOff | None], area: float) -> None:
+    assert hypervolume(points, TradeOff(40, 1.0)) == pytest.approx(area)
 
 
 @pytest.mark.parametrize(
@@ -45,46 +55,55 @@ def test_the_hypervolume_by_hand(points: list[Point | None], area: float) -> Non
     [(0.0, 3), (0.0999, 3), (0.1, 1), (0.999, 1), (1.0, 2), (10.0, 0)],
 )
 def test_the_fastest_within_the_tolerance_is_chosen(tolerance: float, chosen: int) -> None:
-    points = [Point(55.0, 3.0), Point(61.1, 1.5), Point(60.2, 2.0), Point(61.2, 1.1), None]
+    points = [TradeOff(55.0, 3.0), TradeOff(61.1, 1.5), TradeOff(60.2, 2.0), TradeOff(61.2, 1.1), None]
     assert choose(points, 61.2, tolerance) == chosen
 
 
 def test_a_point_on_the_edge_is_chosen_whatever_floats_make_of_it() -> None:
     for tenths in range(1, 1000):
         vanilla = tenths / 10
-        assert choose([Point(round(vanilla - 0.1, 1), 1.0)], vanilla, 0.1) == 0
-        assert choose([Point(vanilla - 0.101, 1.0)], vanilla, 0.1) is None
+        assert choose([TradeOff(round(vanilla - 0.1, 1), 1.0)], vanilla, 0.1) == 0
+        assert choose([TradeOff(vanilla - 0.101, 1.0)], vanilla, 0.1) is None
 
 
 def test_ties_go_to_the_better_then_to_the_first() -> None:
-    assert choose([Point(60, 2.0), Point(61, 2.0), Point(61, 2.0)], 60, 0.1) == 1
+    assert choose([TradeOff(60, 2.0), TradeOff(61, 2.0), TradeOff(61, 2.0)], 60, 0.1) == 1
 
 
 def test_a_choice_may_be_slower_than_vanilla() -> None:
-    assert choose([Point(60, 0.5), Point(60, 0.8)], 60, 0.1) == 1
+    assert choose([TradeOff(60, 0.5), TradeOff(60, 0.8)], 60, 0.1) == 1
 
 
-def row(method: str, quality: float, speedup: float, **more: Any) -> dict[str, Any]:
-    fields = {
-        "split": "validation",
-        "method": method,
-        "metric": "bleu",
-        "quality": {"bleu": quality},
-        "speedup": speedup,
-    }
-    return {**fields, **more}
+def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:
+    return TimedRow(
+        drafter="aligned",
+        split=split,
+        method=method,
+        settings={},
+        lossless=False,
+        metric="bleu",
+        quality={"bleu": quality},
+        counts=DecodingCounts(tokens=1),
+        latency_ms=[1.0],
+        vanilla_latency_ms=[speedup],
+        speedup=speedup,
+    )
+
+
+def failed(row: TimedRow) -> FailedRow:
+    return joined(FailedRow, row, error="out of memory")
 
 
 def test_rows_are_chosen_by_method_on_validation_alone() -> None:
-    rows = [
-        row("bild", 59.5, 2.0),
-        row("vanilla_large", 60.0, 1.0),
-        row("vanilla_small", 60.0, 9.0),
-        row("bild", 59.95, 1.4),
-        row("speculative", 60.0, 1.2),
-        row("bild", 70.0, 5.0, split="test"),
-        row("vanilla_large", 10.0, 1.0, split="test"),
-        row("bild", 60.0, 4.0, error="out of memory"),
+    rows: list[SweepRow] = [
+        timed("bild", 59.5, 2.0),
+        timed("vanilla_large", 60.0, 1.0),
+        timed("vanilla_small", 60.0, 9.0),
+        timed("bild", 59.95, 1.4),
+        timed("speculative", 60.0, 1.2),
+        timed("bild", 70.0, 5.0, split="test"),
+        timed("vanilla_large", 10.0, 1.0, split="test"),
+        failed(timed("bild", 60.0, 4.0)),
     ]
     assert choose_rows(rows) == {
         ("bild", "no_loss"): 3,
@@ -95,26 +114,26 @@ def test_rows_are_chosen_by_method_on_validation_alone() -> None:
 
 
 def test_nothing_is_chosen_without_vanilla() -> None:
-    assert choose_rows([row("bild", 60.0, 2.0)]) == {}
+    assert choose_rows([timed("bild", 60.0, 2.0)]) == {}
 
 
 def test_a_method_without_a_good_point_chooses_none() -> None:
-    assert choose_rows([row("vanilla_large", 60.0, 1.0), row("bild", 50.0, 2.0)])["bild", "one_point"] is None
+    assert choose_rows([timed("vanilla_large", 60.0, 1.0), timed("bild", 50.0, 2.0)])["bild", "one_point"] is None
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        row("bild", float("nan"), 1.0),
-        row("bild", 60.0, float("inf")),
-        row("bild", 60.0, 0.0),
-        row("bild", 60.0, 1.0, error="failed"),
-        {"method": "bild", "split": "validation", "settings": {}},
-        {name: value for name, value in row("bild", 60.0, 2.0, predicted={"speedup": 2.0}).items() if name != "speedup"},
+        timed("bild", float("nan"), 1.0),
+        timed("bild", 60.0, float("inf")),
+        timed("bild", 60.0, 0.0),
+        dataclasses.replace(timed("bild", 60.0, 1.0), metric="rougeL"),
+        failed(timed("bild", 60.0, 1.0)),
+        joined(MeasuredRow, timed("bild", 60.0, 2.0), predicted=Prediction(latency_ms=1.0, speedup=2.0)),
     ],
 )
-def test_rows_without_finite_measurements_are_no_points(broken: dict[str, Any]) -> None:
-    assert point_of(broken) is None
+def test_rows_without_finite_measurements_are_no_points(broken: SweepRow) -> None:
+    assert tradeoff_of(broken) is None
 
 
 def test_the_gap_of_two_staircases_by_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -10,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report
+from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, upload_all
 from tasks.tracking.upload import KEY_TAG
 from tasks.tracking.views import view_tags
 from tests.memory_mlflow import MemoryMlflow, Stored, memory_mlflow
+from tests.unit.evaluation.conftest import measured_record, pair_record, records
 
 PAIR = {
     "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0}},
@@ -28,7 +32,10 @@ PAIR = {
         "points": 60,
         "timed": 12,
         "replay_seconds": 4.0,
-        "prediction_error": {"sample": {"points": 5, "mean": 0.03, "worst": 0.08}, "all": {"points": 12, "mean": 0.02}},
+        "prediction_error": {
+            "sample": {"points": 5, "mean": 0.03, "worst": 0.08},
+            "all": {"points": 12, "mean": 0.02, "worst": 0.1},
+        },
     },
 }
 ROW = {
@@ -65,7 +72,9 @@ TIMED = {
     "speedup": 1.5,
     "speedup_interval": [1.3, 1.7],
 }
-FAILED = {name: ROW[name] for name in ("split", "method", "settings", "lossless", "metric")} | {"error": "RuntimeError: memory"}
+FAILED = {name: ROW[name] for name in ("drafter", "split", "method", "settings", "lossless", "metric")} | {
+    "error": "RuntimeError: memory"
+}
 
 
 @pytest.fixture
@@ -79,8 +88,8 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryMl
 
 def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
     with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
-        sweep.pair(PAIR)
-        for row in rows:
+        sweep.pair(pair_record(PAIR))
+        for row in records(rows):
             sweep.point(row)
 
 
@@ -200,18 +209,20 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: MemoryMlflow
 
 
 def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_drafter() -> None:
-    assert acceptance_metrics(ROW, PAIR)["acceptance_rate"] == 0.8
-    assert acceptance_metrics({**ROW, "sampling": {"temperature": 1.0}}, PAIR)["acceptance_rate"] == 0.7
-    assert acceptance_metrics({**ROW, "settings": {}}, PAIR)["acceptance_rate"] == 0.8
-    assert acceptance_metrics({**ROW, "settings": {"drafter": "bigram"}}, PAIR) == {}
-    alone = {**ROW, "settings": {}, "counts": {**ROW["counts"], "small_steps": 0}}  # type: ignore[dict-item]
-    assert acceptance_metrics(alone, PAIR) == {}
+    pair, row = pair_record(PAIR), measured_record(ROW)
+    assert acceptance_metrics(row, pair)["acceptance_rate"] == 0.8
+    sampled = dataclasses.replace(row, sampling=SamplingSettings(temperature=1.0))
+    assert acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
+    assert acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair) == {}
+    alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0))
+    assert acceptance_metrics(alone, pair) == {}
 
 
 def test_what_is_not_known_of_a_pair_is_left_out() -> None:
-    assert pair_metrics({}) == {}
-    assert pair_metrics({"costs": None, "acceptance": {"greedy": None}, "plan": {"timed": 3}}) == {"timed": 3}
-    assert acceptance_metrics(ROW, {}) == {}
+    assert pair_metrics(PairRecord()) == {}
+    assert pair_metrics(PairRecord(plan=SweepPlan(points=9, timed=3))) == {"points": 9, "timed": 3}
+    assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
 
 
 def test_the_report_lies_with_its_own_run_and_with_both_sweeps(mlflow: MemoryMlflow) -> None:
@@ -228,14 +239,14 @@ def test_the_report_lies_with_its_own_run_and_with_both_sweeps(mlflow: MemoryMlf
         assert found[name].artifacts == {"report/report.html": "<h1>"}
 
 
-def test_a_report_on_sweeps_that_noted_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
+def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
     record_report(TaskPaths("toy"), "bleu", {}, [], [])
     assert [run.data.tags["kind"] for run in runs(mlflow).values()] == ["report"]
 
 
 def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -> None:
     with pytest.raises(RuntimeError), SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
-        sweep.point(TIMED)
+        sweep.point(*records([TIMED]))
         raise RuntimeError
     key = json.loads(Path("results/toy/sweep/aligned/run.json").read_text(encoding="utf-8"))["run"]
     found = runs(mlflow)
@@ -246,7 +257,7 @@ def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -
 def test_a_sweep_sends_nothing_while_it_goes_on(mlflow: MemoryMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 30.0)
     with SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
-        sweep.pair(PAIR)
-        sweep.point(TIMED)
+        sweep.pair(pair_record(PAIR))
+        sweep.point(*records([TIMED]))
         assert mlflow.connections == 0
     assert {run.info.status for run in mlflow.runs.values()} == {"FINISHED"}

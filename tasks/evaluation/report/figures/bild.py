@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from tasks.evaluation.frontier import Point, frontier
+from tasks.evaluation.frontier import TradeOff, frontier
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.lookup import speedup_of
@@ -134,7 +134,7 @@ def ablations(summary: Summary) -> Figure | None:
             records = [
                 point_record(summary, points[index], x=points[index].relative_latency, y=points[index].quality, series=kind)
                 for kind, points in kinds.items()
-                for index in frontier([Point(point.quality, point.speedup) for point in points])
+                for index in frontier([TradeOff(point.quality, point.speedup) for point in points])
             ]
             titles = ("latency relative to vanilla large (= 1)", f"{METRIC_NAMES[summary.metric]} (points)")
             reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")

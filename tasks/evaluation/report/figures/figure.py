@@ -65,13 +65,12 @@ def picture_spec(figure: Figure) -> Spec:
     after = f" After {figure.after}." if figure.after else ""
     caption = textwrap.wrap(figure.caption + after, int(max(columns * width, 480) * _CAPTION_LETTERS))
     title = alt.TitleParams(figure.title, subtitle=caption, fontSize=16, fontWeight="bold", color=INK, offset=14)
-    chart = alt.concat(*panels, columns=columns, spacing=24, title=title)
-    spec = chart.to_dict()
+    spec = alt.concat(*panels, columns=columns, spacing=24, title=title).to_dict()
     letters = _longest_label(spec)
-    if not letters:  # panels share the colours of a legend; without a legend each panel has its own
-        spec = chart.resolve_scale(color="independent").to_dict()
+    # Panels share the colours of a legend; without a legend each panel has its own.
+    resolve = {"scale": {"color": "shared" if letters else "independent"}}
     legend = {**CONFIG["legend"], "columns": legend_columns(letters, columns * width)}
-    return {**spec, "config": {**CONFIG, "legend": legend}}
+    return {**spec, "resolve": resolve, "config": {**CONFIG, "legend": legend}}
 
 
 def page_specs(figure: Figure, datasets: dict[str, Any]) -> list[Spec]:

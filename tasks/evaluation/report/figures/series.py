@@ -95,5 +95,5 @@ def diagonal(values: Sequence[float], text: str) -> tuple[list[alt.Chart], alt.S
     room = 0.06 * (max(values) - min(values)) or 0.1
     low, high = min(values) - room, max(values) + room
     ends = alt.Chart(data([{"x": low, "y": low}, {"x": high, "y": high}])).encode(x="x:Q", y="y:Q")
-    name = ends.transform_filter(f"datum.x > {low}").mark_text(text=text, align="right", dx=-14, dy=4, color=REFERENCE)
+    name = ends.transform_filter(f"datum.x > {low}").mark_text(text=text, align="right", dx=-22, dy=8, color=REFERENCE)
     return [ends.mark_line(color=REFERENCE, strokeWidth=1), name], alt.Scale(domain=[low, high], nice=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation.rows import RowFile, read_rows
+from tasks.bench.alignment.rows import RowFile, read_rows
 
 
 @pytest.fixture

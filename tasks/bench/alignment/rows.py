@@ -1,9 +1,8 @@
-"""Measured points as appended rows: one JSON object a line, each finished point kept through any kill."""
+"""Rows of compared drafters, one JSON object a line, appended so that a finished row survives any kill."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ Row = dict[str, Any]
 
 
 class RowFile:
-    """The rows of one sweep. A row measured under another fingerprint is dropped when the file is opened."""
+    """The rows of one comparison. A row with another fingerprint, or with an error, is dropped when the file is opened."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path = path
@@ -28,7 +27,7 @@ class RowFile:
         return next((row for row in reversed(self.rows) if all(row.get(name) == value for name, value in wanted.items())), None)
 
     def append(self, row: Row) -> Row:
-        """Adds a row and does not return before it is on the disk."""
+        """Adds a row, and returns when it is on the disk."""
         row = {**row, "fingerprint": self.fingerprint}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(row))
@@ -39,7 +38,7 @@ class RowFile:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All whole rows of a file; a last line that a kill cut short is no row."""
+    """All whole rows of a file; an unfinished last line, which a kill leaves behind, is not a row."""
     if not path.is_file():
         return []
     rows = []
@@ -49,15 +48,6 @@ def read_rows(path: Path) -> list[Row]:
         except (json.JSONDecodeError, UnicodeDecodeError):
             continue
     return rows
-
-
-def as_json(value: Any) -> Any:
-    """Settings as strict JSON: infinity, which it lacks, as text."""
-    if isinstance(value, dict):
-        return {name: as_json(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(inner) for inner in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _line(row: Row) -> str:
