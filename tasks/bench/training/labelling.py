@@ -14,10 +14,9 @@ from tasks.bench.baselines import generate, new_tokens
 from tasks.bench.timing import TimedWork, fastest, median_ratio, time_interleaved, timed_by
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
