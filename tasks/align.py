@@ -1,4 +1,4 @@
-"""Stage `align`: the small model, trained to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
+"""Stage `align`: train the small model to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
 
 `python -m tasks.align --task translation`
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Reads `params.yaml` and the calibration set, writes the aligned drafter."""
+    """Read `params.yaml` and the calibration set; write the aligned drafter."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
-    # Not above: the process that only launches others needs no torch.
+    # Imported here: a process that only launches others does not need them.
     from tasks.alignment.description import describe_method
     from tasks.alignment.spec import alignment_spec, start_model
     from tasks.alignment.stored import FOLDER
@@ -52,7 +52,7 @@ def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
         files=(paths.calibration / FOLDER,) if task.align.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
     )
-    train_stage(job, lambda opened: alignment_spec(opened, task.align, paths.model("large")))
+    train_stage(job, lambda context: alignment_spec(context, task.align, paths.model("large")))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Stage `calibrate`: what the large model writes for the training inputs, as a data set (BiLD, section 3.5.1).
+"""Stage `calibrate`: publish the large model's outputs for the training inputs as a data set (BiLD, section 3.5.1).
 
 `python -m tasks.calibrate --task translation`
 """
@@ -20,8 +20,8 @@ from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.publishing import publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
+from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.errors import InputError, stage, writing
 from tasks.files import partial_path
 from tasks.fingerprint import fingerprint
@@ -46,7 +46,7 @@ _CODE = [
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
-    """What is labelled: the held-out inputs once each, then the training inputs, or a part of them, and the unlabelled."""
+    """The inputs to label: the held-out ones once each, then all or a fraction of the training inputs, and the unlabelled."""
     held_out = input_set(paths.held_out_calibration.stem, [paths.split("validation")])
     drawn = (paths.split("train"), settings.fraction, settings.seed)
     name, more = paths.calibration_set.stem, [paths.unlabelled]
@@ -55,7 +55,7 @@ def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
 
 
 def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: int) -> dict[str, list[str]]:
-    """Labels what no earlier run has labelled; gives the names of the shards of each set."""
+    """Label the shards that no earlier run has finished; return the names of the shards of each set."""
     total = sum(len(one) * one.samples for one in sets)
     done = sum(count * one.samples for one in sets for name, count in one.sizes(size).items() if shards.has(name))
     with tqdm(total=total, initial=done, desc="calibrate", unit="example", mininterval=2.0) as bar:
@@ -69,10 +69,10 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
 def open_labeller(
     paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings
 ) -> tuple[Labeller, dict[str, Any]]:
-    """The large model of a task, ready to write, and what is known of it.
+    """Open the large model of a task for labelling; also return its provenance.
 
     Raises:
-        InputError: there is no such model, or it does not fit the machine or the settings.
+        InputError: the model is missing, or does not fit the machine or the settings.
     """
     device, dtype = set_up(machine)
     folder = paths.model("large")
@@ -94,7 +94,7 @@ def open_labeller(
 
 
 def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Says what was kept and, where there is any, warns of what was dropped."""
+    """Print what was kept, and warn of dropped outputs."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
     print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
     warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
@@ -103,14 +103,14 @@ def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
-    """The outputs of a set that are unfit, their share, and of each kind how many."""
+    """Number and share of a set's unfit outputs, with the number of each kind."""
     unfit = sum(counts[fault] for fault in FAULTS)
     kinds = ", ".join(f"{counts[fault]} {fault.replace('_', '-')}" for fault in FAULTS if counts[fault])
     return f"{unfit} of {counts['outputs']} outputs ({unfit / counts['outputs']:.2%}: {kinds})"
 
 
 def main() -> None:
-    """Labels the training inputs, and the validation inputs to hold out, and publishes both."""
+    """Label the training inputs and the held-out validation inputs, and publish both."""
     from tasks.config import load, task_parser
 
     arguments = task_parser(__doc__).parse_args()
@@ -127,7 +127,7 @@ def main() -> None:
     report_counts(arguments.task, counts)
     for name, one in counts.items():
         if not one["kept"]:
-            raise InputError(f"of {paths.model('large')} no output for {name} is fit to learn from; train it for more steps")
+            raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
     provenance = {
         "task": arguments.task,
         "model": model,

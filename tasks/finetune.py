@@ -1,4 +1,4 @@
-"""Stage `finetune`: the small or the large model, trained on the corpus, in one process or several.
+"""Stage `finetune`: train the small or the large model on the corpus, in one process or several.
 
 `python -m tasks.finetune --task translation --model large`
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Reads `params.yaml` and the corpus, writes the trained model."""
+    """Read `params.yaml` and the corpus; write the trained model."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
-    # Not above: the process that only launches others needs no torch.
+    # Imported here: a process that only launches others does not need them.
     from tasks.training.context import TrainingContext, TrainingJob
     from tasks.training.loop import EvaluationData
     from tasks.training.sources import DatasetSource
@@ -49,8 +49,8 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
         held_out_file=paths.split("validation"),
     )
 
-    def make_spec(opened: TrainingContext) -> TrainingSpec:
-        return TrainingSpec(DatasetSource(opened.examples, job.training), EvaluationData(opened.held_out))
+    def make_spec(context: TrainingContext) -> TrainingSpec:
+        return TrainingSpec(DatasetSource(context.examples, job.training), EvaluationData(context.held_out))
 
     train_stage(job, make_spec)
 

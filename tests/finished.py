@@ -45,7 +45,7 @@ def _measured(quality: float, speedup: float) -> Row:
     }
 
 
-def _row(drafter: str, split: str, threshold: float, speedup: float, chance: np.random.Generator) -> Row:
+def _row(drafter: str, split: str, threshold: float, speedup: float, rng: np.random.Generator) -> Row:
     lengths = np.random.default_rng(1).uniform(10, 50, _TIMED)
     return {
         "drafter": drafter,
@@ -57,8 +57,8 @@ def _row(drafter: str, split: str, threshold: float, speedup: float, chance: np.
         "quality": {"bleu": 60.0},
         "counts": {"tokens": 100},
         "speedup": speedup,
-        "vanilla_latency_ms": (lengths * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
-        "latency_ms": (lengths / speedup * np.exp(0.05 * chance.normal(size=_TIMED))).tolist(),
+        "vanilla_latency_ms": (lengths * np.exp(0.05 * rng.normal(size=_TIMED))).tolist(),
+        "latency_ms": (lengths / speedup * np.exp(0.05 * rng.normal(size=_TIMED))).tolist(),
     }
 
 
@@ -70,7 +70,7 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         better: what is added to every quality of the aligned drafter, points.
         seed: of the noise in the latencies.
     """
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     points: list[Row] = []
     rows: dict[str, list[Row]] = {"unaligned": [], "aligned": []}
     for drafter in rows:
@@ -78,7 +78,7 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         for threshold, (quality, speedup) in _POINTS.items():
             measured: dict[str, Row] = {}
             for split in ("validation", "test"):
-                row = _row(drafter, split, threshold, speedup * gain, chance)
+                row = _row(drafter, split, threshold, speedup * gain, rng)
                 rows[drafter].append(row)
                 found = sum(row["vanilla_latency_ms"]) / sum(row["latency_ms"])
                 measured[split] = _measured(quality + lift, found)
@@ -100,8 +100,8 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         },
         "points": points,
         "choices": [
-            {"drafter": drafter, "method": "bild", "choice": choice, "point": place}
-            for (drafter, choice), place in chosen.items()
+            {"drafter": drafter, "method": "bild", "choice": choice, "point": index}
+            for (drafter, choice), index in chosen.items()
         ],
         "pairs": {drafter: _pair(drafter) for drafter in rows},
         "split": "validation",

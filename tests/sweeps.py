@@ -1,4 +1,4 @@
-"""A small sweep of a toy pair, in a folder: what is made again on the same folder is the next process."""
+"""A small sweep of a toy pair in a folder; a second object on the same folder simulates the next process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 
 class Sweep:
-    """A sweep in a folder; made again on the same folder it is the next process."""
+    """A sweep in a folder; a second object on the same folder simulates the next process."""
 
     def __init__(
         self,
@@ -103,4 +103,4 @@ def named(*points: SweepPoint) -> set[tuple[str, str]]:
 
 
 Planned = tuple[Sweep, list[Row], list[Row]]
-"""A sweep that went through, and its rows of validation and test."""
+"""A finished sweep with its rows of validation and test."""

@@ -1,4 +1,4 @@
-"""A toy pair on a clock of its own, so that what a run of a model costs is known exactly, and a bench to measure it on."""
+"""A toy pair on a simulated clock, so that the cost of each model run is known exactly, and an evaluator for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 12
 
 
 class Clock:
-    """Seconds that runs of models move on, by their price times how slow the machine is at that moment."""
+    """Simulated seconds: model runs advance them by their price times the machine's slowness at that moment."""
 
     def __init__(self, slowness: Callable[[float], float] = lambda now: 1.0) -> None:
         self.now = 0.0
@@ -40,14 +40,14 @@ class Price:
     encode: float
     step: float
     position: float = 0.0
-    """Of every token of a run after its first."""
+    """For each token of a run after its first."""
 
 
 SMALL, LARGE = Price(2.0, 1.0), Price(5.0, 12.0, 0.5)
 
 
 class TickingDecoder(PrefixDecoder):
-    """Its runs take their price on a clock, and no time besides."""
+    """A decoder whose runs advance a simulated clock by their price; nothing else takes time."""
 
     def __init__(self, predict: Predict, name: str, clock: Clock, price: Price) -> None:
         super().__init__(predict, name)
@@ -67,7 +67,7 @@ class TickingDecoder(PrefixDecoder):
 
 
 def ticking_pair(clock: Clock, *, shares_encoder: bool = False, agreement: float = 0.85) -> Pair:
-    """Two random tables that agree on many tokens, not on all."""
+    """Two random tables that agree on many tokens, but not on all."""
     likeness = {"agreement": agreement, "sharpness": 4.0, "end": 1.5}
     tables = [random_table(name, vocabulary=VOCABULARY, **likeness) for name in ("small", "large")]
     small = dataclasses.replace(SMALL, encode=LARGE.encode) if shares_encoder else SMALL
@@ -79,7 +79,7 @@ def ticking_pair(clock: Clock, *, shares_encoder: bool = False, agreement: float
 
 
 class Words:
-    """A tokenizer: the text of token 7 is "w7"; special tokens have none."""
+    """A tokenizer: the text of token 7 is "w7"; special tokens have no text."""
 
     eos_token_id = END
 
@@ -92,7 +92,7 @@ class Words:
 
 
 def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
-    """Random sources; the right answer is what the large model writes, but for a word in some of them."""
+    """Random sources; the reference is the large model's text, with one word changed in half of them."""
     words, found = Words(), []
     for number, source in enumerate(toy_sources(count, seed)):
         [text] = decode("vanilla_large", VanillaSettings(), pair, [source], Request(LIMIT))
@@ -104,20 +104,20 @@ def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
 
 
 def sweep_settings(**changed: Any) -> SweepSettings:
-    """Settings under which a sweep takes no time."""
+    """Settings of a fast sweep."""
     quick = {"latency_examples": 4, "warmup_examples": 1, "bootstrap_samples": 100, "quality_batch": 4, "sample": 2}
     return SweepSettings(**(quick | changed))
 
 
 def split_of(pair: Pair, sweep: SweepSettings, name: str = "validation", count: int = 8) -> Split:
-    """Examples of that pair; those of two splits differ."""
+    """A split of examples for the pair; two splits differ."""
     return Split(name, examples_of(pair, count, seed=len(name)), Words(), 32, sweep)
 
 
 def evaluator_of(
     pair: Pair, clock: Callable[[], float], sweep: SweepSettings, request: Request | None = None
 ) -> PointEvaluator:
-    """A bench that goes by this clock."""
+    """An evaluator with this clock."""
     evaluator = PointEvaluator(pair, Words(), "bleu", request or Request(LIMIT), sweep, "cpu")
     evaluator.clock = clock
     return evaluator

@@ -1,1 +1,1 @@
-"""What a drafter is aligned by: divergences from the large model, texts written while training, held-out acceptance."""
+"""Alignment of a drafter with the large model: losses, rollouts, replay, and held-out acceptance."""

@@ -1,4 +1,4 @@
-"""The token-level loss of a drafter that learns from what the large model predicts, not from what it wrote."""
+"""The distillation loss: the drafter learns the large model's predictions instead of its outputs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from tasks.training.predictions import target_log_probs, target_positions
 
 
 class DivergenceLoss(TokenLevelLoss):
-    """A divergence of the drafter's predictions from the large model's, position by position."""
+    """Sum over target positions of a divergence between the large model's predictions and the drafter's."""
 
     def __init__(self, divergence: Divergence, vocabulary: int, large: Any | None) -> None:
-        """Takes how far apart, over which ids, and the large model; none: its predictions come with each batch."""
+        """Take the loss's parts.
+
+        Args:
+            divergence: Of log p and log q at each position.
+            vocabulary: Number of ids that are compared.
+            large: The large model; none: each batch carries its stored predictions.
+        """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""How far a drafter's prediction q is from the large model's p, position by position.
+"""Divergences between the large model's prediction p and the drafter's prediction q at each position.
 
 Pure functions of log-probabilities (…, vocabulary), float32, in nats, to (…): the token-level losses of DistillSpec (Zhou et
 al., 2023, section 4) and of generalised knowledge distillation (Agarwal et al., 2024). Gradients flow into q.
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 _FLOOR = -60.0
-"""A log-probability below this, as -infinity of a masked token, counts as this: no divergence is infinite."""
+"""Lower bound of log-probabilities: it keeps divergences finite where a token is masked with -infinity."""
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
-"""(log p, log q) to how far they are apart."""
+"""(log p, log q) to their divergence."""
 
 
 def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p|q) = Σ p (log p - log q): q is spread over all that p holds likely."""
+    """KL(p|q) = Σ p (log p - log q): spreads q over everything that p finds likely."""
     return _kl(log_p, log_q)
 
 
 def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(q|p) = Σ q (log q - log p): q stays where p is."""
+    """KL(q|p) = Σ q (log q - log p): concentrates q where p is."""
     return _kl(log_q, log_p)
 
 
@@ -36,7 +36,7 @@ def jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
 
 
 def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """D_TV = ½ Σ |p - q| = 1 - Σ min(p, q): the chance that a token drawn from q is rejected (SD, Corollary 3.6)."""
+    """D_TV = ½ Σ |p - q| = 1 - Σ min(p, q): the probability that p rejects a token drawn from q (SD, Corollary 3.6)."""
     return (log_p.exp() - log_q.exp()).abs().sum(-1) / 2
 
 
@@ -45,7 +45,7 @@ def _kl(log_one: Tensor, log_other: Tensor) -> Tensor:
 
 
 def divergence(loss: str, beta: float) -> Divergence:
-    """The divergence that `align.loss` names."""
+    """The divergence of an `align.loss`."""
     known: dict[str, Divergence] = {
         "forward_kl": forward_kl,
         "reverse_kl": reverse_kl,
@@ -56,11 +56,11 @@ def divergence(loss: str, beta: float) -> Divergence:
 
 
 def gather_with_rest(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """What is given to each of `tokens` (…, k), and to all others together: (…, vocabulary) to (…, k + 1)."""
+    """Log-probabilities of `tokens` (…, k), and of all others together: (…, vocabulary) to (…, k + 1)."""
     return append_rest(log_probabilities.gather(-1, tokens))
 
 
 def append_rest(log_probabilities: Tensor) -> Tensor:
-    """Adds what is left of 1 to the log-probabilities of some tokens: (…, k) to (…, k + 1)."""
+    """Append the log-probability of all other tokens to those of some: (…, k) to (…, k + 1)."""
     rest = (1 - log_probabilities.exp().sum(-1, keepdim=True)).clamp_min(torch.finfo(log_probabilities.dtype).eps).log()
     return torch.cat([log_probabilities, rest], dim=-1)

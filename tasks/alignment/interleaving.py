@@ -1,12 +1,12 @@
-"""Interleaved sampling: the drafter writes, and the large model replaces what it holds too unlikely (Xu et al., 2024)."""
+"""Interleaved sampling: the drafter writes, and the large model replaces its unlikely tokens (Xu et al., 2024)."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule
+from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken
 from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
@@ -14,21 +14,21 @@ from tasks.decoding.settings import SpeculativeSettings
 
 
 def top_k_rule(top_k: int) -> AcceptanceRule:
-    """Keeps a token while it is among the `top_k` likeliest of p, of equals each; else draws one from p in its place.
+    """Accept a token that is among the `top_k` most likely of p, ties included; otherwise draw a token from p.
 
-    No token of p's follows a draft that is kept whole: the drafter goes on by itself (speculative knowledge distillation,
-    Xu et al., 2024, Algorithm 1). A token x so has the probability q(x) where it is among them, and p(x) times what q gives
-    to all others is added to it.
+    There is no bonus token: after a fully accepted draft, the drafter continues (speculative knowledge distillation, Xu et al.,
+    2024, Algorithm 1). A token x thus has the probability q(x) if it is among the top k, plus p(x) times the mass that q gives
+    to tokens outside them.
     """
 
     def apply(tokens: Tensor, _: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         least = p.logits.topk(min(top_k, p.logits.shape[-1]), dim=-1).values[..., -1]
         return AcceptanceResult(probability(p.logits, tokens) >= least, p)
 
-    return AcceptanceRule(apply, bonus=None)
+    return AcceptanceRule(apply, bonus=BonusToken.NONE)
 
 
 def interleaved(pair: Pair, request: Request, top_k: int) -> SpeculativeLoop:
-    """Interleaved sampling as a method of the one loop; how long its drafts are changes only how soon it is done."""
+    """Interleaved sampling as a `SpeculativeLoop`; the draft length affects speed, not the distribution."""
     source = TokenSource(request.seed)
     return fixed_window(pair, SpeculativeSettings(), request.sampling, source, top_k_rule(top_k))

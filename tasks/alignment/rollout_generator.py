@@ -1,7 +1,8 @@
-"""Text written while training, by the drafter as it is then: on-policy distillation.
+"""Texts generated during training, by the drafter's current weights: on-policy distillation and replay of rejections.
 
-A drafter that learns on its own text learns where its own mistakes lead (DistillSpec, Zhou et al., 2023, section 4; generalised
-knowledge distillation, Agarwal et al., 2024, Algorithm 1).
+A drafter that trains on its own texts learns what follows its own mistakes (DistillSpec, Zhou et al., 2023, section 4;
+generalised knowledge distillation, Agarwal et al., 2024, Algorithm 1). Online speculative decoding (Liu et al., 2023, Algorithm
+2) distils the drafter at positions where its proposals were rejected; here in rounds, each on newly generated proposals.
 """
 
 from __future__ import annotations
@@ -13,70 +14,74 @@ from typing import Any
 
 from tasks.alignment.interleaving import interleaved
 from tasks.alignment.settings import AlignSettings
-from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.generation import Generation
+from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, Rows
+from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.registry import build_method
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import AUTO, REFERENCE
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 
-_SIDE_BY_SIDE = 64
+_BATCH_SIZE = 64
 
 MethodFactory = Callable[[Pair, Request], DecodingMethod]
-"""Puts the way in which a text is written together."""
+"""Builds the decoding method that generates a text."""
 
 
 def drafter_only(pair: Pair, request: Request) -> DecodingMethod:
-    """The drafter's own text."""
+    """The drafter decodes alone."""
     return build_method("vanilla_small", VanillaSettings(), pair, request)
 
 
 def speculative(pair: Pair, request: Request) -> DecodingMethod:
-    """The large model's text, with the drafter drafting: the proposers of its tokens tell which drafts were rejected."""
+    """The large model decodes with the drafter drafting; the proposers of tokens show which drafts were rejected."""
     return build_method("speculative", SpeculativeSettings(), pair, request)
 
 
 def on_policy_method(settings: AlignSettings) -> MethodFactory:
-    """How the writer of the settings writes."""
+    """The method of `align.writer`."""
     if settings.writer == "drafter":
         return drafter_only
     return functools.partial(interleaved, top_k=settings.interleave_top_k)
 
 
+def rejection_weights(generation: Generation, kept: float) -> list[float]:
+    """Weight of each token in the loss: 1 where it replaced a rejected draft token, `kept` elsewhere."""
+    return [1.0 if proposer == CORRECTED else kept for proposer in generation.proposers]
+
+
 class RolloutGenerator:
-    """Writes with a drafter in training, and with the large model where a text needs both."""
+    """Generates texts with a drafter in training, and with the large model where the method needs both."""
 
     def __init__(self, drafter: Any, large: Any, vocabulary: int, limit: int, settings: AlignSettings) -> None:
-        """Takes the two models on one device.
+        """Take the two models, on one device.
 
         Args:
-            drafter: Of `transformers`, with its whole weights.
-            large: Of its kind, in evaluation mode.
-            vocabulary: The number of ids that both predict over.
-            limit: Most tokens of a text; one that is cut there has no end token.
-            settings: The temperature.
+            drafter: A model of `transformers`, with its complete weights.
+            large: A model of the same architecture, in evaluation mode.
+            vocabulary: Number of ids that both predict over.
+            limit: Most tokens of a text; a text cut there has no end token.
+            settings: The sampling temperature.
         """
         self._drafter, self._large_model, self._vocabulary, self._limit = drafter, large, vocabulary, limit
         self._sampling = SamplingSettings(temperature=settings.writing_temperature)
-        # Fused PyTorch records its graphs anew for new weights, which takes longer than a pool of text.
+        # The fused runtime would record its graphs again for new weights, which takes longer than generating a window.
         self._runtime = AUTO if drafter.device.type == "cpu" else REFERENCE
 
-    def generate(self, composed: MethodFactory, sources: Rows, numbers: Sequence[int], seed: int) -> list[Generation]:
-        """A text for each source, by the drafter's weights as they are.
+    def generate(self, method_of: MethodFactory, sources: Rows, numbers: Sequence[int], seed: int) -> list[Generation]:
+        """Generate a text for each source with the drafter's current weights.
 
         Args:
-            composed: How.
+            method_of: Builds the decoding method.
             sources: Token ids of each source.
-            numbers: A number for each that keys its random draws, with the seed.
-            seed: Another for each pool of texts.
+            numbers: A number for each source that keys its random draws, with the seed.
+            seed: Seed of this window of steps.
         """
         with _evaluating(self._drafter):
-            # Fast runtimes pack copies of the weights: a decoder is as old as its opening, and takes as much room again.
+            # Fast runtimes copy the weights when they open a model, so the drafter is opened again for each window.
             small = open_decoder(self._drafter, "small", self._vocabulary, self._runtime)
-            pair = Pair(small, small if composed is drafter_only else self._large)
-            strategy = composed(pair, Request(self._limit, self._sampling, seed))
-            return _side_by_side(strategy, sources, numbers, self._limit)
+            pair = Pair(small, small if method_of is drafter_only else self._large)
+            strategy = method_of(pair, Request(self._limit, self._sampling, seed))
+            return _decode_in_batches(strategy, sources, numbers, self._limit)
 
     @functools.cached_property
     def _large(self) -> Decoder:
@@ -85,7 +90,7 @@ class RolloutGenerator:
 
 @contextlib.contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Without dropout, as decoding is; afterwards as before."""
+    """Switch the model to evaluation mode, and back to its mode afterwards."""
     training = model.training
     model.eval()
     try:
@@ -94,12 +99,12 @@ def _evaluating(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-def _side_by_side(strategy: DecodingMethod, sources: Rows, numbers: Sequence[int], limit: int) -> list[Generation]:
-    """Decodes in batches of like length, in the order given."""
+def _decode_in_batches(strategy: DecodingMethod, sources: Rows, numbers: Sequence[int], limit: int) -> list[Generation]:
+    """Decode in batches of similar length; results are in the order of the sources."""
     order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
     done: dict[int, Generation] = {}
-    for begin in range(0, len(order), _SIDE_BY_SIDE):
-        batch = order[begin : begin + _SIDE_BY_SIDE]
+    for begin in range(0, len(order), _BATCH_SIZE):
+        batch = order[begin : begin + _BATCH_SIZE]
         found = strategy.run([sources[row] for row in batch], [numbers[row] for row in batch], limit)
         done.update(zip(batch, found, strict=True))
     return [done[row] for row in range(len(sources))]

@@ -1,4 +1,4 @@
-"""What a drafter learns, put together from the settings: the text of each step, the loss, and what it is judged by."""
+"""The training spec of an alignment, built from its settings: batches, loss and evaluation data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
-from tasks.alignment.replaying import rejection_weights
 from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
-from tasks.alignment.rollout_generator import RolloutGenerator, on_policy_method, speculative
+from tasks.alignment.rollout_generator import RolloutGenerator, on_policy_method, rejection_weights, speculative
 from tasks.alignment.schedule import DataSource, Schedule
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.stored import StoredTopLogits
@@ -31,10 +30,10 @@ from tasks.training.stage import TrainingSpec
 
 
 def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
-    """What alignment begins with: the small model's own start, or what fine-tuning made of it.
+    """The model that alignment starts from: the small model's own start, or the fine-tuned small model.
 
     Raises:
-        InputError: the fine-tuned model is wanted and missing.
+        InputError: the fine-tuned model is asked for and missing.
     """
     if settings.start == "pretrained":
         return small
@@ -45,36 +44,40 @@ def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path)
     return dataclasses.replace(small, pretrained=str(fine_tuned))
 
 
-def alignment_spec(opened: TrainingContext, settings: AlignSettings, large_folder: Path) -> TrainingSpec:
-    """The lesson of `settings` for the drafter that was opened.
+def alignment_spec(context: TrainingContext, settings: AlignSettings, large_folder: Path) -> TrainingSpec:
+    """Batches, loss and evaluation data for the drafter of `context`.
 
     Raises:
-        InputError: the two models make no pair, or predictions are to be read that nobody stored for these texts.
+        InputError: the two models do not make a pair, or stored predictions are missing for these texts.
     """
-    large = load_model(large_folder, opened.device)
-    check_pair(opened.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
-    check_architectures(opened.model, large)
-    vocabulary = vocabulary_size(opened.tokenizer, opened.model, large)
+    large = load_model(large_folder, context.device)
+    check_pair(context.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
+    check_architectures(context.model, large)
+    vocabulary = vocabulary_size(context.tokenizer, context.model, large)
     if settings.reads_stored:
-        folder = opened.job.paths.calibration
-        for texts, which in ((opened.examples, "calibration"), (opened.held_out, "validation")):
-            stored = StoredTopLogits.open(folder, which)
-            stored.require_matching(texts.targets, folder)
-            texts.stored = stored
-    acceptance = HeldOutAcceptance(large, opened.held_out, vocabulary, opened.device)
-    source: BatchSource = DatasetSource(opened.examples, settings)
+        _attach_stored_logits(context)
+    source: BatchSource = DatasetSource(context.examples, settings)
     if settings.on_policy or settings.replay_rounds:
-        writer = RolloutGenerator(opened.model, large, vocabulary, opened.job.text.max_target_tokens, settings)
-        source = _scheduled(opened, settings, source, writer)
+        generator = RolloutGenerator(context.model, large, vocabulary, context.job.text.max_target_tokens, settings)
+        source = _scheduled_source(context, settings, source, generator)
     return TrainingSpec(
         source=source,
-        held=EvaluationData(opened.held_out, acceptance),
+        held=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
         loss=_loss(settings, large, vocabulary),
     )
 
 
+def _attach_stored_logits(context: TrainingContext) -> None:
+    """Give both datasets the large model's stored predictions."""
+    folder = context.job.paths.calibration
+    for dataset, name in ((context.examples, "calibration"), (context.held_out, "validation")):
+        stored = StoredTopLogits.open(folder, name)
+        stored.require_matching(dataset.targets, folder)
+        dataset.stored = stored
+
+
 class ScheduledSource:
-    """A `BatchSource` that takes the text of each step from the source that its schedule names."""
+    """A `BatchSource` that reads each step from the source that the schedule names."""
 
     def __init__(self, schedule: Schedule, sources: Mapping[DataSource, BatchSource]) -> None:
         self._schedule, self._sources = schedule, sources
@@ -83,26 +86,29 @@ class ScheduledSource:
         return self._sources[self._schedule.source_at(step)].microbatches(step)
 
 
-def _scheduled(opened: TrainingContext, settings: AlignSettings, fixed: BatchSource, writer: RolloutGenerator) -> BatchSource:
-    """The calibration set, what is written anew, and what is replayed: the inputs of a step are the same in each."""
+def _scheduled_source(
+    context: TrainingContext, settings: AlignSettings, calibration: BatchSource, generator: RolloutGenerator
+) -> BatchSource:
+    """Calibration set, on-policy texts and replay; the inputs of a step are the same in each."""
     schedule = Schedule(settings)
 
-    def pooled(write: GenerateRollouts) -> RolloutBuffer:
-        return RolloutBuffer(opened.examples, settings, schedule.window, write, opened.resume)
-
     def on_policy(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:
-        return Rollouts([one.tokens for one in writer.generate(on_policy_method(settings), sources, numbers, seed)])
+        found = generator.generate(on_policy_method(settings), sources, numbers, seed)
+        return Rollouts([one.tokens for one in found])
 
-    def replayed(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:
-        found = writer.generate(speculative, sources, numbers, seed)
+    def replay(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:
+        found = generator.generate(speculative, sources, numbers, seed)
         return Rollouts([one.tokens for one in found], [rejection_weights(one, settings.replay_kept) for one in found])
+
+    def buffer(generate: GenerateRollouts) -> RolloutBuffer:
+        return RolloutBuffer(context.examples, settings, schedule.window, generate, context.resume)
 
     return ScheduledSource(
         schedule,
         {
-            DataSource.CALIBRATION: fixed,
-            DataSource.ON_POLICY: pooled(on_policy),
-            DataSource.REPLAY: pooled(replayed),
+            DataSource.CALIBRATION: calibration,
+            DataSource.ON_POLICY: buffer(on_policy),
+            DataSource.REPLAY: buffer(replay),
         },
     )
 
@@ -110,5 +116,5 @@ def _scheduled(opened: TrainingContext, settings: AlignSettings, fixed: BatchSou
 def _loss(settings: AlignSettings, large: Any, vocabulary: int) -> Loss | None:
     if settings.loss == "sequence":
         return None
-    beside = large if settings.reference == "live" else None
-    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, beside)
+    live = large if settings.reference == "live" else None
+    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live)

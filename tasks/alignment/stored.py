@@ -1,7 +1,7 @@
-"""The large model's likeliest tokens at each target position of a calibration set, in files: what offline distillation reads.
+"""Stored predictions of the large model along a calibration set, for offline distillation.
 
-One safetensors file a shard, read through memory maps. Of each position it holds k ids and their log-probabilities, in 16
-bits where that is enough, of the model's own softmax however its text was drawn; what is left for all other tokens follows.
+One safetensors file per shard, memory-mapped. Each target position holds the k most likely ids and their log-probabilities
+under the model's softmax at temperature 1, in 16 bits where that suffices; the rest belongs to all other tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def pack_top_logits(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     """The tensors of one file.
 
     Args:
-        rows: Of each example token ids, int64, and their log-probabilities, float32 in nats: (positions, k) both.
+        rows: Token ids, int64, and log-probabilities, float32 in nats, of each example: (positions, k) both.
     """
     tokens, log_probabilities = (torch.cat(column) for column in zip(*rows, strict=True))
     ends = torch.tensor([len(ids) for ids, _ in rows]).cumsum(0)
@@ -39,31 +39,31 @@ def pack_top_logits(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
 
 
 def _rounded_down(log_probabilities: Tensor) -> Tensor:
-    """float16, never more than it was: the probabilities of a position must not come to more than 1."""
+    """Round down to float16, so that the probabilities of a position never sum to more than 1."""
     numbers = log_probabilities.clamp(min=_LEAST)
     halves = -numbers.half().abs()
-    # Seen as an integer, the next number below a negative one is one more; where it is rounded up, that is taken.
+    # Read as an integer, the next float below a negative one is one more: take it where rounding went up.
     return torch.where(halves.float() > numbers, (halves.view(torch.int16) + 1).view(torch.float16), halves)
 
 
 class StoredTopLogits:
-    """The stored predictions of one set, by the number of the example in its JSONL file."""
+    """Stored predictions of one set, by the index of the example in its JSONL file."""
 
     def __init__(self, files: list[Path]) -> None:
-        """Takes the files in order.
+        """Open the files, in order.
 
         Raises:
-            InputError: one of them is not as `pack_top_logits` makes it.
+            InputError: a file was not written by `pack_top_logits`.
         """
         self._shards = [_load(file) for file in files]
         self._begins = [0, *itertools.accumulate(len(shard["ends"]) for shard in self._shards)]
 
     @classmethod
     def open(cls, calibration: Path, which: str) -> StoredTopLogits:
-        """What the calibration set in a folder holds for `which` of its sets: calibration or validation.
+        """Stored predictions of a calibration set for `which` of its sets, calibration or validation.
 
         Raises:
-            InputError: it holds none.
+            InputError: there are none.
         """
         files = sorted((calibration / FOLDER).glob(f"{which}-*.safetensors"))
         if not files:
@@ -77,10 +77,10 @@ class StoredTopLogits:
         return self._begins[-1]
 
     def require_matching(self, targets: Sequence[Sequence[int]], calibration: Path) -> None:
-        """Compares what is stored with the texts that it is to be read along, by their lengths.
+        """Check that the stored predictions belong to these texts, by their lengths.
 
         Raises:
-            InputError: they are other texts.
+            InputError: they belong to other texts.
         """
         begin = torch.zeros(1, dtype=torch.long)
         lengths = torch.cat([shard["ends"].diff(prepend=begin) for shard in self._shards])
@@ -91,9 +91,9 @@ class StoredTopLogits:
             )
 
     def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
-        """Token ids, int64, likeliest first, and their log-probabilities in nats, float32: (target positions, k) both."""
-        place = bisect_right(self._begins, example) - 1
-        shard, within = self._shards[place], example - self._begins[place]
+        """Token ids, int64, most likely first, and log-probabilities in nats, float32: (target positions, k) both."""
+        index = bisect_right(self._begins, example) - 1
+        shard, within = self._shards[index], example - self._begins[index]
         begin = int(shard["ends"][within - 1]) if within else 0
         rows = slice(begin, int(shard["ends"][within]))
         return shard["tokens"][rows].long(), shard["log_probabilities"][rows].float()

@@ -1,4 +1,4 @@
-"""The loss of a model that also predicts from inner layers, or through heads that look further ahead; of T5's kind alone."""
+"""Losses of early exits, draft heads and the exit classifier, beside the model's own loss; T5 and mT5 only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.training.settings import TrainingSettings
 
 
 class AuxiliaryLoss:
-    """The mean of the trunk's loss, unless that is frozen, and of each head's; the classifier's loss is added to it."""
+    """The mean of the trunk's loss (unless the trunk is frozen) and of each head's, plus the classifier's loss."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class AuxiliaryLoss:
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
         output = forward(model, batch, output_hidden_states=True)
-        # transformers gives the embeddings, each layer's output, and in place of the last layer's that after the final norm.
+        # transformers returns the embeddings, every layer's output, and for the last layer its output after the final norm.
         *inner, last = output.decoder_hidden_states[1:]
 
         def logits_of(layer: int) -> Tensor:
@@ -53,15 +53,15 @@ class AuxiliaryLoss:
             with torch.no_grad():
                 states = [normed(model, hidden) for hidden in inner]
                 agreements = [predict(model, state).argmax(-1) == output.logits.argmax(-1) for state in states]
-            # It reads states without their gradients: what it learns never changes the model (CALM trains it in a second step).
+            # Hidden states enter without gradients: the classifier never changes the model (CALM trains it in a second step).
             terms.append(classifier_loss_sum([classifier(state) for state in states], agreements, batch))
         return terms
 
 
 def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
-    """What each of `layers` decoder layers, counted from 1, weighs in the loss; the weights sum to 1.
+    """Weight of each of `layers` decoder layers, counted from 1, in the loss; the weights sum to 1.
 
-    `none`: the last alone. `first_last`: ½ the layer that drafts and ½ the last (BiLD, 7.2.1). `weighted`: w_i = i / Σ j
+    `none`: the last layer alone. `first_last`: ½ for the exit layer and ½ for the last (BiLD, 7.2.1). `weighted`: w_i = i / Σ j
     (CALM; BiLD, 7.2.1).
     """
     if kind == "weighted":
@@ -70,7 +70,7 @@ def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
 
 
 def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
-    """Cross-entropy of logits (examples, positions, vocabulary), summed by what each position weighs."""
+    """Weighted sum of the cross-entropy of logits (examples, positions, vocabulary): a scalar, in nats."""
     each = functional.cross_entropy(
         logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
     )
@@ -78,32 +78,34 @@ def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def exit_loss_sum(logits_of: Callable[[int], Tensor], batch: Batch, weights: dict[int, float]) -> Tensor:
-    """Σ w_i L_i, where `logits_of(i)` is what the shared head makes of layer i."""
+    """Σ w_i L_i, where `logits_of(i)` applies the shared output layer to layer i."""
     return torch.stack([weight * cross_entropy_sum(logits_of(layer), batch) for layer, weight in weights.items()]).sum()
 
 
 def head_loss_sums(logits: Tensor, batch: Batch) -> list[Tensor]:
-    """One term a head (Stern et al., 2018, section 6): head j is judged by the label j positions after the model's own.
+    """One sum per head (Stern et al., 2018, section 6): head j predicts the label j positions after the model's own.
 
-    `logits` is (examples, positions, heads, vocabulary).
+    Args:
+        logits: (examples, positions, heads, vocabulary).
+        batch: The labels and their weights.
     """
     later = [_later(batch, ahead) for ahead in range(1, logits.shape[2] + 1)]
     return [cross_entropy_sum(logits[:, : part.labels.shape[1], ahead], part) for ahead, part in enumerate(later)]
 
 
 def _later(batch: Batch, ahead: int) -> Batch:
-    """The labels from this many positions on."""
+    """The batch with labels shifted by this many positions."""
     weights = None if batch.weights is None else batch.weights[:, ahead:]
     return Batch(batch.source, batch.mask, batch.labels[:, ahead:], weights)
 
 
 def classifier_loss_sum(confidences: Sequence[Tensor], agreements: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Binary cross-entropy of the early-exit classifier, each layer by itself, averaged over layers (CALM).
+    """Binary cross-entropy of the early-exit classifier, summed over positions and averaged over layers (CALM).
 
     Args:
-        confidences: Of each inner layer, the classifier's logits: (examples, positions).
-        agreements: Of each inner layer, whether its top token is the last layer's: (examples, positions), bool.
-        batch: Tells what each position weighs, and real positions from padding.
+        confidences: The classifier's logits for each inner layer: (examples, positions).
+        agreements: Whether the top token of each inner layer is the last layer's: (examples, positions), bool.
+        batch: The labels, which mark padding, and their weights.
     """
     weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
     return torch.stack(

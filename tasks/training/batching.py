@@ -1,4 +1,4 @@
-"""Which examples each step learns from: batches of like length, the same for a seed wherever training is resumed."""
+"""Batches of examples of similar length; reproducible from the seed at any step, so that training can resume anywhere."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 _WINDOW = 256
-"""Batches among which examples are sorted by length: enough to save padding, few enough to stay random."""
+"""Batches per sorting window: wide enough to save padding, narrow enough to stay random."""
 _TARGET = 2
-"""What padding a target costs beside a source: its layers attend to both, and a whole vocabulary is predicted there."""
+"""Cost of a padded target position relative to a source position: targets attend to both and predict the whole vocabulary."""
 
 
 class BucketBatchSampler:
-    """Batches of examples, by number, for every step of a run; epochs follow one another."""
+    """Example indices of every step of a run, in buckets of similar length; epochs follow one another."""
 
     def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
-        """Takes the examples, and from the settings the seed and the size of a batch."""
+        """Read the lengths of `examples`, and seed and batch size from `settings`."""
         self._lengths = [(len(source), len(target)) for source, target in zip(examples.sources, examples.targets, strict=True)]
         self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
         self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
 
     def batch_at(self, step: int) -> list[int]:
-        """The examples of a step, counted from 0, over all processes."""
+        """Example indices of a step, counted from 0, for all processes together."""
         if step < self._begins:
             self._epoch, self._begins, self._batches = -1, 0, []
         while step >= self._begins + len(self._batches):
@@ -33,7 +33,7 @@ class BucketBatchSampler:
         return self._batches[step - self._begins]
 
     def _shuffled(self, chance: random.Random) -> list[list[int]]:
-        """Every example once, in shuffled batches of like length."""
+        """Every example once, in shuffled batches of similar length."""
         indices = list(range(len(self._lengths)))
         chance.shuffle(indices)
         window = _WINDOW * (self._size if not self._budget else max(1, self._budget // self._mean()))
@@ -44,7 +44,7 @@ class BucketBatchSampler:
         return batches
 
     def _alike(self, indices: list[int]) -> list[int]:
-        """Sorted by target and then source or the other way round, whichever pads less."""
+        """Sort by target and then source length, or the reverse, whichever needs less padding."""
         orders = [sorted(indices, key=lambda index: _winding(*self._lengths[index][::turn])) for turn in (-1, 1)]
         return min(orders, key=lambda order: sum(map(self._padded, self._cut(order))))
 
@@ -63,7 +63,7 @@ class BucketBatchSampler:
             yield indices[begin : begin + self._size]
 
     def _filled(self, indices: list[int]) -> Iterator[list[int]]:
-        """As many examples at a time as the budget holds once they are padded, and at least one."""
+        """Fill each batch up to the token budget, padding included; an example over the budget forms a batch alone."""
         batch: list[int] = []
         source = target = 0
         for index in indices:
@@ -77,10 +77,10 @@ class BucketBatchSampler:
 
 
 def _winding(first: int, second: int) -> tuple[int, int]:
-    """A key that sorts by `first`, then by `second`, up and down in turn: neighbours stay alike where `first` grows."""
+    """Sort key: `first`, then `second` in alternating direction, so that neighbours stay similar where `first` grows."""
     return first, second if first % 2 else -second
 
 
 def partition(indices: Sequence[int], part: int, parts: int) -> Sequence[int]:
-    """One of so many shares of a batch; of neighbours in length each share gets its part."""
+    """Every `parts`-th element from `part` on; of neighbours in length, each share gets its part."""
     return indices[part::parts]

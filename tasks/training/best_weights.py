@@ -1,4 +1,4 @@
-"""The best weights of a run so far, by a number that is measured on held-out text."""
+"""The best weights of a run, chosen by a measurement on held-out text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LOWER = ("validation_loss",)
 
 
 class BestWeights:
-    """Keeps the weights that `choose_by` names in a file; where the last are to be kept, it keeps none."""
+    """Saves the weights with the best `choose_by` so far; saves nothing where `choose_by` is `last`."""
 
     def __init__(self, folder: Path, settings: TrainingSettings) -> None:
         self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
         self._step, self._value, self._waited, self._sum = 0, 0.0, 0, ""
         self._named: list[int] = []
-        """The best steps that the checkpoints on the disk name."""
+        """Best steps that the checkpoints on disk refer to."""
 
     def update(self, model: Any, measured: Mapping[str, float], step: int) -> None:
-        """Keeps these weights if they are better than all before: the first of equals stays, and what is no number is worse.
+        """Save these weights if they are better than all before. The first of equal values stays; NaN and infinity never win.
 
         Raises:
-            InputError: what weights are chosen by was not measured, or no space is left.
+            InputError: `choose_by` was not measured, or no space is left.
         """
         if self._by == "last":
             return
@@ -50,11 +50,11 @@ class BestWeights:
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether training has waited long enough for better ones."""
+        """Whether `patience` evaluations have passed without better weights."""
         return self._patience > 0 and self._waited >= self._patience
 
     def restore_weights(self, model: Any) -> int | None:
-        """Gives the model the best weights; and their step, none where the last are kept."""
+        """Load the best weights into the model; return their step, none where the last weights are kept."""
         from safetensors.torch import load_file
 
         if not self._step:
@@ -66,11 +66,11 @@ class BestWeights:
         return self._step
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of this."""
+        """State for a checkpoint."""
         return {"best": [self._step, self._value, self._waited, self._sum, self._named]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what a checkpoint kept, unless the weights are gone or damaged: then the search begins anew."""
+        """Continue from a checkpoint's state; start over where the saved weights are missing or damaged."""
         step, value, waited, known, named = state.get("best", (0, 0.0, 0, "", []))
         file = self._file(step)
         if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
@@ -78,7 +78,7 @@ class BestWeights:
             self._named = [*named, step][-KEPT_CHECKPOINTS:]
 
     def prune(self) -> None:
-        """After a checkpoint: drops all weights but those that a checkpoint on the disk names."""
+        """Remove all saved weights except those that a checkpoint on disk refers to; called after each checkpoint."""
         self._named = [*self._named, self._step][-KEPT_CHECKPOINTS:]
         if distributed.is_main():
             self._sweep()
@@ -104,5 +104,5 @@ class BestWeights:
 
 
 def _learned(model: Any) -> dict[str, torch.nn.Parameter]:
-    """What training changes, each weight under one of its names."""
+    """The trained weights, each under one name even where weights are tied."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

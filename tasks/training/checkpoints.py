@@ -1,6 +1,6 @@
-"""Checkpoints to resume from: written whole or not at all, loaded only if every byte is as it was written.
+"""Checkpoints to resume from: written as a whole or not at all, and loaded only if their checksums match.
 
-With several hosts the folder must be one that all of them see.
+With several hosts, the folder must be shared by all of them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tasks.files import atomic_write, checksum, remove
 from tasks.training import distributed
 
 KEPT_CHECKPOINTS = 2
-"""Checkpoints on the disk: the newest, and one for where that is damaged."""
+"""Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
 _SEAL = "complete.json"
 
 
 def save(engine: Any, folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Writes the engine's state after `step` steps, with `state` beside it, and drops all but the last two checkpoints.
+    """Write the engine's state after `step` steps, with `state` beside it; keep only the last two checkpoints.
 
     Raises:
-        InputError: no space is left; the partial checkpoint is gone, and older ones are as they were.
+        InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
     """
     tag = f"step{step:08d}"
     if distributed.is_main():
@@ -40,7 +40,7 @@ def save(engine: Any, folder: Path, step: int, state: dict[str, Any]) -> None:
 
 
 def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """`errors.writing`, for a run that goes on from the checkpoints in `folder`."""
+    """`errors.writing` for a run that resumes from the checkpoints in `folder`."""
     return errors.writing(what, partial, lambda: _goes_on(folder))
 
 
@@ -50,24 +50,24 @@ def _goes_on(folder: Path) -> str:
 
 
 def load_latest(engine: Any, folder: Path) -> tuple[int, dict[str, Any]]:
-    """Restores the newest whole checkpoint; gives its step and what was written beside it, 0 and nothing where there is none.
+    """Restore the newest intact checkpoint; return its step and saved state, or 0 and an empty state where there is none.
 
-    DeepSpeed's files are pickles, so only files of this run's own folder whose checksums hold are opened.
+    DeepSpeed's files are pickles, so only files of this run's own folder are opened, and only after their checksums match.
 
     Raises:
-        InputError: the checkpoint has no part for this process.
+        InputError: the checkpoint has no part for this rank.
     """
     tag = distributed.broadcast(latest(folder) if distributed.is_main() else None)
     if tag is None:
         return 0, {}
     path, state = engine.load_checkpoint(str(folder), tag=tag)
     if path is None:
-        raise InputError(f"the checkpoint {folder / tag} has no part for process {distributed.rank()}; remove it and run again")
+        raise InputError(f"the checkpoint {folder / tag} has no part for rank {distributed.rank()}; remove it and run again")
     return int(state["step"]), state
 
 
 def latest(folder: Path) -> str | None:
-    """The name of the newest checkpoint whose checksums hold."""
+    """Name of the newest checkpoint whose checksums match."""
     return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _holds(checkpoint)), None)
 
 
@@ -83,7 +83,7 @@ def _holds(checkpoint: Path) -> bool:
 
 
 def _rotate(folder: Path, newest: str) -> None:
-    """Drops whatever is neither the newest checkpoint nor one of those before it: half removed, partial or damaged ones too."""
+    """Remove every checkpoint except the newest and the one before it, including partial and damaged ones."""
     before = [checkpoint.name for checkpoint in _sealed(folder) if checkpoint.name < newest]
     for checkpoint in folder.glob("step*"):
         if checkpoint.name not in (*before[1 - KEPT_CHECKPOINTS :], newest):

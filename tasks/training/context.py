@@ -1,4 +1,4 @@
-"""A model to train, and its files read."""
+"""What to train, and everything that training needs, opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TrainingJob:
     """One model to train."""
 
     name: str
-    """The model: large, small or aligned."""
+    """large, small or aligned."""
     stage: str
     paths: TaskPaths
     model: ModelSettings
@@ -38,34 +38,34 @@ class TrainingJob:
     train_file: Path
     held_out_file: Path
     metric: str
-    """What quality is measured in, where weights are chosen by it."""
+    """Quality metric, used where weights are chosen by quality."""
     method: str = "It learned the first reference of each text, by cross-entropy."
-    """What it learns in a sentence, for its card."""
+    """One sentence for the model card."""
     teachers: tuple[Path, ...] = ()
     """Folders of the models that it learns from."""
     files: tuple[Path, ...] = ()
-    """What else it learns from: another file there, as among the teachers, makes another piece of work."""
+    """Other files that it learns from; a change of their content starts training over."""
     code: tuple[str, ...] = ("training", "models")
-    """The packages that can change what it learns."""
+    """Packages whose code can change the result."""
 
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """A job with its files read."""
+    """A training job with its files read: model, tokenizer and data."""
 
     job: TrainingJob
     model: Any
-    """Of `transformers`, on `device`."""
+    """A model of `transformers`, on `device`."""
     tokenizer: Any
     examples: TokenDataset
     held_out: TokenDataset
     device: torch.device
     resume: Path
-    """A folder for what must survive a kill, of this piece of work alone."""
+    """Folder for checkpoints, of exactly this work (settings, data, code)."""
 
 
 def open_context(job: TrainingJob) -> TrainingContext:
-    """Reads the files of a job; raises `InputError` as `train_stage` does."""
+    """Read the files of a job; raises `InputError` as `train_stage` does."""
     if job.training.trunk == "frozen" and job.model.pretrained is None:
         raise InputError(
             f"trunk of {job.stage} is frozen, but the {job.name} model starts from random weights; "
@@ -87,7 +87,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
 
 
 def _work(job: TrainingJob, device: torch.device) -> str:
-    """The name of a piece of work: nothing that was begun under another is taken up."""
+    """Fingerprint of the work: checkpoints of any other work are not resumed."""
     settings = {"model": job.model, "training": job.training, "text": job.text}
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
     if job.model.pretrained is not None and Path(job.model.pretrained).is_dir():
@@ -101,5 +101,5 @@ def _work(job: TrainingJob, device: torch.device) -> str:
 
 
 def reference_file(job: TrainingJob) -> Path:
-    """The text that quality is measured on: people's, where the held-out text is the large model's own."""
+    """Examples that quality is measured on: human references, even where the held-out text is the large model's own."""
     return job.paths.split("validation")

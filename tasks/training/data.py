@@ -1,4 +1,4 @@
-"""Tokenised examples, and batches of them."""
+"""Tokenised examples and padded batches of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 
 IGNORED = -100
-"""The label of padding, which `transformers` leaves out of the loss."""
+"""Label of padding, which `transformers` leaves out of the loss."""
 
 
 @dataclass(frozen=True)
 class TopLogits:
-    """The large model's likeliest tokens at each target position of a batch, of which the rest is one bucket."""
+    """The large model's most likely tokens at each target position of a batch; all other tokens share one bucket."""
 
     tokens: Tensor
     """int64 (examples, target positions, k)"""
@@ -33,28 +33,28 @@ class TopLogits:
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded token ids, int64; for a decoder-only model source and target stand in one row, and the labels beside them."""
+    """Padded token ids, int64. Decoder-only models read source and target as one sequence, with labels of the same length."""
 
     source: Tensor
     """(examples, source positions)"""
     mask: Tensor
     """(examples, source positions): 1 at real positions."""
     labels: Tensor
-    """(examples, target positions), `IGNORED` at padding, and at a source that stands in the same row."""
+    """(examples, target positions), `IGNORED` at padding and at the source part of a decoder-only sequence."""
     weights: Tensor | None = None
-    """What each position weighs in the loss, float32 like labels, 0 at padding; none: all real positions alike."""
+    """Weight of each position in the loss, float32, shaped like labels, 0 at padding; none: 1 everywhere."""
     top: TopLogits | None = None
-    """The large model's predictions at each position, where the calibration set holds them."""
+    """The large model's predictions at each position, where the calibration set stores them."""
 
     def to(self, device: torch.device) -> Batch:
-        """Itself on a device."""
+        """The batch on a device."""
         weights = None if self.weights is None else self.weights.to(device)
         top = None if self.top is None else self.top.to(device)
         return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
 
 
 class TopLogitsSource(Protocol):
-    """What a calibration set may hold of the large model's predictions."""
+    """The large model's stored predictions, by example."""
 
     def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
         """Tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
@@ -62,7 +62,7 @@ class TopLogitsSource(Protocol):
 
 
 class TokenDataset:
-    """Sources and targets as token ids, made into batches."""
+    """Sources and targets as token ids."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class TokenDataset:
         weights: list[list[float]] | None = None,
         stored: TopLogitsSource | None = None,
     ) -> None:
-        """Takes one row of ids an example.
+        """Take one list of ids per example.
 
         Args:
-            sources: The end token last.
-            targets: As well.
-            pad: The id that fills sources up.
-            decoder_only: Whether a source is the beginning of its target's row, as decoder-only models read it.
-            weights: What each target position weighs in the loss; none: all alike.
+            sources: Ids that end with the end token.
+            targets: Ids that end with the end token.
+            pad: Id that fills sources up.
+            decoder_only: Whether source and target form one sequence.
+            weights: Weight of each target position in the loss; none: 1 everywhere.
             stored: The large model's predictions at each target position.
         """
         self.sources, self.targets, self.pad, self.decoder_only = sources, targets, pad, decoder_only
@@ -91,7 +91,7 @@ class TokenDataset:
         return len(self.sources)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """These examples, padded to the longest among them."""
+        """These examples, padded to the longest of them."""
         sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
         lengths = [len(row) if self.decoder_only else 0 for row in sources]
         if self.decoder_only:
@@ -118,13 +118,13 @@ class TokenDataset:
 
 
 class JsonlDataset(TokenDataset):
-    """Sources and first references of a JSONL file as token ids."""
+    """Sources and first references of a JSONL file."""
 
     def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, decoder_only: bool = False) -> None:
-        """Takes the file; `decoder_only` for a decoder-only model, which reads the source as the target's beginning.
+        """Read and tokenise the file; `decoder_only` joins each source with its target.
 
         Raises:
-            InputError: the file is missing or has no example.
+            InputError: the file is missing or empty.
         """
         if not path.is_file() or not path.stat().st_size:
             raise InputError(f"{path} is missing or empty; run the stage that makes it (dvc repro)")
@@ -142,12 +142,12 @@ class JsonlDataset(TokenDataset):
         ids = raw.map(tokenise, batched=True, remove_columns=raw.column_names, keep_in_memory=True)
         targets: list[list[int]] = ids["target_ids"][:]
         if decoder_only:
-            # A text's beginning is marked once, before its source.
+            # The start of a text is marked once, before its source.
             targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in targets]
         super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, decoder_only=decoder_only)
 
 
 def pad_rows(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
-    """Rows of numbers as one tensor (rows, longest), filled up on the right."""
+    """Rows of numbers as one tensor (rows, longest), padded on the right."""
     widest = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=dtype)

@@ -1,4 +1,4 @@
-"""DeepSpeed, configured for whatever there is: the only code that imports it."""
+"""DeepSpeed for one CPU, one GPU or many processes; the only module that imports it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,24 +19,29 @@ from tasks.training.settings import TrainingSettings
 _LINEAR = torch.nn.functional.linear
 
 
-def create_engine(model: Any, settings: TrainingSettings, device: torch.device) -> Any:
-    """A DeepSpeed engine around `model` with the optimiser and schedule of `settings`, in the group of all processes.
+def create_engine(
+    model: Any,
+    settings: TrainingSettings,
+    device: torch.device,
+    optimizer_of: Callable[[Any, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
+) -> Any:
+    """A DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
-    Its gradients are means over processes and micro-batches (`scale`).
+    The engine averages gradients over processes and micro-batches; `loss_scale` undoes that.
     """
     os.environ.setdefault("DS_ACCELERATOR", device.type)
-    # DeepSpeed insists on what a launcher would set.
+    # DeepSpeed requires this variable even for one process.
     os.environ.setdefault("LOCAL_RANK", "0")
     import deepspeed
 
     _quiet()
     if device.type == "cpu":
-        # Compiled for a minute, and never called: what it makes faster is inference over several processes.
+        # This extension takes a minute to compile and serves only inference over several processes.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     backend = "nccl" if device.type == "cuda" else "gloo"
     distributed.init(backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
-    optimizer = make_optimizer(model, settings)
+    optimizer = optimizer_of(model, settings)
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=optimizer,
@@ -48,12 +53,12 @@ def create_engine(model: Any, settings: TrainingSettings, device: torch.device) 
 
 
 def loss_scale(settings: TrainingSettings) -> int:
-    """What a micro-batch's part of the loss is multiplied by: the engine takes means over processes and micro-batches."""
+    """Factor that turns the engine's mean over processes and micro-batches back into a sum."""
     return distributed.world_size() * settings.accumulation
 
 
 def backward(engine: Any, loss: Tensor, settings: TrainingSettings) -> None:
-    """Adds the gradients of a micro-batch's part of the loss; a process by itself has nobody to copy them together for."""
+    """Add the gradients of a micro-batch's share of the loss; a single process skips the all-reduce, which would copy them."""
     alone = distributed.world_size() == 1 and settings.zero_stage == 0
     with engine.no_sync() if alone else contextlib.nullcontext():
         engine.backward(loss * loss_scale(settings))
@@ -61,7 +66,7 @@ def backward(engine: Any, loss: Tensor, settings: TrainingSettings) -> None:
 
 @contextlib.contextmanager
 def gathered_weights(engine: Any) -> Iterator[None]:
-    """Whole weights in every process, to read from, where ZeRO keeps a part of them in each."""
+    """Give every process the complete weights for reading, where ZeRO stage 3 partitions them."""
     if engine.zero_optimization_stage() < 3:
         yield
         return
@@ -69,7 +74,7 @@ def gathered_weights(engine: Any) -> Iterator[None]:
 
     weights, hooks = list(engine.module.parameters()), engine.optimizer.parameter_offload
     with deepspeed.zero.GatheredParameters(weights):
-        # Its hooks would give up each layer's weights as soon as that layer has run.
+        # DeepSpeed's hooks would release each layer's weights as soon as that layer has run.
         for weight in weights:
             weight.ds_active_sub_modules.clear()
         for hook in (*hooks.forward_hooks, *hooks.backward_hooks):
@@ -82,31 +87,31 @@ def gathered_weights(engine: Any) -> Iterator[None]:
 
 
 def weights_finite(engine: Any) -> bool:
-    """Whether all weights of all processes are numbers: a finite loss can still have an infinite gradient."""
+    """Whether the weights of all processes are finite: a finite loss can still have an infinite gradient."""
     parts = (getattr(weight, "ds_tensor", weight) for weight in engine.module.parameters())
     broken = sum(not bool(part.isfinite().all()) for part in parts)
     return not distributed.all_reduce(torch.tensor(float(broken), device=engine.device))
 
 
 def step_was_skipped(engine: Any) -> bool:
-    """Whether ZeRO has left a step out, as it does without a word where a gradient is no number; float16 counts on that."""
+    """Whether ZeRO has silently skipped a step over a gradient that is not finite; float16 training expects such steps."""
     return engine.skipped_steps > 0 and not engine.fp16_enabled()
 
 
 def close(engine: Any) -> None:
-    """Ends an engine. Its model keeps the weights, whole and in memory of their own in every process."""
+    """Destroy an engine; every process keeps the complete weights of the model."""
     weights = list(engine.module.parameters())
     with gathered_weights(engine):
         whole = [weight.detach().clone() for weight in weights] if engine.zero_optimization_stage() == 3 else []
     engine.destroy()
-    # Stage 3 puts a function of its own in this one's place, for good.
+    # ZeRO stage 3 replaces this function for the life of the process.
     torch.nn.functional.linear = _LINEAR
     for weight, values in zip(weights, whole, strict=False):
         weight.data = values
 
 
 def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
-    """DeepSpeed's. A micro-batch counts as one example: how many it has, and of which length, is the loss's business."""
+    """DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
     zero: dict[str, Any] = {"stage": settings.zero_stage}
     if settings.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -129,5 +134,5 @@ def _quiet() -> None:
     import logging
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # DeepSpeed calls torch by names that torch is about to change; nobody here can do anything about it.
+    # DeepSpeed calls functions of torch by names that are deprecated; nothing can be done about it here.
     warnings.filterwarnings("ignore", category=FutureWarning, message=r".*`torch\.distributed\.")

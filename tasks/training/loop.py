@@ -1,4 +1,4 @@
-"""Train one model; resumable at every checkpoint, and the same from there on."""
+"""The training loop: one model, resumable at every checkpoint with the same result."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
 
 LogMetrics = Callable[[dict[str, float], int], None]
-"""Takes metrics by name and the step they belong to."""
+"""Takes metrics by name and the step that they belong to."""
 
 Evaluator = Callable[[Any], dict[str, float]]
-"""A model in training to numbers by name; it leaves the weights as they are."""
+"""Measures a model in training and returns numbers by name; does not change the weights."""
 
 
 class DivergedError(InputError):
-    """Training lost its numbers: what it says names the step, and the last good checkpoint."""
+    """The loss, a gradient or a weight is not finite; the message names the step and the last good checkpoint."""
 
     def __init__(self, what: str, step: int, resume: Path) -> None:
         good = checkpoints.latest(resume)
@@ -45,26 +45,26 @@ class TrainingResult:
     """How a run ended."""
 
     loss: float
-    """Mean training loss a token since the last log line, in nats."""
+    """Mean training loss per token since the last log line, in nats."""
     seconds: float
     resumed_from: int
-    """The step at which the run was taken up; 0 for a run from the start."""
+    """Step of the checkpoint that the run resumed from; 0 for a new run."""
     steps: int
-    """Steps taken: fewer than asked for where training ended early."""
+    """Steps taken; fewer than the settings ask for where patience ended training."""
     kept: int
-    """The step whose weights the model has."""
+    """Step whose weights the model has."""
     measured: dict[str, float] = field(default_factory=dict)
-    """`validation_loss`, in nats, and what `measure` gave, of those weights."""
+    """`validation_loss`, in nats, and the evaluator's measurements, for those weights."""
 
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """What a model in training is judged by."""
+    """Held-out data, and what to measure on it."""
 
     examples: TokenDataset
-    """Held-out text for the validation loss."""
+    """Text for the validation loss."""
     measure: Evaluator | None = None
-    """What else to learn of the model whenever that is measured."""
+    """Further measurements at each evaluation."""
 
 
 def train(
@@ -78,21 +78,21 @@ def train(
     log: LogMetrics,
     label: str,
 ) -> TrainingResult:
-    """Trains the objective's model, and what `settings` add to it, in place.
+    """Train the objective's model, and the heads that the settings add to it, in place.
 
     Args:
         objective: The model with its loss, on `device`.
-        source: What it learns from; made for its kind.
-        held: What it is judged by.
-        settings: The recipe.
+        source: Micro-batches of each step.
+        held: Evaluation data.
+        settings: The training settings.
         device: Where to train.
-        resume: Folder for checkpoints, this run's alone; the caller's to remove once the model is saved.
+        resume: Checkpoint folder, for this work alone; the caller removes it once the model is saved.
         log: Called every few steps.
-        label: Stands before the progress bar.
+        label: Label of the progress bar.
 
     Raises:
         DivergedError: the loss, a gradient or a weight became NaN or infinite.
-        InputError: no space is left for a checkpoint, or weights are chosen by what is not measured.
+        InputError: no space is left for a checkpoint, or `choose_by` names something that is not measured.
     """
     begun = time.monotonic()
     engine = create_engine(objective, settings, device)
@@ -105,7 +105,7 @@ def train(
         total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
     ) as bar:
         while step < settings.steps and not best.out_of_patience:
-            # Seeding each step by its number makes dropout after a resume what it would have been.
+            # Each step has its own seed, so that dropout is the same after a resume.
             torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
@@ -136,7 +136,7 @@ def train(
 
 
 def _train_step(engine: Any, objective: Objective, parts: list[Batch], settings: TrainingSettings) -> tuple[float, float]:
-    """The mean loss of the step over all processes, and over how much its first term is summed."""
+    """Mean loss of the step over all processes, and the count that its first term was divided by."""
     counts = objective.counts(parts)
     engine.train()
     loss = torch.zeros((), device=counts.device)
@@ -154,7 +154,7 @@ class _Meter:
     def __init__(self, log: LogMetrics, resume: Path, device: torch.device) -> None:
         self._log, self._resume, self._device = log, resume, device
         self.loss = math.nan
-        """The mean at the last line."""
+        """Mean loss at the last log line."""
         self._reset()
 
     def _reset(self) -> None:
@@ -169,9 +169,9 @@ class _Meter:
         self._tokens += sum((part.labels != IGNORED).sum() for part in parts)
 
     def flush(self, step: int, rate: float) -> dict[str, str]:
-        """Logs the means; gives them as a progress bar shows them."""
+        """Log the means; return them as text for the progress bar."""
         speed = float(distributed.all_reduce(self._tokens)) / (time.monotonic() - self._since)
-        # Of steps whose positions weigh nothing, as those of a replay in which nothing was rejected, nothing is lost.
+        # The count is 0 where no position has a weight, as in a replay in which nothing was rejected.
         self.loss = self._sum / self._count if self._count else 0.0
         self._log({"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed}, step)
         self._reset()
@@ -185,7 +185,7 @@ def _evaluated(objective: Objective, held: EvaluationData, device: torch.device)
 
 @torch.inference_mode()
 def evaluate(objective: Objective, examples: TokenDataset, device: torch.device) -> float:
-    """Mean loss a target token, in nats, without dropout; every process reads all the text."""
+    """Mean loss per target token, in nats, without dropout; every process evaluates all the text."""
     objective.eval()
     batches = [
         examples.batch(range(begin, min(begin + _EVALUATION_BATCH, len(examples))))

@@ -1,7 +1,7 @@
-"""What a batch loses: terms, each a sum over positions and how many it sums over.
+"""Losses: terms, each a sum over positions with the count that the sum is divided by.
 
-A term is divided by its count over the whole step, all processes and micro-batches together, so that how a step is cut up does
-not change what is learned: a mean of means would weigh the tokens of short texts more.
+The count covers the whole step, all processes and micro-batches together, so that the partition of a step does not change the
+gradient. A mean of per-part means would give tokens of short texts more weight.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tasks.training.predictions import forward, target_positions
 
 
 class Loss(Protocol):
-    """What a model is trained on."""
+    """A training loss of one or more terms."""
 
     def term_weights(self) -> list[float]:
-        """What the mean of each term weighs in the loss."""
+        """Weight of each term's mean in the loss."""
         ...
 
     def counts(self, batch: Batch) -> list[float]:
-        """Over how much each term sums; of the labels alone, so that it is known before the model runs."""
+        """Divisor of each term; computed from the labels alone, before the model runs."""
         ...
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
-        """Each term of a batch on the model's device: scalars, in nats."""
+        """Each term, summed over the batch: scalars on the model's device, in nats."""
         ...
 
 
 class TokenLevelLoss:
-    """A `Loss` of one term: something of each labelled position, by what the position weighs."""
+    """A `Loss` of one term: a weighted sum over labelled positions."""
 
     def term_weights(self) -> list[float]:
         return [1.0]
@@ -42,7 +42,7 @@ class TokenLevelLoss:
 
 
 class CrossEntropyLoss(TokenLevelLoss):
-    """Cross-entropy of the text, by what each position weighs: fine-tuning, and BiLD's alignment on the large model's text."""
+    """Cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
 
     def sums(self, model: Any, batch: Batch) -> list[Tensor]:
         targets = target_positions(model, batch)
@@ -51,5 +51,5 @@ class CrossEntropyLoss(TokenLevelLoss):
 
 
 def total_weight(batch: Batch) -> float:
-    """What the labelled positions of a batch weigh together."""
+    """Total weight of the labelled positions of a batch."""
     return float((batch.labels != IGNORED).sum() if batch.weights is None else batch.weights.sum())

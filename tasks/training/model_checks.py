@@ -1,4 +1,4 @@
-"""What a model must be to be trained as the settings ask; checked before any work."""
+"""Checks that a model can be trained with the given settings, before any work."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.training.settings import TrainingSettings
 
 _OVERFLOWING = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pix2struct", "udop")
-"""Model types with T5's layers, which were trained in bfloat16 and grow past what float16 holds."""
+"""Model types with T5's layers; their activations exceed float16's range."""
 
 
 def check_precision(model: Any, name: str, settings: TrainingSettings, device: torch.device) -> None:
-    """Refuses float16 where it cannot be trained in.
+    """Refuse float16 where training in it fails.
 
     Raises:
-        InputError: the model is of T5's kind, whose activations overflow in float16, or runs on a CPU.
+        InputError: the model has T5's layers, whose activations overflow in float16, or trains on a CPU.
     """
     if settings.precision != "float16":
         return
@@ -37,12 +37,12 @@ def check_precision(model: Any, name: str, settings: TrainingSettings, device: t
 
 
 def check_vocabulary(tokenizer: Any, tokenizer_name: str, settings: ModelSettings) -> None:
-    """Refuses a pre-trained model that comes with a tokenizer of another vocabulary: its embeddings would mean other tokens.
+    """Refuse a pre-trained model whose tokenizer has another vocabulary: its embeddings would stand for other tokens.
 
-    One without a tokenizer is taken as it is.
+    A pre-trained model without a tokenizer is accepted.
 
     Raises:
-        InputError: naming the first token that differs.
+        InputError: the message names the first token that differs.
     """
     if settings.pretrained is None:
         return
@@ -54,7 +54,7 @@ def check_vocabulary(tokenizer: Any, tokenizer_name: str, settings: ModelSetting
 
 
 def check_trainable(model: Any, name: str) -> None:
-    """Raises `InputError` where transformers would train a model on something else than its labels."""
+    """Raise `InputError` for model types that transformers does not train on their labels."""
     if model.config.model_type == "fsmt":
         raise InputError(
             f"the {name} model is of type fsmt, which transformers trains on its source; it can be decoded with, not trained: "

@@ -1,4 +1,4 @@
-"""What the engine runs: a model, what is trained beside it, and the loss of a micro-batch as one forward pass."""
+"""The module that the engine trains: a model with its heads, returning the loss of a micro-batch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tasks.training.settings import TrainingSettings
 
 
 class Objective(torch.nn.Module):
-    """A model with its loss. A frozen trunk runs without dropout: its hidden states are those that decoding will see."""
+    """A model with its loss. A frozen trunk runs without dropout, so that its hidden states are those of decoding."""
 
     def __init__(self, model: Any, settings: TrainingSettings, loss: Loss | None = None) -> None:
-        """Adds to `model` what the settings train beside it, and marks what is trained.
+        """Add the heads of the settings to `model`, and mark what is trained.
 
         Args:
-            model: Of `transformers`.
-            settings: The recipe.
-            loss: What it is trained on; none: the text, and what the settings train beside the model.
+            model: A model of `transformers`.
+            settings: The training settings.
+            loss: The loss; none: cross-entropy of the text and the losses of the heads.
 
         Raises:
-            InputError: the model is not built for what the settings ask.
+            InputError: the model does not support the settings.
         """
         super().__init__()
         _prepare(model, settings)
@@ -39,11 +39,11 @@ class Objective(torch.nn.Module):
         self._half = settings.precision == "bfloat16"
 
     def forward(self, batch: Batch, counts: Tensor) -> Tensor:
-        """This micro-batch's part of the mean loss of a step: a scalar, in nats.
+        """This micro-batch's share of the mean loss of a step: a scalar, in nats.
 
         Args:
-            batch: On the model's device.
-            counts: Over how much each term sums in the whole step: (terms,).
+            batch: A batch on the model's device.
+            counts: Divisor of each term for the whole step: (terms,).
         """
         return self._mean(self.sums(batch), counts)
 
@@ -53,17 +53,17 @@ class Objective(torch.nn.Module):
             return torch.stack([term.float() for term in self.loss.sums(self.model, batch)])
 
     def counts(self, batches: list[Batch]) -> Tensor:
-        """Over how much each term sums in micro-batches of all processes together: float32 (terms,)."""
+        """Divisor of each term, over the micro-batches of all processes: float32 (terms,)."""
         mine = [self.loss.counts(batch) for batch in batches]
         return distributed.all_reduce(torch.tensor(mine, device=batches[0].source.device).sum(0))
 
     def mean(self, sums: Tensor, counts: Tensor) -> float:
-        """The loss whose terms have these sums and counts."""
+        """The loss of terms with these sums and counts."""
         return float(self._mean(sums, counts))
 
     def _mean(self, sums: Tensor, counts: Tensor) -> Tensor:
         shares = torch.tensor(self.loss.term_weights(), device=counts.device)
-        # A term that sums over nothing, as a head's that looks past every text, loses nothing.
+        # A term without positions counts 0, such as that of a head that looks past the end of every text.
         return (shares * sums / torch.where(counts > 0, counts, torch.ones_like(counts))).sum()
 
     def train(self, mode: bool = True) -> Objective:

@@ -1,4 +1,4 @@
-"""How weights are moved: AdamW, or Adafactor with the weights of one shape moved together, and the rate of each step."""
+"""AdamW, Adafactor with weights of equal shape updated together, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from tasks.training.settings import TrainingSettings
 
 _TOGETHER = 1 << 18
-"""Numbers that are stacked at most: what is moved at once stays in a processor's cache."""
+"""Most numbers stacked into one update, so that it stays in the processor's cache."""
 
 
 def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Adafactor at the given rate, constant or scaled by each weight's root mean square, or AdamW."""
+    """AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
@@ -23,7 +23,7 @@ def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimi
 
 
 def rate_factor(settings: TrainingSettings, step: int) -> float:
-    """The share of the peak rate that optimiser step `step`, counted from 0, uses."""
+    """Factor of the peak rate at optimiser step `step`, counted from 0."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     if settings.decay == "constant":
@@ -32,31 +32,31 @@ def rate_factor(settings: TrainingSettings, step: int) -> float:
 
 
 class Adafactor(torch.optim.Optimizer):
-    """Adafactor without a first moment (Shazeer and Stern, 2018, algorithms 4 and 5, the numbers of algorithm 6).
+    """Adafactor without a first moment (Shazeer and Stern, 2018, algorithms 4 and 5, with the constants of algorithm 6).
 
-    The same as that of `transformers` but for rounding. A small model has a hundred weights of a few shapes, and a step on
-    each by itself is mostly the overhead of a dozen calls: those of one shape are stacked and moved at once.
+    Equals that of `transformers` up to rounding. A small model has a hundred weights of few shapes, and updating each by itself
+    is mostly the overhead of a dozen calls; weights of one shape are therefore stacked and updated together.
     """
 
     epsilon = 1e-30, 1e-3
-    """Added to squared gradients, and the least root mean square that a weight counts as (epsilon 1 and 2)."""
+    """Added to squared gradients, and lower bound of a weight's root mean square (epsilon 1 and 2)."""
     threshold = 1.0
-    """The root mean square to which an update is clipped (d)."""
+    """Root mean square to which an update is clipped (d)."""
 
     def __init__(self, weights: Iterable[Tensor], rate: float, *, relative: bool = False, weight_decay: float = 0.0) -> None:
-        """Takes float32 weights.
+        """Take float32 weights.
 
         Args:
-            weights: Of any shapes.
-            rate: The step size (alpha), or with `relative` the relative one (rho).
+            weights: Tensors of any shape.
+            rate: Step size (alpha), or with `relative` the relative step size (rho).
             relative: Whether a weight's step is scaled by its root mean square.
-            weight_decay: Share of a weight that is taken off it at a step, times the step size.
+            weight_decay: Fraction of a weight that a step removes, times the step size.
         """
         super().__init__(weights, {"lr": rate, "relative": relative, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Moves every weight that has a gradient."""
+        """Update every weight that has a gradient."""
         if closure is not None:
             raise ValueError("Adafactor evaluates no closure; run the model before the step")
         for group in self.param_groups:
@@ -71,7 +71,7 @@ class Adafactor(torch.optim.Optimizer):
                     self._move(weights[begin : begin + together], group)
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        """Moves weights of one shape that have been moved as often."""
+        """Update weights of one shape and one step count."""
         gradients = _stacked([weight.grad for weight in weights if weight.grad is not None])
         update = self._normed(weights, gradients)
         size = weights[0].numel() ** 0.5
@@ -87,7 +87,7 @@ class Adafactor(torch.optim.Optimizer):
         torch._foreach_sub_(weights, update.unbind())
 
     def _normed(self, weights: list[Tensor], gradients: Tensor) -> Tensor:
-        """U = G / sqrt(V): V is the moving average of squared gradients, for a matrix the product of its rows' and columns'."""
+        """U = G / sqrt(V), where V averages squared gradients; for a matrix, V is factored into rows and columns."""
         # beta 2 = 1 - t^-0.8
         share = self.state[weights[0]]["step"] ** -0.8
         squares = gradients.square().add_(self.epsilon[0])
@@ -99,7 +99,7 @@ class Adafactor(torch.optim.Optimizer):
         return torch.mul(rows, columns.rsqrt_().unsqueeze(-2), out=squares).mul_(gradients)
 
     def _averaged(self, weights: list[Tensor], name: str, seen: Tensor, share: float) -> Tensor:
-        """The moving averages of these weights with what is seen now; each weight keeps its own."""
+        """Moving averages of these weights, updated with `seen`; each weight keeps its own state."""
         if name in self.state[weights[0]]:
             seen = torch.stack([self.state[weight][name] for weight in weights]).lerp_(seen, share)
         for weight, average in zip(weights, seen.clone().unbind(), strict=True):
@@ -108,5 +108,5 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """One above the other; one alone as it is, without a copy."""
+    """Stack tensors; a single one is not copied."""
     return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(list(tensors))

@@ -1,4 +1,4 @@
-"""What a model predicts where a batch has labels: the one way in which training runs a model along a text."""
+"""Predictions of a model at the labelled positions of a batch; training runs models through this module only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks.training.data import IGNORED, Batch, TopLogits
 
 
 def forward(model: Any, batch: Batch, **options: Any) -> Any:
-    """The output of `transformers` along the texts of a batch, without a loss of its own and without a cache."""
+    """Output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
     fed = model.prepare_decoder_input_ids_from_labels(labels=batch.labels)
@@ -21,25 +21,25 @@ def forward(model: Any, batch: Batch, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class TargetPositions:
-    """The labelled positions of a batch in one row, first example first."""
+    """The labelled positions of a batch, flattened, first example first."""
 
     tokens: Tensor
     """int64 (positions,)"""
     weights: Tensor
-    """float32 (positions,): what each weighs."""
+    """float32 (positions,): weight of each position."""
     top: TopLogits | None
-    """(positions, k), where the batch has them."""
+    """(positions, k), where the batch has stored predictions."""
     _places: Tensor
     _shift: int
 
     def select(self, values: Tensor) -> Tensor:
-        """The entries of something (examples, positions fed, ...) from which each target is predicted: (positions, ...)."""
-        # In one row with its source, a token is predicted one position before it stands.
+        """Entries of `values` (examples, input positions, …) that predict each target: (positions, …)."""
+        # A decoder-only model predicts a token one position before it.
         return values[:, : values.shape[1] - self._shift][self._places]
 
 
 def target_positions(model: Any, batch: Batch) -> TargetPositions:
-    """The targets of a batch, as this kind of model predicts them."""
+    """The target positions of a batch for this kind of model."""
     shift = 0 if model.config.is_encoder_decoder else 1
     labels = batch.labels[:, shift:]
     places = labels != IGNORED
@@ -53,5 +53,5 @@ def target_positions(model: Any, batch: Batch) -> TargetPositions:
 
 
 def target_log_probs(model: Any, batch: Batch, vocabulary: int) -> Tensor:
-    """log softmax at each target over the first `vocabulary` ids: float32 (positions, vocabulary), in nats."""
+    """Log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), in nats."""
     return target_positions(model, batch).select(forward(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)

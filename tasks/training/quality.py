@@ -1,6 +1,6 @@
-"""The quality of a model in training: the task's metric of what it writes greedily for held-out sources.
+"""Quality of a model in training: the task's metric on its greedy outputs for held-out sources.
 
-It is decoded with transformers' own `generate`: a change of `tasks.decoding` is then no reason to train a model again.
+Outputs come from transformers' `generate`, so that a change of `tasks.decoding` does not require training again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _BATCH = 64
 
 
 class HeldOutQuality:
-    """A `loop.Measure`: `quality`, the metric of greedy outputs against all references, in points from 0 to 100."""
+    """An `Evaluator` of `quality`: the metric of greedy outputs against all references, in points from 0 to 100."""
 
     def __init__(self, examples: Sequence[Example], tokenizer: Any, text: TextSettings, metric: str) -> None:
-        """Takes the held-out text.
+        """Tokenise the held-out text.
 
         Args:
-            examples: sources with their references, at least one each.
-            tokenizer: the model's.
-            text: the lengths at which sources and outputs are cut.
-            metric: one of `tasks.evaluation.metrics.METRICS`.
+            examples: Sources with at least one reference each.
+            tokenizer: The model's tokenizer.
+            text: Length limits of sources and outputs.
+            metric: One of `tasks.evaluation.metrics.METRICS`.
         """
         self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
         sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
-        # Texts of like lengths are decoded side by side, so that little is run on padding.
+        # Texts of similar length are decoded together, to save padding.
         order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
         self._sources = [sources[place] for place in order]
         self._references = [examples[place].references for place in order]
 
     def __call__(self, model: Any) -> dict[str, float]:
-        """`{"quality": …}` of a model, which it leaves in evaluation mode."""
+        """`{"quality": …}` of a model, which is left in evaluation mode."""
         model.eval()
         outputs: list[str] = []
         for begin in range(0, len(self._sources), _BATCH):
@@ -47,9 +47,9 @@ class HeldOutQuality:
         return {"quality": value_of(outputs, self._references, self._metric)}
 
     def _written(self, model: Any, sources: list[list[int]]) -> list[str]:
-        """The greedy output for each source."""
+        """Greedy output for each source."""
         pad = self._tokenizer.pad_token_id
-        # On the left, where a decoder-only model, which goes on with the row, needs it; an encoder does not look at it.
+        # Decoder-only models continue the row, so padding goes on the left; encoders ignore it.
         mask = pad_rows([[1] * len(row) for row in sources], 0).flip(1)
         ids = pad_rows([row[::-1] for row in sources], pad).flip(1)
         tokens = model.generate(

@@ -1,4 +1,4 @@
-"""How a model is trained."""
+"""Training settings."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import ClassVar
 from tasks.settings import setting, settings
 
 WEIGHT_CHOICES = ("last", "validation_loss", "quality", "acceptance_rate", "acceptance_greedy")
-"""What the weights that are kept are chosen by."""
+"""Criteria by which the kept weights are chosen."""
 
 
 @settings
 class TrainingSettings:
-    """One training run. The papers' recipe: Adafactor, constant rate, batches of 16 (BiLD, 7.1.1)."""
+    """One training run. The papers' recipe is Adafactor at a constant rate with batches of 16 (BiLD, 7.1.1)."""
 
     allowed_choices: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
-    """What choose_by can be where nothing else is measured."""
+    """Values of choose_by where no acceptance is measured."""
 
     optimizer: str = setting("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
     learning_rate: float = setting("Peak learning rate.", default=5e-4, gt=0, le=1)
     relative_rate: bool = setting(
-        "Adafactor only: the rate is relative to the size of each weight, as T5 was pre-trained; about 1e-2 then suits a "
-        "random start.",
+        "Adafactor only: scale the rate by the root mean square of each weight, as in T5's pre-training; about 1e-2 then suits "
+        "a random start.",
         default=False,
     )
     warmup_steps: int = setting("Steps over which the rate rises linearly from zero.", default=0, unit="steps", ge=0)
@@ -31,73 +31,75 @@ class TrainingSettings:
     weight_decay: float = setting("Decoupled weight decay.", default=0.0, ge=0, le=1)
     gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
     steps: int = setting("Optimiser steps.", default=1000, unit="steps", ge=1)
-    batch_size: int = setting("Examples a step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
+    batch_size: int = setting("Examples per step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
     batch_tokens: int = setting(
-        "In place of batch_size: most tokens a step, padding included, as examples times the longest source and target among "
-        "them, and at least one example; 0: batch_size counts.",
+        "Most tokens per step, padding included (examples times the sum of the longest source and target); each step has at "
+        "least one example. Replaces batch_size; 0 uses batch_size.",
         default=0,
         unit="tokens",
         ge=0,
     )
-    accumulation: int = setting("Micro-batches that a process cuts its share of a step into, to save memory.", default=1, ge=1)
+    accumulation: int = setting(
+        "Micro-batches into which each process splits its share of a step, to save memory.", default=1, ge=1
+    )
     precision: str = setting(
-        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; float16 is for GPUs and never for "
-        "T5, whose activations overflow.",
+        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; float16 needs a GPU and does not "
+        "suit T5, whose activations overflow.",
         default="float32",
         choices=("float32", "bfloat16", "float16"),
     )
     zero_stage: int = setting(
-        "What DeepSpeed's ZeRO splits over processes: nothing (0), optimiser states (1), gradients too (2), weights too (3). "
-        "Above 0 with adamw alone: Adafactor's factors do not survive the splitting.",
+        "What DeepSpeed's ZeRO partitions over processes: nothing (0), optimiser states (1), also gradients (2), also weights "
+        "(3). Values above 0 need adamw: partitioning destroys Adafactor's factors.",
         default=0,
         ge=0,
         le=3,
     )
     offload: str = setting(
-        "What DeepSpeed keeps in main memory in place of the GPU's: optimizer needs zero_stage 1 or more, parameters (and the "
-        "optimiser) 3.",
+        "What DeepSpeed keeps in main memory instead of GPU memory: optimizer needs zero_stage 1 or more, parameters (with the "
+        "optimiser) needs 3.",
         default="none",
         choices=("none", "optimizer", "parameters"),
     )
     seed: int = setting("Orders the examples and draws dropout.", default=0, ge=0)
     exit_loss: str = setting(
-        "Layers that the loss reads through the shared head: the last alone; half the exit layer, half the last; or every "
-        "layer i with weight i / (1 + 2 + … + L).",
+        "Layers that the loss reads through the shared output layer: the last alone; the exit layer and the last, half each; "
+        "or every layer i with weight i / (1 + 2 + … + L).",
         default="none",
         choices=("none", "first_last", "weighted"),
     )
     exit_layer: int = setting(
-        "Decoder layers that draft for the whole model: first_last trains them, the early_layer drafter runs them.",
+        "Number of decoder layers that draft for the whole model; first_last trains them, the early_layer drafter runs them.",
         default=1,
         unit="layers",
         ge=1,
     )
     draft_heads: int = setting(
-        "Heads trained beside the model that predict as many tokens past the next one; 0 trains none.",
+        "Extra heads to train, each predicting one token further past the next one; 0 trains none.",
         default=0,
         unit="heads",
         ge=0,
         le=16,
     )
     exit_classifier: bool = setting(
-        "Train a classifier of when a layer's prediction is already the last layer's, for calm.", default=False
+        "Train a classifier, for calm, that tells whether a layer's prediction already equals the last layer's.", default=False
     )
     trunk: str = setting(
-        "The model under heads and classifier: trained with them, or frozen, which needs models.*.pretrained.",
+        "Whether the model under heads and classifier is trained with them or frozen; frozen needs models.*.pretrained.",
         default="trained",
         choices=("trained", "frozen"),
     )
     evaluate_every: int = setting("Steps between evaluations on held-out text.", default=500, unit="steps", ge=1)
     checkpoint_every: int = setting("Steps between checkpoints to resume from.", default=500, unit="steps", ge=1)
     choose_by: str = setting(
-        "Which weights are kept: the last, or the best at any evaluation by validation loss (lower), by quality of greedy "
-        "outputs in the task's metric, or, of align alone, by how often the large model would accept the drafter's tokens when "
-        "it samples or when greedy.",
+        "Which weights are kept: the last, or the best of all evaluations by validation loss (lower), by quality of greedy "
+        "outputs in the task's metric, or (align only) by how often the large model accepts the drafter's tokens, sampled or "
+        "greedy.",
         default="last",
         choices=WEIGHT_CHOICES,
     )
     patience: int = setting(
-        "Evaluations without a better one, by choose_by, after which training ends; 0: never before its last step.",
+        "Evaluations without improvement of choose_by after which training ends; 0 never ends it early.",
         default=0,
         unit="evaluations",
         ge=0,
@@ -114,9 +116,9 @@ class TrainingSettings:
                 f"choose_by is {self.choose_by}, which only align measures; it must be one of {', '.join(self.allowed_choices)}"
             )
         if self.patience and self.choose_by == "last":
-            raise ValueError(f"patience is {self.patience}, but choose_by is last; name what to wait for, as validation_loss")
+            raise ValueError(f"patience is {self.patience}, but choose_by is last; name a measurement, such as validation_loss")
         if self.trunk == "frozen" and not (self.draft_heads or self.exit_classifier):
-            raise ValueError("trunk is frozen, so that nothing is trained; set draft_heads or exit_classifier")
+            raise ValueError("trunk is frozen, so nothing is trained; set draft_heads or exit_classifier")
         if self.trunk == "frozen" and self.exit_loss != "none":
             raise ValueError(f"exit_loss is {self.exit_loss}, which trains the trunk, but trunk is frozen; set it to none")
 

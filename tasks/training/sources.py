@@ -1,4 +1,4 @@
-"""Where the text of each step comes from."""
+"""The batches of each training step."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tasks.training.settings import TrainingSettings
 
 
 class BatchSource(Protocol):
-    """Gives each step's text; for a step and the weights before it always the same, so that a resumed run reads it again."""
+    """Micro-batches by step. They depend on the step and on the weights before it only, so that a resumed run sees the same."""
 
     def microbatches(self, step: int) -> list[Batch]:
-        """This process's micro-batches of a step, counted from 0: as many in each process, and each with an example."""
+        """This process's micro-batches of a step, counted from 0: as many in each process, none of them empty."""
         ...
 
 
 class DatasetSource:
-    """A text set, in the order of its seed."""
+    """A dataset in the order of its seed."""
 
     def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
         self._examples, self._accumulation = examples, settings.accumulation
@@ -33,10 +33,10 @@ class DatasetSource:
 
 
 def split_microbatches(examples: TokenDataset, indices: list[int], accumulation: int) -> list[Batch]:
-    """This process's share of a batch as so many micro-batches.
+    """This process's share of a batch as `accumulation` micro-batches.
 
-    Where a batch has fewer examples than there are shares, those without one get an example without labels: all processes
-    must run the model as often.
+    All processes must run the model equally often. Where a batch has fewer examples than micro-batches, the empty ones get an
+    example without labels.
     """
     parts = distributed.world_size() * accumulation
     found = []

@@ -1,4 +1,4 @@
-"""What the stages that train share: from files and settings to a saved, recorded model."""
+"""The common part of the training stages: from settings and files to a saved, recorded model."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ from tasks.training.sources import BatchSource
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """What a model learns, and what it is judged by."""
+    """What a model is trained on and evaluated by."""
 
     source: BatchSource
     held: EvaluationData
     loss: Loss | None = None
-    """None: the text itself, and what the settings train beside the model."""
+    """None: cross-entropy of the text, and the losses of the heads that the settings add."""
 
 
 def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], TrainingSpec]) -> None:
-    """Trains the model of a job, resuming what an interrupted run of the same work left, and saves it.
+    """Train the model of a job, resuming an interrupted run of the same work, and save it.
 
     Args:
-        job: What to train, and how.
-        make_spec: What it learns; asked once the files are read.
+        job: What to train.
+        make_spec: Called with the opened files; returns batches, loss and evaluation data.
 
     Raises:
-        InputError: missing data, a checkpoint that does not fit, settings that the model is not built for, or a diverging
-            loss.
+        InputError: data are missing, a checkpoint does not fit, the model does not support the settings, or training diverges.
     """
     opened = open_context(job)
     learned = make_spec(opened)
@@ -56,7 +55,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
 
 
 def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
-    """Trains, records and saves."""
+    """Train, record and save."""
     job, held = opened.job, _judged(opened, learned.held)
     objective = Objective(opened.model, job.training, learned.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
@@ -75,7 +74,7 @@ def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
 
 
 def _judged(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
-    """Adds the quality of greedy outputs to what is measured, where weights are chosen by it; otherwise it costs too much."""
+    """Add the quality of greedy outputs where weights are chosen by it; it takes time and is left out otherwise."""
     job, measure = opened.job, held.measure
     if job.training.choose_by != "quality":
         return held
@@ -87,13 +86,13 @@ def _judged(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
 
 @contextlib.contextmanager
 def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]:
-    """The record of a run, written by the first process."""
+    """Record the run in MLflow, from rank 0 alone."""
     if not distributed.is_main():
         yield lambda *_: None
         return
     job = opened.job
     origin = lineage(inputs=[job.train_file, job.paths.tokenizer])
-    # Both have a seed.
+    # Model and training both have a seed.
     model = {**dataclasses.asdict(job.model), "model_seed": job.model.seed}
     with tracking.Recorder(
         job.paths.task,
@@ -106,13 +105,13 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
 
 
 def _ended(outcome: TrainingResult) -> dict[str, float]:
-    """What is recorded when all is done: curves show every evaluation, this the weights that are kept."""
+    """Final metrics: the curves show every evaluation, these the weights that are kept."""
     kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
     return {"seconds": outcome.seconds, "steps": outcome.steps, "kept_step": outcome.kept, **kept}
 
 
 def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
-    """Writes the model with its card; its own `generate` then writes as long a text as it was trained on."""
+    """Write the model with its card; `generate` then stops at the length that the model was trained on."""
     job, model = opened.job, opened.model.cpu().float()
     model.generation_config.max_new_tokens = job.text.max_target_tokens
     model.generation_config.max_length = None
@@ -137,7 +136,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
 
 
 def _told_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
-    """What a model's settings were; of those of its start it has read but one where it was pre-trained."""
+    """Settings for the model card. A pre-trained model lists only its checkpoint, not the shape settings."""
     told = {"training": non_default(job.training), "text": non_default(job.text)}
     return told if job.model.pretrained is not None else {"model": non_default(job.model), **told}
 

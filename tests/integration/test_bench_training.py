@@ -46,6 +46,7 @@ def weights(opened: LoadedRecipe) -> list[Any]:
     return [weight.detach().clone() for weight in opened.model.parameters()]
 
 
+@pytest.mark.slow
 def test_both_learn_whole_epochs_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("accelerate")
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):

@@ -59,7 +59,10 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"draft_heads": 2, "exit_classifier": True, "exit_loss": "weighted"}, {"draft_heads": 2, "trunk": "frozen"}],
+    [
+        {"draft_heads": 2, "exit_classifier": True, "exit_loss": "weighted"},
+        pytest.param({"draft_heads": 2, "trunk": "frozen"}, marks=pytest.mark.slow),
+    ],
     ids=["all together", "frozen trunk"],
 )
 def test_an_interrupted_run_resumes_its_heads(

@@ -100,8 +100,13 @@ def assert_same(model: Any, other: Any, tolerance: float = 0.0) -> None:
         torch.testing.assert_close(one, two, rtol=0, atol=tolerance, msg=name)
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("split", [{}, *SPLIT], ids=str)
+def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
+    """The cases, with only those at the indices of `fast` run every time."""
+    return [case if index in fast else pytest.param(case, marks=pytest.mark.slow) for index, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("split", slow_unless([0, 3, 5], [{}, *SPLIT]), ids=str)
 def test_every_stage_is_plain_torch_however_a_step_is_cut(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
     expected, curve = by_plain_torch()
     model, losses = trained(tmp_path, accumulation=accumulation, **split)
@@ -110,7 +115,7 @@ def test_every_stage_is_plain_torch_however_a_step_is_cut(split: dict[str, Any],
     assert curve[-1] < curve[0] - 0.1
 
 
-@pytest.mark.parametrize("split", [{}, {"optimizer": "adafactor"}, *SPLIT], ids=str)
+@pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
 def test_bfloat16_is_near_float32_and_keeps_its_weights_there(split: dict[str, Any], tmp_path: Path) -> None:
     _, curve = trained(tmp_path / "float32", **split)
     model, losses = trained(tmp_path / "bfloat16", precision="bfloat16", **split)
@@ -156,7 +161,7 @@ RESUMED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", RESUMED, ids=str)
+@pytest.mark.parametrize("changes", slow_unless([2, 4, 6], RESUMED), ids=str)
 def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], tmp_path: Path) -> None:
     settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2, **changes})
     whole, cut, resumed = (fresh_model(dropout=0.1) for _ in range(3))
@@ -169,7 +174,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], 
     assert_same(resumed, whole)
 
 
-@pytest.mark.parametrize("zero_stage", [0, 3])
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_best_weights_and_the_patience_survive_an_interruption(zero_stage: int, tmp_path: Path) -> None:
     """A quality of its own that is best at step 4 and ends the run two evaluations later."""
     settings = TrainingSettings(
@@ -219,8 +224,8 @@ class _Breaking(CrossEntropyLoss):
         return [_Steep.apply(loss) if self.value is None else loss * self.value]  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("clipping", [0.0, 1.0])
-@pytest.mark.parametrize("split", [{}, {"optimizer": "adafactor"}, *SPLIT], ids=str)
+@pytest.mark.parametrize("clipping", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
 def test_weights_that_are_no_numbers_are_never_kept(split: dict[str, Any], clipping: float, tmp_path: Path) -> None:
     settings = TrainingSettings(
         **{**RECIPE, "gradient_clipping": clipping, "checkpoint_every": 1, "choose_by": "validation_loss", **split}

@@ -117,6 +117,6 @@ def test_a_change_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_model_that_writes_nothing_fit_is_refused(run: Run) -> None:
-    with pytest.raises(InputError, match="of models/words/large no output for validation is fit to learn from; train it"):
+    with pytest.raises(InputError, match="no output of models/words/large for validation is fit to learn from; train it"):
         run(longest=2, sampling={"temperature": 0.0})
     assert not PATHS.calibration.exists()

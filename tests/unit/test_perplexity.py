@@ -93,7 +93,7 @@ def loss_of_gpt2(name: str, ids: list[int], chunk: int) -> float:
     return losses / positions
 
 
-def test_at_the_ends_it_is_the_perplexity_of_one_model(run: Run) -> None:
+def test_extreme_thresholds_give_the_perplexity_of_one_model(run: Run) -> None:
     ids = [3 + WORDS.index(word) for word in TEXT.split()]
     for threshold, name in (("0", "gpt2-small"), ("1", "gpt2-large")):
         found = run("--fallback", threshold, "--chunk", "12")
@@ -104,7 +104,7 @@ def test_at_the_ends_it_is_the_perplexity_of_one_model(run: Run) -> None:
         assert found["small_steps"] == 52
 
 
-def test_in_between_both_models_score(run: Run) -> None:
+def test_between_them_both_models_score(run: Run) -> None:
     found = run("--fallback", "0.053", "--chunk", "12", "--timed", "2")
     assert 0 < found["large_share"] < 1
     assert found["large_calls"] == round(found["large_share"] * 52)

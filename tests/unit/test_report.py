@@ -56,11 +56,11 @@ def sweep(drafter: str, best: float) -> list[Row]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     """Both sweeps' rows in an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
-    places = TaskPaths("toy")
+    found = TaskPaths("toy")
     for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
-        places.rows(drafter).parent.mkdir(parents=True)
-        places.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
-    return places
+        found.rows(drafter).parent.mkdir(parents=True)
+        found.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    return found
 
 
 def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any, ...]]:

@@ -22,9 +22,9 @@ def test_every_method_has_a_row_and_every_setting_a_place() -> None:
         assert all(f"`{field.name}`" in rows[name] for field in dataclasses.fields(kind))
 
 
-def test_the_readme_shows_this_table() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert table() in readme, "run: python -m tasks.strategies, and put it into README.md"
+def test_the_page_of_methods_shows_this_table() -> None:
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    assert table() in page, "run: python -m tasks.strategies, and put it into docs/methods.md"
 
 
 def test_json_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The stage from its settings to its files; what it reads for drafters that are tables, and what it refuses beforehand."""
+"""The stage sweep from settings to files: calibration targets for tables, early refusals, rows and pair.json."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NO_TABLES = [VANILLA, SweepPoint("token_cascade", TokenCascadeSettings()), Sweep
 
 
 class Letters:
-    """A tokenizer: each letter's code, then 1."""
+    """A tokenizer: the code of each letter, then 1."""
 
     eos_token_id = 1
 
@@ -58,7 +58,7 @@ class Letters:
 
 
 @pytest.mark.parametrize("drafter", ["unigram", "bigram"])
-def test_the_calibration_set_is_read_where_a_point_drafts_from_tables(tmp_path: Path, drafter: str) -> None:
+def test_the_calibration_set_is_read_for_points_that_draft_from_tables(tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "calibration.jsonl"
     write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)
     grid = [*NO_TABLES, SweepPoint("speculative", SpeculativeSettings(drafter=drafter))]
@@ -66,7 +66,7 @@ def test_the_calibration_set_is_read_where_a_point_drafts_from_tables(tmp_path: 
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
 
 
-def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_path: Path) -> None:
+def test_a_missing_or_empty_calibration_set_is_refused(tmp_path: Path) -> None:
     file, grid = tmp_path / "calibration.jsonl", [SweepPoint("bild", BildSettings(drafter="bigram"))]
     assert calibration_targets(NO_TABLES, file, Letters(), 5) == []
     with pytest.raises(InputError, match=r"calibration\.jsonl is missing; run the stage that makes it"):
@@ -92,9 +92,7 @@ def test_a_missing_or_empty_calibration_set_is_refused_where_it_is_needed(tmp_pa
         ),
     ],
 )
-def test_what_the_pair_cannot_run_is_refused_before_anything_is_measured(
-    point: SweepPoint, sampling: SamplingSettings, message: str
-) -> None:
+def test_points_that_the_pair_cannot_run_are_refused_first(point: SweepPoint, sampling: SamplingSettings, message: str) -> None:
     pair, request = prefix_pair(says([2]), says([3])), Request(5, sampling)
     require_composable(NO_TABLES, pair, request)
     with pytest.raises(InputError, match=message):
@@ -134,9 +132,9 @@ class Recorded:
 
 @pytest.fixture
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recorded]]:
-    """A task in a folder, whose models are toys; and what its sweeps record."""
+    """A task of toy models in a folder, and the records of its sweeps."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no other sweep of this machine is waited for
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a lock of its own
     pair, found = pair_of("t5"), []
     for name, seed in (("validation", 0), ("test", 1)):
         PATHS.split(name).parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +174,7 @@ def named(rows: list[Row]) -> set[tuple[str, str, str]]:
     return {(row["split"], row["method"], str(row["settings"])) for row in rows}
 
 
-def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: list[Recorded]) -> None:
+def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Recorded]) -> None:
     rows = swept(BILD, SPECULATIVE)
     path = PATHS.rows("aligned")
     validation = [row for row in rows if row["split"] == "validation"]
@@ -195,7 +193,7 @@ def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: l
         assert found["interval"][0] <= found["rate"] <= found["interval"][1]
     assert pair["plan"]["points"] == 10
     assert len(pair["grid"]) == 10
-    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # who ran it is for the record alone
+    assert not any(name.startswith("mlflow.") for name in pair["lineage"])  # the user belongs to the record alone
     assert pair["plan"]["timed"] == sum("speedup" in row for row in validation) - 2
     assert pair["costs"]["cost_ratio"] > 0
     assert pair["lineage"]["settings"]["sweep"]["latency_examples"] == 3
@@ -212,9 +210,7 @@ def test_a_sweep_leaves_its_rows_and_what_it_found_out_about_the_pair(records: l
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
 
 
-def test_what_was_measured_stands_when_other_points_are_asked_for(
-    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_rows_stay_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:
@@ -227,7 +223,7 @@ def test_what_was_measured_stands_when_other_points_are_asked_for(
 
 
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"latency_trials": 2}])
-def test_other_work_is_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
+def test_other_settings_are_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
     notes = PATHS.resume("sweep-aligned")
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
     assert {folder.name for folder in notes.iterdir()} == before
@@ -244,7 +240,7 @@ def test_rows_of_another_machine_are_measured_anew(records: list[Recorded], monk
     assert before.isdisjoint(row["fingerprint"] for row in swept(SPECULATIVE))
 
 
-def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
+def test_a_broken_pair_leaves_failed_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small, large = map(whole_runs, models("t5"))
@@ -259,7 +255,7 @@ def test_a_pair_that_cannot_be_run_leaves_rows_that_say_so(
     }
 
 
-def test_a_sweep_of_which_nothing_came_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "--task", "toy", "--drafter", "aligned"])
     monkeypatch.setattr(config, "load", lambda path: Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")}))
     header: dict[str, Any] = {"drafter": "aligned", "split": "validation", "method": "bild", "settings": {"max_draft": 3}}

@@ -1,1 +1,1 @@
-"""The calibration set: what the large model writes for the drafter to learn from (BiLD, section 3.5.1)."""
+"""The calibration set: the large model's outputs, which the drafter learns from (BiLD, section 3.5.1)."""

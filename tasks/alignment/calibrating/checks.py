@@ -1,23 +1,23 @@
-"""What makes an output of the large model unfit to learn from."""
+"""Outputs of the large model that are unfit for training."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 FAULTS = ("over_long", "empty", "degenerate")
-"""Cut before it ended, without a word, or repeating itself."""
+"""Without an end token, without a word, or repetitive."""
 _LONGEST_GROUP = 4
-"""Tokens: longer groups hardly loop before the output is over-long."""
+"""Tokens. Longer groups hardly repeat before the output is over-long."""
 
 
 def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repeats: int) -> str | None:
-    """The first fault of an output, one of `FAULTS`; none where it is fit.
+    """The first fault of an output, one of `FAULTS`, or none.
 
     Args:
-        tokens: As generated: the end token is last if it was reached.
-        text: What they say.
-        ends: Tokens that end a text.
-        max_repeats: How often a group of tokens may stand in a row; 0: any number.
+        tokens: Generated tokens; the last one is the end token if it was reached.
+        text: Their text.
+        ends: End tokens.
+        max_repeats: Most consecutive repetitions of a group of tokens; 0: any number.
     """
     if not tokens or tokens[-1] not in ends:
         return "over_long" if tokens else "empty"
@@ -27,7 +27,7 @@ def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repe
 
 
 def count_repeats(tokens: Sequence[int]) -> int:
-    """How often, at most, one group of one to four tokens stands in a row; 0 where there are no tokens."""
+    """Most consecutive repetitions of any group of one to four tokens; 0 without tokens."""
     return max((_in_a_row(tokens, length) for length in range(1, _LONGEST_GROUP + 1) if length <= len(tokens)), default=0)
 
 

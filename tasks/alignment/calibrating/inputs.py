@@ -1,4 +1,4 @@
-"""What is labelled: the inputs of each set, in shards."""
+"""The inputs that are labelled, in shards."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ class Shard:
 
     name: str
     first: int
-    """The number of its first input, over all sets."""
+    """Index of its first input, over all sets."""
     sources: list[str]
 
 
 @dataclass(frozen=True)
 class InputSet:
-    """The inputs of one set, without their texts, which are read when they are needed."""
+    """The inputs of one set; their texts are read when needed."""
 
     name: str
-    """calibration or validation: the set that becomes of them."""
+    """Name of the resulting set, calibration or validation."""
     places: dict[Path, list[int]]
-    """JSONL files, and the places of the examples that are taken of each, from 0, in order."""
+    """JSONL files, and the indices of the examples taken from each, ascending."""
     samples: int
-    """Outputs of each."""
+    """Outputs per input."""
     first: int = 0
-    """The number of the first input, where other sets come before."""
+    """Index of the first input, over all sets."""
 
     def __len__(self) -> int:
         return sum(map(len, self.places.values()))
 
     def sizes(self, size: int) -> dict[str, int]:
-        """The names of shards of `size` inputs, the last one of what is left, and how many inputs each has."""
+        """Names of the shards of `size` inputs, with the number of inputs in each; the last one may be smaller."""
         return {f"{self.name}-{begin // size:05d}": min(size, len(self) - begin) for begin in range(0, len(self), size)}
 
     def shards(self, size: int) -> Iterator[Shard]:
-        """Those shards."""
+        """The shards with their texts."""
         sources, first = self._sources(), self.first
         for name, count in self.sizes(size).items():
             yield Shard(name, first, list(itertools.islice(sources, count)))
@@ -62,14 +62,14 @@ class InputSet:
 def input_set(
     name: str, whole: list[Path], part: tuple[Path, float, int] | None = None, *, samples: int = 1, first: int = 0
 ) -> InputSet:
-    """The inputs of a set.
+    """Collect the inputs of a set.
 
     Args:
-        name: The set.
-        whole: Files of which all is taken.
-        part: A file of which a share is taken, before the others, with the share and the seed that draws it.
-        samples: Outputs of each.
-        first: The number of the first of them.
+        name: Name of the set.
+        whole: Files that are taken as a whole.
+        part: A file of which a fraction is taken, before the others: file, fraction, and seed of the draw.
+        samples: Outputs per input.
+        first: Index of the first input, over all sets.
 
     Raises:
         InputError: a file is missing or broken, or there are no inputs.

@@ -1,4 +1,4 @@
-"""Inputs in, the large model's outputs out: decoded side by side, checked, and counted."""
+"""Labelling: decode inputs in batches with the large model, check the outputs, and count them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tasks.models.tokenizers import encode
 
 @dataclass(frozen=True)
 class LabelledOutputs:
-    """Some inputs with the large model's outputs."""
+    """The large model's outputs for some inputs."""
 
     examples: list[Example]
-    """Of each output that is fit to learn from, its source and the output as the only reference."""
+    """Source and output, as the only reference, of each output that is fit for training."""
     counts: Counter[str]
-    """inputs; outputs; kept, and tokens of these, the end token included; each of `checks.FAULTS`; repeated: outputs of an
-    input that it had before."""
+    """`inputs`; `outputs`; `kept`, and `tokens` of those, end tokens included; each of `checks.FAULTS`; `repeated`: outputs
+    that their input already had."""
     predictions: list[tuple[Tensor, Tensor]] | None
-    """The likeliest token ids and their log-probabilities for each example (see `stored.pack_top_logits`), where wanted."""
+    """Top token ids and log-probabilities of each example (see `stored.pack_top_logits`), where they are stored."""
 
 
 class Labeller:
-    """The large model, as it writes the calibration set."""
+    """Writes outputs of the large model for a calibration set."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Labeller:
         settings: CalibrateSettings,
         predictor: TopLogitsPredictor | None = None,
     ) -> None:
-        """Takes the large model as a runtime, its tokenizer, the settings, and what stores its predictions, if anything."""
+        """Take the large model as a decoder, its tokenizer, the settings, and optionally what predicts the stored logits."""
         self._pair = Pair(small=decoder, large=decoder)
         self._tokenizer, self._text, self._settings, self._predictor = tokenizer, text, settings, predictor
         self._request = Request(text.max_target_tokens, settings.sampling, settings.seed)
@@ -53,13 +53,13 @@ class Labeller:
     def label(
         self, sources: list[str], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
     ) -> LabelledOutputs:
-        """The outputs for some inputs, in their order.
+        """Outputs for some inputs, in order.
 
         Args:
             sources: The inputs.
-            first: The number of the first input, which keys its draws with the seed.
-            samples: Outputs drawn for each.
-            advance: Told of outputs as they come, by how many.
+            first: Index of the first input; it keys the random draws, with the seed.
+            samples: Outputs drawn for each input.
+            advance: Called with the number of outputs of each finished batch.
         """
         counts, examples = Counter(inputs=len(sources)), list[Example]()
         rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
@@ -90,7 +90,7 @@ class Labeller:
         return [done[index] for index in range(len(rows))]
 
     def _batches(self, rows: Rows) -> Iterator[Sequence[int]]:
-        """Inputs of like length, longest first."""
+        """Inputs of similar length, longest first."""
         order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
         for begin in range(0, len(order), self._settings.batch_size):
             yield order[begin : begin + self._settings.batch_size]

@@ -1,4 +1,4 @@
-"""The large model's likeliest tokens along the texts that a drafter will be trained on."""
+"""The large model's top tokens along the texts that a drafter will be trained on."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tasks.training.data import TokenDataset
 from tasks.training.predictions import target_log_probs
 
 _MOST_LOGITS = 2**26
-"""Of one run of the model: 256 MB in float32."""
+"""Most logits of one run of the model: 256 MB in float32."""
 
 
 class TopLogitsPredictor:
-    """Runs a model of `transformers` along texts and keeps its k likeliest tokens at each target position."""
+    """Runs a `transformers` model along texts and keeps its k most likely tokens at each target position."""
 
     def __init__(self, model: Any, tokenizer: Any, text: TextSettings, vocabulary: int, kept: int, batch_size: int) -> None:
-        """Takes the model, its tokenizer, where texts are cut, the ids it predicts over, k, and most texts side by side.
+        """Take the model, its tokenizer and length limits, the number of ids it predicts over, k, and the largest batch.
 
         Raises:
-            InputError: k is more than the vocabulary.
+            InputError: k exceeds the vocabulary.
         """
         if kept > vocabulary:
             raise InputError(f"calibrate.top_logits is {kept}, but the vocabulary has {vocabulary} tokens; lower it")
@@ -35,7 +35,7 @@ class TopLogitsPredictor:
 
     @torch.inference_mode()
     def along(self, examples: list[Example]) -> list[tuple[Tensor, Tensor]]:
-        """Of each example token ids, int64, and log-probabilities, float32 in nats, on the CPU: (target positions, k) both."""
+        """Token ids, int64, and log-probabilities, float32 in nats, of each example, on the CPU: (target positions, k) both."""
         if not examples:
             return []
         texts = self.tokenised(examples)
@@ -49,7 +49,7 @@ class TopLogitsPredictor:
         return [found[index] for index in range(len(examples))]
 
     def tokenised(self, examples: list[Example]) -> TokenDataset:
-        """The examples as `tasks.training.data.JsonlDataset` reads them from a file: the very ids of training."""
+        """The examples, tokenised exactly as `tasks.training.data.JsonlDataset` reads them from a file."""
         decoder_only = not self._model.config.is_encoder_decoder
         sources = encode(self._tokenizer, [example.source for example in examples], self._text.max_source_tokens)
         targets = encode(self._tokenizer, [example.references[0] for example in examples], self._text.max_target_tokens)
@@ -58,7 +58,7 @@ class TopLogitsPredictor:
         return TokenDataset(sources, targets, self._tokenizer.pad_token_id, decoder_only=decoder_only)
 
     def _batches(self, texts: TokenDataset) -> Iterator[list[int]]:
-        """Texts of like length, longest first, as many at a time as memory is meant to hold."""
+        """Texts of similar length, longest first, as many in a batch as fit the memory limit."""
         lengths = [len(source) + len(target) for source, target in zip(texts.sources, texts.targets, strict=True)]
         order = sorted(range(len(texts)), key=lambda index: -lengths[index])
         while order:

@@ -1,6 +1,6 @@
-"""The calibration set as a data set: JSONL files, stored predictions, where they come from, and a card that tells of them.
+"""The calibration set as a published data set: JSONL files, stored predictions, provenance and a card.
 
-Nothing here changes from one run to the next, so that equal work gives equal bytes.
+The files contain nothing that differs between runs, so that equal work gives equal bytes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Outputs that are over-long, empty or degenerate are dropped, and so are equal ou
 
 
 def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: dict[str, Any]) -> None:
-    """Writes the data set; the folder appears whole or not at all.
+    """Write the data set; the folder appears as a whole or not at all.
 
     Args:
-        folder: Where.
-        shards: What was labelled.
-        sets: The names of the shards of each set, in order.
-        provenance: What made it; the counts of each set are added.
+        folder: Where to write.
+        shards: The labelled shards.
+        sets: Names of the shards of each set, in order.
+        provenance: How the set was made; the counts of each set are added.
     """
     counts = {name: total_counts(shards, parts) for name, parts in sets.items()}
     whole = {**provenance, "sets": counts}
@@ -69,13 +69,13 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
-    """What the shards of a set count together, the faults that none has as 0."""
+    """Total counts of the shards of a set, with 0 for faults that did not occur."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
     return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
 
 
 def card(task: str, settings: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]) -> str:
-    """The data set's card, Markdown with the front matter that `datasets` reads."""
+    """The data set's card: Markdown with the front matter that `datasets` reads."""
     sampling = settings["sampling"]
     how = "greedy" if sampling["temperature"] == 0 else f"drawn at temperature {sampling['temperature']:g}"
     rows = [f"| {name} | {' | '.join(str(count) for count in numbers.values())} |" for name, numbers in counts.items()]

@@ -1,6 +1,6 @@
-"""How the large model labels inputs.
+"""Settings of labelling.
 
-Apart from the settings of alignment, so that an edit of those does not write the calibration set again.
+They are separate from the settings of alignment, so that changing those does not write the calibration set again.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from tasks.settings import setting, settings
 
 @settings
 class CalibrateSettings:
-    """How the large model labels the training inputs; the defaults are BiLD's: its greedy output for each of them (3.5.1)."""
+    """How the large model labels the training inputs; by default with its greedy output for each, as in BiLD (3.5.1)."""
 
     batch_size: int = setting("Inputs decoded side by side.", default=128, unit="examples", ge=1)
     shard: int = setting("Inputs between two saves; a killed run repeats at most these.", default=2000, unit="inputs", ge=1)
-    fraction: float = setting("Share of the training inputs that are labelled, drawn by seed.", default=1.0, gt=0, le=1)
-    sampling: SamplingSettings = setting("How the outputs are taken; greedy, or drawn.", default_factory=SamplingSettings)
-    samples: int = setting(
-        "Outputs drawn for each training input, of which the distinct ones are kept.", default=1, unit="outputs", ge=1
-    )
-    seed: int = setting("Draws the fraction and the outputs.", default=0, ge=0)
+    fraction: float = setting("Fraction of the training inputs to label, drawn by seed.", default=1.0, gt=0, le=1)
+    sampling: SamplingSettings = setting("How outputs are generated: greedy or sampled.", default_factory=SamplingSettings)
+    samples: int = setting("Outputs drawn for each training input; duplicates are dropped.", default=1, unit="outputs", ge=1)
+    seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0)
     max_repeats: int = setting(
-        "An output in which one token, or a group of up to four, stands more often than this in a row is degenerate and "
-        "dropped; 0 drops none for that.",
+        "An output that repeats one token, or a group of up to four, more often than this in a row is degenerate and dropped; "
+        "0 drops none for repetition.",
         default=6,
         unit="times",
         ge=0,
     )
     top_logits: int = setting(
-        "Tokens at each target position whose probabilities are stored, the likeliest ones, for align.reference stored; 0 "
+        "Number of most likely tokens whose probabilities are stored at each target position, for align.reference stored; 0 "
         "stores none.",
         default=0,
         unit="tokens",

@@ -1,4 +1,4 @@
-"""Labelled shards on the disk: written whole or not at all, so that a killed run goes on where it stood."""
+"""Labelled shards on disk, written as a whole or not at all, so that a killed run resumes after the last finished one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _SUMS = "sums.json"
 
 
 class Shards:
-    """A folder of finished shards, of one piece of work alone."""
+    """Folder of the finished shards of one piece of work."""
 
     def __init__(self, folder: Path) -> None:
-        """Takes the folder, named by the work's fingerprint; what other work left beside it is removed."""
+        """Take the folder, named by the work's fingerprint; remove what other work left beside it."""
         discard_others(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def has(self, name: str) -> bool:
-        """Whether that shard is finished, and as it was written."""
+        """Whether that shard is finished and its checksums match."""
         shard = self._folder / name
         return (shard / _SUMS).is_file() and (shard / _SUMS).read_bytes() == _sums(shard)
 
     def write(self, name: str, labelled: LabelledOutputs) -> None:
-        """Saves a shard; raises `InputError` where no space is left."""
+        """Save a shard; raises `InputError` where no space is left."""
         folder = self._folder / name
         full = writing(f"the outputs of {name}", partial_path(folder), lambda: "goes on after the last finished shard")
         with full, atomic_folder(folder) as partial:
@@ -46,24 +46,24 @@ class Shards:
             (partial / _SUMS).write_bytes(_sums(partial))
 
     def counts(self, name: str) -> Counter[str]:
-        """The counts of a finished shard."""
+        """Counts of a finished shard."""
         return Counter(json.loads((self._folder / name / COUNTS).read_text(encoding="utf-8")))
 
     def examples(self, name: str) -> Path:
-        """Its examples, JSONL."""
+        """JSONL file of its examples."""
         return self._folder / name / EXAMPLES
 
     def predictions(self, name: str) -> Path | None:
-        """Its stored predictions, where it has some."""
+        """File of its stored predictions, if it has any."""
         file = self._folder / name / PREDICTIONS
         return file if file.is_file() else None
 
     def remove(self) -> None:
-        """Removes it all, once it is published."""
+        """Remove all shards, once they are published."""
         shutil.rmtree(self._folder)
 
 
 def _sums(shard: Path) -> bytes:
-    """The checksums of a shard's files, by name."""
+    """Checksums of a shard's files, by name."""
     files = sorted(file for file in shard.iterdir() if file.name != _SUMS)
     return json.dumps({file.name: checksum(file) for file in files}).encode()

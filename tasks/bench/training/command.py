@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.bench.targets import hardware
+from tasks.bench.training.adafactor import compare_adafactor
 from tasks.bench.training.labelling import UnequalError, labelled
 from tasks.bench.training.recipes import Recipe
 from tasks.bench.training.startup import startup_seconds
@@ -72,6 +73,19 @@ def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
     }
 
 
+def adafactors(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Both implementations of Adafactor, by model."""
+    found = {}
+    for model in arguments.models:
+        recipe = Recipe(arguments.task, str(arguments.params), model, "adafactor", arguments.threads)
+        one = found[model] = compare_adafactor(recipe, arguments.steps, arguments.rounds)
+        _say(
+            f"{model}: a step takes {one['ours_ms']:.1f} ms with our Adafactor and {one['torch_ms']:.1f} ms with torch's: "
+            f"{one['ratio']:.2f} times as fast ({one['quartiles'][0]:.2f} to {one['quartiles'][1]:.2f})"
+        )
+    return {**hardware(), "task": arguments.task, "threads": arguments.threads, "steps": arguments.steps, "adafactor": found}
+
+
 def _ordered(own: str) -> list[str]:
     """The task's own optimiser first."""
     return sorted(_OPTIMIZERS, key=lambda name: name != own)
@@ -108,10 +122,11 @@ def _require(arguments: argparse.Namespace) -> None:
     if arguments.threads < 0:
         raise InputError(f"--threads is {arguments.threads}; it must be at least 0, which takes as many as torch finds")
     paths = TaskPaths(arguments.task)
-    for path in (paths.split("train"), paths.tokenizer, paths.model("large")):
+    pair = () if arguments.adafactor else (paths.model("large"),)
+    for path in (paths.split("train"), paths.tokenizer, *pair):
         if not path.exists():
             raise InputError(f"{path} is missing; run dvc repro, which makes it, before what is measured on it")
-    if importlib.util.find_spec("accelerate") is None:
+    if not arguments.adafactor and importlib.util.find_spec("accelerate") is None:
         raise InputError("accelerate is not installed, which Seq2SeqTrainer needs; pip install 'accelerate>=1.15,<2'")
 
 
@@ -129,6 +144,11 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--inputs", type=int, default=1000, help="texts that are labelled a round (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as torch finds (default: %(default)s)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
+    parser.add_argument(
+        "--adafactor",
+        action="store_true",
+        help="only compare this project's Adafactor with torch.optim.Adafactor(foreach=True)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line there")
     arguments = parser.parse_args(given)
     arguments.models = arguments.models or ["large", "small"]
@@ -137,7 +157,7 @@ def main(given: Sequence[str]) -> None:
     _require(arguments)
     with timing_lock("cpu"):
         try:
-            found = measured(arguments, task)
+            found = adafactors(arguments) if arguments.adafactor else measured(arguments, task)
         except UnequalError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None

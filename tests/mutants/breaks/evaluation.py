@@ -105,17 +105,17 @@ BREAKS = (
     Break(
         "near-points-left-out", "tasks.evaluation.sweeping.planning", "Plan._near_frontier",
         "* (1 + self._near)", "/ (1 + self._near)",
-        (f"{_UNIT}/sweeping/test_planning.py::test_what_is_nearly_as_fast_as_something_better_is_timed_too",),
+        (f"{_UNIT}/sweeping/test_planning.py::test_points_near_the_frontier_are_timed",),
     ),
     Break(
         "anchors-count-as-predictions", "tasks.evaluation.sweeping.planning", "prediction_error",
         ' and plan.why[index] != "anchor"', "",
-        (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_shares_of_what_was_measured",),
+        (f"{_UNIT}/sweeping/test_planning.py::test_prediction_errors_are_relative_to_measured_speedups",),
     ),
     Break(
         "twins-across-methods", "tasks.evaluation.sweeping.replaying", "duplicates",
         "(points[index].method, outputs[index].behaviour)", '("", outputs[index].behaviour)',
-        (f"{_UNIT}/sweeping/test_replaying.py::test_two_methods_are_no_twins",),
+        (f"{_UNIT}/sweeping/test_replaying.py::test_points_of_two_methods_are_no_duplicates",),
     ),
     Break(
         "behaviour-of-the-last-example", "tasks.evaluation.sweeping.outputs", "Outputs.add",

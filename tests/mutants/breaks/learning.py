@@ -95,9 +95,9 @@ BREAKS = (
         (f"{_UNIT}/alignment/test_schedule.py",),
     ),
     Break(
-        "rejection-weights-swapped", "tasks.alignment.replaying", "rejection_weights",
+        "rejection-weights-swapped", "tasks.alignment.rollout_generator", "rejection_weights",
         "== CORRECTED", "!= CORRECTED",
-        (f"{_UNIT}/alignment/test_replaying.py",),
+        (f"{_UNIT}/alignment/test_rollout_generator.py",),
     ),
     Break(
         "stored-probabilities-rounded-up", "tasks.alignment.stored", "_rounded_down",

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from tasks.alignment.interleaving import interleaved
-from tasks.alignment.rollout_generator import RolloutGenerator, drafter_only, on_policy_method, speculative
+from tasks.alignment.rollout_generator import RolloutGenerator, drafter_only, on_policy_method, rejection_weights, speculative
 from tasks.alignment.settings import AlignSettings
+from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
@@ -81,3 +82,9 @@ def test_writing_draws_nothing_from_what_dropout_draws_from() -> None:
     state = torch.get_rng_state()
     ours.generate(speculative, SOURCES, NUMBERS, 7)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_tokens_that_replaced_a_rejected_one_weigh_more() -> None:
+    generation = Generation([4, 5, 6, 7, 1], "sscls", Counts())
+    assert rejection_weights(generation, 0.1) == [0.1, 0.1, 1.0, 0.1, 0.1]
+    assert rejection_weights(generation, 0.0) == [0.0, 0.0, 1.0, 0.0, 0.0]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.bench import __main__ as command
-from tasks.bench import contenders, ctranslate, memory
+from tasks.bench import contenders, ctranslate, memory, trained
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import label, thread_counts
 from tasks.bench.measuring import CaseResult, leave_out_failing
@@ -184,6 +184,8 @@ def test_a_trained_pair_is_timed_with_bild_and_its_quality(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ctranslate, "version", lambda: None)
     monkeypatch.setattr(memory, "peaks", lambda _case, _names: {})
+    for name, few in (("_SOURCES", 6), ("_EXAMPLES", 2), ("_BATCH", 4), ("_BATCH_ROUNDS", 1)):
+        monkeypatch.setattr(trained, name, few)
     command.main((), ["--rounds", "1", "--task", "translation"])
     lines = capsys.readouterr().out.splitlines()
     found = json.loads(lines[-1])

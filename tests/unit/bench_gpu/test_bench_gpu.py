@@ -17,11 +17,10 @@ from tasks.bench_gpu.compiling import attempted
 from tasks.bench_gpu.roofline import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
 from tasks.bench_gpu.timings import PACES, RATIOS, WithoutDeviceCheck
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import REFERENCE, Decoder, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE
@@ -39,6 +38,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_every_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(timings, "_STEPS", 4)
     monkeypatch.setattr(timings, "BATCH", 4)
+    plain = [dataclasses.replace(shape, compiled=False) for shape in QUICK]
+    monkeypatch.setattr(bench, "QUICK", plain)
     assert run(monkeypatch, "--device", "cpu", "--quick", "--rounds", "1") == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert {*RATIOS, "device", "torch", "transformers", "copy_GB_per_s", "float32_wrong", "shapes"} <= {*result}
@@ -47,13 +48,21 @@ def test_every_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     parts |= {"encoder_ms", "sync_policy_ms_per_token", "verification_ms_per_token", "peak_GiB"}
     for shape in QUICK:
         found = result["shapes"][shape.name]
-        assert {*found} == parts | ({"static_generate", "compiled_layers"} if shape.compiled else set())
+        assert {*found} == parts
         assert found["left_out"] == []
-        assert not any("failed" in found.get(part, {}) for part in ("static_generate", "compiled_layers"))
         assert found["float32_tokens"]["texts"] == 12
         assert {*found["sync_policy_ms_per_token"]["bild"]} == {*PACES}
         assert all({*ways} == {"on the device", "by the loop"} for ways in found["verification_ms_per_token"].values())
         assert found["beside_generate"]["acceptance"]["bild"]["large_calls_per_token"] > 0
+
+
+@pytest.mark.slow
+def test_compiled_parts_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(timings, "_STEPS", 4)
+    monkeypatch.setattr(bench, "QUICK", [shape for shape in QUICK if shape.compiled])
+    assert run(monkeypatch, "--device", "cpu", "--quick", "--rounds", "1") == 0
+    [found] = json.loads(capsys.readouterr().out.splitlines()[-1])["shapes"].values()
+    assert not any("failed" in found[part] for part in ("static_generate", "compiled_layers"))
 
 
 def test_parts_left_out_for_time_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.decoder import REFERENCE, EncoderOutput, Rows, Runtime
 from tasks.decoding.distributions import transform
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance
@@ -32,7 +31,7 @@ def measured(
 
 
 def fixed(*rows: dict[int, float]) -> Predict:
-    """Gives the probabilities of each place in turn."""
+    """Gives the probabilities of each position in turn."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         given = torch.zeros(8)
@@ -49,7 +48,7 @@ def fixed(*rows: dict[int, float]) -> Predict:
         (SIX, 10, 7, 7),
         ([2, 7, 4, 5, 6, 7], 10, 6, 7),
         ([2, 7, 4, 5, 7, 7], 3, 2, 3),
-        # Its end token comes one place too early, and again where the end is.
+        # Its end token comes one position too early, and again where the end is.
         ([2, 3, 4, 5, 6], 10, 6, 7),
         ([3, 4, 5, 6, 7, 2, 2], 10, 0, 7),
     ],
@@ -149,7 +148,7 @@ def test_the_interval_is_over_examples() -> None:
     def sometimes(source: Prefix, prefix: Prefix) -> Tensor:
         return says(SIX if source[0] % 2 else [7, *SIX])(source, prefix)
 
-    found = measured(prefix_pair(sometimes, says(SIX)), [[place + 2, END] for place in range(40)], GREEDY)
+    found = measured(prefix_pair(sometimes, says(SIX)), [[index + 2, END] for index in range(40)], GREEDY)
     low, high = found.interval
     assert found.rate == 0.5
     # The standard error of a half by 40 draws is 0.079; by 280 it would be 0.03.

@@ -30,9 +30,9 @@ def measured(quality: float, speedup: float, latencies: Latencies | None = None,
     )
 
 
-def timed(speedup: float, chance: np.random.Generator, lengths: Latencies) -> MeasuredPoint:
+def timed(speedup: float, rng: np.random.Generator, lengths: Latencies) -> MeasuredPoint:
     """A method that is on average `speedup` times as fast as vanilla, both timed with noise of a tenth."""
-    noise = np.exp(0.1 * chance.normal(size=(len(lengths), 2)))
+    noise = np.exp(0.1 * rng.normal(size=(len(lengths), 2)))
     latencies = np.column_stack((lengths, lengths / speedup)) * noise
     sums = latencies.sum(axis=0)
     return measured(60.0, float(sums[0] / sums[1]), latencies)
@@ -64,8 +64,8 @@ def test_what_has_no_error_changed_for_certain_or_not_at_all() -> None:
 
 
 def test_a_point_against_itself_is_no_change() -> None:
-    chance = np.random.default_rng(1)
-    one = timed(1.5, chance, chance.uniform(10, 50, 40))
+    rng = np.random.default_rng(1)
+    one = timed(1.5, rng, rng.uniform(10, 50, 40))
     for paired in (True, False):
         change = speedup_ratio(one, one, paired)
         assert change is not None and change.value == 1 and change.p == 1
@@ -73,8 +73,8 @@ def test_a_point_against_itself_is_no_change() -> None:
 
 
 def test_a_faster_copy_is_found_and_pairing_sees_more() -> None:
-    chance = np.random.default_rng(2)
-    lengths = chance.uniform(10, 50, 40)
+    rng = np.random.default_rng(2)
+    lengths = rng.uniform(10, 50, 40)
     # Long examples gain more in both results: what they share is noise unless they are paired.
     gains = 1 + lengths / 20
     before = np.column_stack((lengths, lengths / gains))
@@ -90,11 +90,11 @@ def test_a_faster_copy_is_found_and_pairing_sees_more() -> None:
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_noise_is_called_a_change_of_speed_in_about_five_per_cent(paired: bool) -> None:
-    chance = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     found, runs = 0, 400
     for _ in range(runs):
-        lengths = [chance.uniform(10, 50, 60) for _ in range(2)]
-        both = [timed(1.5, chance, lengths[0 if paired else place]) for place in range(2)]
+        lengths = [rng.uniform(10, 50, 60) for _ in range(2)]
+        both = [timed(1.5, rng, lengths[0 if paired else index]) for index in range(2)]
         change = speedup_ratio(both[0], both[1], paired, samples=200)
         assert change is not None and change.p is not None
         found += change.p < LEVEL
@@ -126,17 +126,17 @@ def test_holm_goes_on_after_the_smallest() -> None:
     assert more_than_noise(changes) == [False, True, False, False]
 
 
-def curve(chance: np.random.Generator, lengths: Latencies, faster: float = 1.0, vanilla: float = 60.0) -> MeasuredCurve:
+def curve(rng: np.random.Generator, lengths: Latencies, faster: float = 1.0, vanilla: float = 60.0) -> MeasuredCurve:
     points = []
     for loss, speedup in ((0.0, 1.2), (0.5, 1.5), (1.5, 2.0)):
-        one = timed(speedup * faster, chance, lengths)
-        points.append(measured(vanilla - loss + 0.05 * chance.normal(), one.speedup or 0, one.latencies, error=0.05))
+        one = timed(speedup * faster, rng, lengths)
+        points.append(measured(vanilla - loss + 0.05 * rng.normal(), one.speedup or 0, one.latencies, error=0.05))
     return MeasuredCurve(points, vanilla)
 
 
 def test_a_frontier_against_itself_is_no_change() -> None:
-    chance = np.random.default_rng(6)
-    one = curve(chance, chance.uniform(10, 50, 40))
+    rng = np.random.default_rng(6)
+    one = curve(rng, rng.uniform(10, 50, 40))
     found = frontier_changes(one, one, paired=True)
     assert found is not None
     assert [change.value for change in found] == [0, 1]
@@ -144,20 +144,20 @@ def test_a_frontier_against_itself_is_no_change() -> None:
 
 
 def test_a_faster_frontier_is_found_and_another_vanilla_is_not() -> None:
-    chance = np.random.default_rng(7)
-    lengths = chance.uniform(10, 50, 40)
-    first = curve(chance, lengths)
-    faster = frontier_changes(first, curve(chance, lengths, faster=1.3), paired=True)
+    rng = np.random.default_rng(7)
+    lengths = rng.uniform(10, 50, 40)
+    first = curve(rng, lengths)
+    faster = frontier_changes(first, curve(rng, lengths, faster=1.3), paired=True)
     assert faster is not None
     assert faster[1].value == pytest.approx(1.3, rel=0.1)
     assert more_than_noise(list(faster))[1]
-    better = frontier_changes(first, curve(chance, lengths, vanilla=70.0), paired=True)
+    better = frontier_changes(first, curve(rng, lengths, vanilla=70.0), paired=True)
     assert better is not None
     assert more_than_noise(list(better)) == [False, False]
 
 
 def test_frontiers_without_errors_are_compared_but_not_judged() -> None:
-    blind = [MeasuredPoint(60 - place, None, None, 1.2 + place, None, None) for place in range(3)]
+    blind = [MeasuredPoint(60 - index, None, None, 1.2 + index, None, None) for index in range(3)]
     found = frontier_changes(MeasuredCurve(blind, 60.0), MeasuredCurve(blind, 60.0), paired=False)
     assert found == (Change(0.0, None, None), Change(1.0, None, None))
     assert frontier_changes(MeasuredCurve([], 60.0), MeasuredCurve(blind, 60.0), paired=False) is None

@@ -1,4 +1,4 @@
-"""Perplexity with fallback against a count by hand and against whole runs over the text, without caches and loops."""
+"""Perplexity with fallback, compared with a plain implementation without caches and loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EIGHT = math.log(math.e**0.5 + 7)
 
 
 def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshold: float) -> Perplexity:
-    """BiLD-v1, 3.3, as it reads: the small model's word unless its top probability is not above the threshold."""
+    """BiLD-v1, 3.3, literally: the small model scores unless its top probability is not above the threshold."""
     log_likelihood, counts = 0.0, Counts()
     for source, text in zip(sources, texts, strict=True):
         unseen = 0
@@ -51,13 +51,13 @@ def same(one: Perplexity, other: Perplexity) -> bool:
 
 
 def random_texts(count: int, vocabulary: int) -> Rows:
-    """Of several lengths, end tokens among them."""
+    """Texts of several lengths that contain end tokens."""
     return [[token % vocabulary for token in (*row, *row[:3])] for row in toy_sources(count, seed=3)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 40])
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 0.7, 1.0])
-def test_it_is_what_the_paper_says_on_random_tables(threshold: float, batch_size: int) -> None:
+def test_it_follows_the_paper_on_random_tables(threshold: float, batch_size: int) -> None:
     sources, texts = toy_sources(40), random_texts(40, 8)
     assert any(END in text[:-1] for text in texts)
     options = PerplexitySettings(fallback_threshold=threshold, batch_size=batch_size)
@@ -66,7 +66,7 @@ def test_it_is_what_the_paper_says_on_random_tables(threshold: float, batch_size
     assert (found.large_share == 0, found.large_share == 1) == (threshold == 0, threshold == 1)
 
 
-def test_with_caches_it_is_the_same() -> None:
+def test_caches_change_nothing() -> None:
     models = toy_t5(1, 2, 1), toy_t5(2, 1, 3)
     pair = Pair(TransformersDecoder(models[0], "small"), TransformersDecoder(models[1], "large"))
     sources, texts = toy_sources(12), random_texts(12, 24)
@@ -77,7 +77,7 @@ def test_with_caches_it_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(("threshold", "model"), [(0.0, 0), (1.0, 1)])
-def test_at_the_ends_it_is_the_loss_of_one_model(threshold: float, model: int) -> None:
+def test_extreme_thresholds_give_the_loss_of_one_model(threshold: float, model: int) -> None:
     models = toy_t5(1, 2, 1), toy_t5(2, 1, 3)
     pair = Pair(TransformersDecoder(models[0], "small"), TransformersDecoder(models[1], "large"))
     source, text = [7, 9, END], [4, 5, END, 6, 7, 8, END]
@@ -88,25 +88,25 @@ def test_at_the_ends_it_is_the_loss_of_one_model(threshold: float, model: int) -
 
 
 def test_counts_by_hand() -> None:
-    """Sure, sure, unsure, sure, unsure, unsure, sure: the large model sees 3, 2 and 1 new positions in its three runs."""
+    """Sure, sure, unsure, sure, unsure, unsure, sure: the large model reads 3, 2 and 1 new positions in its three runs."""
     pair = prefix_pair(says([2, 3, 4, 5, 6, 7, 2], unsure=[2, 4, 5]), says([2, 3, 4, 5, 6, 6, 2]))
     found = perplexity(pair, [[5, END]], [[2, 3, 4, 5, 6, 7, 2]], PerplexitySettings(fallback_threshold=0.5))
     expected = Counts(7, small_steps=7, large_calls=3, drafted=4, accepted=3, fallbacks=3)
     expected.verified, expected.kept = Counter({3: 1, 2: 1, 1: 1}), Counter({(2, 2): 1, (1, 1): 1})
     assert found.counts == expected
     assert found.large_share == 3 / 7
-    # All but one position is all but certain; there the large model puts 6, and 7 is e^-20 as likely.
+    # All positions but one are nearly certain; there the large model predicts 6, and 7 is e^-20 as likely.
     assert found.log_likelihood == pytest.approx(-20, abs=1e-4)
     assert found.value == pytest.approx(math.exp(20 / 7), rel=1e-4)
 
 
-def test_a_model_that_is_never_sure_scores_alone_where_nothing_falls_back() -> None:
+def test_an_unsure_model_scores_alone_without_fallback() -> None:
     pair = prefix_pair(says([2, 3], unsure=[0, 1]), says([2, 3]))
     found = perplexity(pair, [[5, END]], [[2, 7]], PerplexitySettings(fallback_threshold=0.0))
     assert found.log_likelihood == pytest.approx((0.5 - EIGHT) - EIGHT)
 
 
-def test_a_token_that_is_impossible_makes_it_infinite() -> None:
+def test_an_impossible_token_gives_infinity() -> None:
     def never_seven(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:
         return torch.zeros(8).index_fill_(0, torch.tensor([7]), -torch.inf)
 
@@ -125,12 +125,12 @@ def test_a_stream_is_cut_into_chunks(length: int, sizes: list[int]) -> None:
     assert all(len(source) == 1 for source in sources)
 
 
-def test_what_is_too_short_has_no_chunk() -> None:
+def test_a_short_stream_has_no_chunk() -> None:
     assert chunks([], 4) == chunks([3], 4) == ([], [])
 
 
-def test_the_large_model_alone_is_what_it_is_timed_beside() -> None:
-    """By a clock that counts the positions which the large model is asked for."""
+def test_it_is_timed_beside_the_large_model_alone() -> None:
+    """Uses a clock that counts the positions that the large model predicts."""
     asked = 0
 
     def large(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:

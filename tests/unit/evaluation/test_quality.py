@@ -24,13 +24,13 @@ Corpus = tuple[list[str], list[tuple[str, ...]]]
 
 def corpus(examples: int = 40, noise: float = 0.3) -> Corpus:
     """Noisy copies of the first of one to three references, some of two sentences, one of them empty."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     references, hypotheses = [], []
     for _ in range(examples):
-        texts = [" ".join(chance.choices(WORDS, k=chance.randint(6, 14))) + "." for _ in range(chance.randint(1, 3))]
-        texts[0] += " " + " ".join(chance.choices(WORDS, k=5)) + "."
+        texts = [" ".join(rng.choices(WORDS, k=rng.randint(6, 14))) + "." for _ in range(rng.randint(1, 3))]
+        texts[0] += " " + " ".join(rng.choices(WORDS, k=5)) + "."
         references.append(tuple(texts))
-        hypotheses.append(" ".join(chance.choice(WORDS) if chance.random() < noise else word for word in texts[0].split()))
+        hypotheses.append(" ".join(rng.choice(WORDS) if rng.random() < noise else word for word in texts[0].split()))
     hypotheses[3] = ""
     return hypotheses, references
 
@@ -38,7 +38,7 @@ def corpus(examples: int = 40, noise: float = 0.3) -> Corpus:
 def ragged(references: list[tuple[str, ...]]) -> Any:
     """sacrebleu's streams of references, where None stands for a missing one, though its types do not say so."""
     most = max(map(len, references))
-    return [[texts[place] if place < len(texts) else None for texts in references] for place in range(most)]
+    return [[texts[index] if index < len(texts) else None for texts in references] for index in range(most)]
 
 
 def test_bleu_is_sacrebleus_and_so_is_bleu_from_summed_counts() -> None:
@@ -107,7 +107,7 @@ def test_nothing_said_scores_nothing() -> None:
 def test_a_paired_difference_is_narrower_than_a_quality(metric: str) -> None:
     hypotheses, references = corpus(examples=120)
     better = [
-        texts[0] if place % 10 == 0 else text for place, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
+        texts[0] if index % 10 == 0 else text for index, (text, texts) in enumerate(zip(hypotheses, references, strict=True))
     ]
     alone, other = (score(texts, references, metric, samples=300, seed=0) for texts in (better, hypotheses))
     low, high = alone.minus(other)
@@ -135,10 +135,10 @@ def test_what_cannot_be_scored_is_refused(
 
 def test_many_bleus_are_each_sacrebleus() -> None:
     """Long and short of the references, with and without orders that nothing matches."""
-    chance = np.random.default_rng(0)
-    total = chance.integers(5, 60, size=(300, 1)) - np.arange(4)
-    matched = (total * chance.random((300, 4)) ** 2).astype(int)
-    lengths = np.stack([total[:, 0], total[:, 0] + chance.integers(-4, 12, size=300)], axis=1)
+    rng = np.random.default_rng(0)
+    total = rng.integers(5, 60, size=(300, 1)) - np.arange(4)
+    matched = (total * rng.random((300, 4)) ** 2).astype(int)
+    lengths = np.stack([total[:, 0], total[:, 0] + rng.integers(-4, 12, size=300)], axis=1)
     sums = np.concatenate([lengths, matched, total], axis=1).astype(np.float64)
     assert 20 < (matched > 0).all(axis=1).sum() < 280
     assert bleus_of(sums) == pytest.approx([bleu_of(row) for row in sums], rel=1e-12)

@@ -239,7 +239,7 @@ def test_the_report_lies_with_its_own_run_and_with_both_sweeps(mlflow: MemoryMlf
         assert found[name].artifacts == {"report/report.html": "<h1>"}
 
 
-def test_a_report_on_sweeps_that_noted_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
+def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
     record_report(TaskPaths("toy"), "bleu", {}, [], [])
     assert [run.data.tags["kind"] for run in runs(mlflow).values()] == ["report"]
 

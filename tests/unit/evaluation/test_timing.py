@@ -9,7 +9,7 @@ from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised
 
 
 class Machine:
-    """A clock that runs move on, by `cost` times how slow the machine is at that moment."""
+    """A simulated clock that runs advance by `cost` times the machine's slowness at that moment."""
 
     def __init__(self, slowness: Callable[[float], float] = lambda now: 1.0) -> None:
         self.now = 0.0
@@ -31,7 +31,7 @@ class Machine:
 
 
 def timed(machine: Machine, examples: list[int], trials: int = 1, warmup: int = 0, seed: int = 0) -> Latencies[None]:
-    """A method that takes 1 second and as many again as the example's number; vanilla takes twice as long."""
+    """Times a method that takes 1 second plus the example's number; vanilla takes twice as long."""
     return measure(
         machine.run("method", lambda example: 1.0 + example),
         machine.run("vanilla", lambda example: 2.0 + 2.0 * example),
@@ -63,14 +63,14 @@ SLOW: dict[str, Callable[[float], float]] = {
 
 
 @pytest.mark.parametrize("slowness", SLOW.values(), ids=SLOW)
-def test_a_machine_that_slows_down_slows_both_sides(slowness: Callable[[float], float]) -> None:
+def test_a_machine_that_slows_down_slows_both(slowness: Callable[[float], float]) -> None:
     latencies = timed(Machine(slowness), list(range(20)), trials=10)
     assert sum(latencies.vanilla) > 1.3 * sum(2000.0 + 2000.0 * example for example in range(20))
     assert latencies.speedup == pytest.approx(2, rel=0.06)
 
 
-def test_timed_one_side_after_the_other_the_same_machine_deceives() -> None:
-    """What the test above would find if the two sides were not neighbours."""
+def test_separate_timing_would_be_wrong_on_that_machine() -> None:
+    """The result of the test above if the two were not timed back to back."""
     machine = Machine(SLOW["slow from then on"])
     totals = []
     for cost in (1.0, 2.0):
@@ -81,7 +81,7 @@ def test_timed_one_side_after_the_other_the_same_machine_deceives() -> None:
     assert totals[1] / totals[0] > 5
 
 
-def test_one_after_the_other_in_a_drawn_order() -> None:
+def test_both_run_back_to_back_in_a_random_order() -> None:
     machine = Machine()
     timed(machine, [5, 6, 7, 8], trials=8)
     pairs = list(zip(machine.runs[::2], machine.runs[1::2], strict=True))
@@ -103,12 +103,12 @@ def test_warm_up_runs_both_and_is_not_timed() -> None:
     assert latencies.vanilla == pytest.approx([10000, 12000, 14000])
 
 
-def test_the_clock_of_the_cpu_goes_forward() -> None:
+def test_the_cpu_clock_advances() -> None:
     clock = synchronised_clock("cpu")
     assert clock() <= clock()
 
 
-def test_threads_are_as_before_after_a_timing() -> None:
+def test_threads_are_restored_after_the_block() -> None:
     import torch
 
     before = torch.get_num_threads()

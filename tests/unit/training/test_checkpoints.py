@@ -132,7 +132,7 @@ def test_a_checkpoint_without_a_part_for_this_process_is_named(tmp_path: Path) -
             return None, {}
 
     save(Engine(), tmp_path, 3, {})
-    with pytest.raises(InputError, match="step00000003 has no part for process 0; remove it and run again"):
+    with pytest.raises(InputError, match="step00000003 has no part for rank 0; remove it and run again"):
         load_latest(Missing(), tmp_path)
 
 

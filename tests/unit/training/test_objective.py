@@ -187,7 +187,7 @@ def test_other_architectures_train_without_extras_alone() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"trunk": "frozen"}, "trunk is frozen, so that nothing is trained; set draft_heads or exit_classifier"),
+        ({"trunk": "frozen"}, "trunk is frozen, so nothing is trained; set draft_heads or exit_classifier"),
         ({"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"}, "exit_loss is weighted, which trains the trunk"),
         ({"exit_loss": "all"}, "exit_loss is 'all'; it must be one of none, first_last, weighted"),
         ({"draft_heads": -1}, "draft_heads is -1; it must be at least 0"),

@@ -27,9 +27,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "offload is parameters, but zero_stage is 2; it must be at least 3",
     ),
     ({"offload": "optimizer"}, "offload is optimizer, but zero_stage is 0"),
-    ({"patience": 2}, "patience is 2, but choose_by is last; name what to wait for, as validation_loss"),
+    ({"patience": 2}, "patience is 2, but choose_by is last; name a measurement, such as validation_loss"),
     ({"choose_by": "bleu"}, "choose_by is 'bleu'; it must be one of"),
-    ({"trunk": "frozen"}, "trunk is frozen, so that nothing is trained; set draft_heads or exit_classifier"),
+    ({"trunk": "frozen"}, "trunk is frozen, so nothing is trained; set draft_heads or exit_classifier"),
     (
         {"trunk": "frozen", "draft_heads": 1, "exit_loss": "weighted"},
         "exit_loss is weighted, which trains the trunk, but trunk is frozen; set it to none",

@@ -1,4 +1,4 @@
-"""What two results were made from, told apart."""
+"""Differences in what two results were made from."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_was_not_recorded_is_said_to_be_so() -> None:
     assert differing(both(pair()), both(older)) == {"machine": [("torch", "2.13.0", NOT_RECORDED)]}
 
 
-def test_settings_may_be_noted_as_text() -> None:
+def test_settings_may_be_recorded_as_text() -> None:
     recorded = settings_of(pair())
     assert recorded["machine"] == {"threads": 1}
     assert settings_of(pair({"settings": json.dumps(recorded)})) == recorded
@@ -101,4 +101,4 @@ def test_the_same_data_seed_and_number_mean_the_same_examples(other: PairRecord,
 
 def test_what_neither_recorded_is_not_the_same() -> None:
     assert not same_examples(pair({"settings": {}}), pair({"settings": {}}), "validation")
-    assert not same_examples(pair(), pair(), "test"), "the hash of that split was not noted"
+    assert not same_examples(pair(), pair(), "test"), "the hash of that split was not recorded"

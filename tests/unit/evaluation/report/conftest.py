@@ -31,7 +31,7 @@ TIMED = 60
 
 def window(agreement: float, length: float) -> float:
     """Tokens kept of a draft of that length (Leviathan et al., 2023, equation 1, less the large model's own token)."""
-    return sum(agreement**place for place in range(1, round(length) + 1))
+    return sum(agreement**position for position in range(1, round(length) + 1))
 
 
 def counts_of(agreement: float, length: float, fallbacks: bool) -> Row:
@@ -156,15 +156,15 @@ def lossy(drafter: str, method: str, settings: Row, ease: float, slope: float, w
 def validation(drafter: str) -> list[Row]:
     rows = baselines(drafter, "validation")
     rollbacks = (1.0, 2.0, 3.0, 5.0, math.inf)
-    for place, (fallback, rollback) in enumerate(itertools.product((0.0, 0.5, 0.6, 0.7, 0.8, 0.9), rollbacks)):
-        rows.append(bild(drafter, "validation", fallback, rollback, (None, "frontier", "sample")[place % 3]))
+    for index, (fallback, rollback) in enumerate(itertools.product((0.0, 0.5, 0.6, 0.7, 0.8, 0.9), rollbacks)):
+        rows.append(bild(drafter, "validation", fallback, rollback, (None, "frontier", "sample")[index % 3]))
     twin = {**rows[3], "settings": {**rows[3]["settings"], "max_draft": 12}, "same_as": rows[3]["settings"]}
     rows.append({name: value for name, value in twin.items() if name not in TIMES})
     for length in (3, 5, 7):
         rows.append(lossy(drafter, "speculative", {"draft_length": length}, 0.0, 0.0, "anchor"))
     for lenience in (0.7, 0.5, 0.3, 0.1):
-        knobs = {"draft_length": 5, "lenience": lenience}
-        rows.append(lossy(drafter, "speculative_lenient", knobs, (1 - lenience) / 2, 0.4, "frontier"))
+        lenient = {"draft_length": 5, "lenience": lenience}
+        rows.append(lossy(drafter, "speculative_lenient", lenient, (1 - lenience) / 2, 0.4, "frontier"))
     for rule, cost in itertools.product(("chow", "opt", "token_v3"), (0.1, 0.3, 0.5, 0.8)):
         settings: Row = {"draft_length": 5, "rule": rule, "deferral_cost": cost}
         slope = {"chow": 0.5, "opt": 0.35, "token_v3": 0.2}[rule]

@@ -154,8 +154,8 @@ def test_what_was_not_timed_is_shown_and_never_chosen_nor_on_a_frontier(sweeps: 
     assert {point[name] for name in times} == {None}
     assert point["same_as"]["fallback_threshold"] == 0.9
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
-    place = summary["points"].index(point)
-    assert all(place not in curve["points"] for curve in summary["pareto"])
+    index = summary["points"].index(point)
+    assert all(index not in curve["points"] for curve in summary["pareto"])
     assert [row["drafter"] for row in summary["failed"]] == ["unaligned"]
 
 
@@ -173,7 +173,7 @@ def test_fronts_and_areas_of_each_method_and_of_all(sweeps: Sweeps) -> None:
     assert summary["hypervolume_reference"] == {"speedup": 1.0, "quality": 40.0}
     curves = {(curve["drafter"], curve["method"]): curve for curve in summary["pareto"]}
     assert list(curves) == [(d, m) for d in ("unaligned", "aligned") for m in ("bild", "speculative", "all")]
-    speeds = {key: [summary["points"][place]["speedup"] for place in curve["points"]] for key, curve in curves.items()}
+    speeds = {key: [summary["points"][index]["speedup"] for index in curve["points"]] for key, curve in curves.items()}
     assert speeds["unaligned", "bild"] == [2.0, 1.5, 1.2]
     assert speeds["unaligned", "all"] == [2.0, 1.5, 1.3]
     # Strips above 40 points and vanilla's speed: 18 by 1.0, then 1.2 by 0.5, then 0.75 by 0.2.

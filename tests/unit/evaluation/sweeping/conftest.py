@@ -1,4 +1,4 @@
-"""One sweep that others are compared with."""
+"""One finished sweep that others are compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.sweeps import Planned, Sweep
 
 @pytest.fixture(scope="session")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
-    """It is only read."""
+    """A finished sweep; tests only read it."""
     sweep = Sweep(tmp_path_factory.mktemp("planned"))
     rows = sweep.validate()
     return sweep, rows, sweep.report()

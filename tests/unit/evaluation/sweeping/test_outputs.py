@@ -1,4 +1,4 @@
-"""Points as rows name them, the examples that are timed, and what outputs say of a point."""
+"""The timed examples of a split, and the outputs of a point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_timed_examples_are_drawn_by_seed_and_split() -> None:
     assert len({tuple(split_of(name, seed).timed) for name in ("validation", "test") for seed in (0, 1)}) == 4
 
 
-def test_a_small_split_is_timed_whole() -> None:
+def test_every_example_of_a_small_split_is_timed() -> None:
     assert sorted(split_of(timed=100).timed) == list(range(len(EXAMPLES)))
 
 
@@ -43,7 +43,7 @@ def outputs(generations: Iterable[Generation], split: Split | None = None) -> Ou
     return collect_outputs("decoded", generations, split or split_of())
 
 
-def test_outputs_hold_every_text_all_counts_and_those_of_the_timed_examples() -> None:
+def test_outputs_hold_texts_total_counts_and_counts_of_timed_examples() -> None:
     texts = [
         dataclasses.replace(TEXT, tokens=[number + 2, 1], counts=Counts(tokens=2, large_calls=number)) for number in range(9)
     ]
@@ -55,7 +55,7 @@ def test_outputs_hold_every_text_all_counts_and_those_of_the_timed_examples() ->
     assert found.by_example == {number: Counts(tokens=2, large_calls=number) for number in split.timed}
 
 
-def test_the_same_texts_by_the_same_runs_are_the_same_behaviour() -> None:
+def test_equal_texts_by_equal_runs_are_one_behaviour() -> None:
     again = dataclasses.replace(TEXT, tokens=list(TEXT.tokens), counts=TEXT.counts + Counts())
     assert outputs([TEXT] * 9).behaviour == outputs([again] * 9).behaviour
 
@@ -73,7 +73,7 @@ def test_the_same_texts_by_the_same_runs_are_the_same_behaviour() -> None:
     ids=["tokens", "proposers", "small steps", "large calls", "fallbacks", "drafts"],
 )
 @pytest.mark.parametrize("index", [0, 8])
-def test_one_example_that_differs_is_another_behaviour(other: Generation, index: int) -> None:
+def test_one_differing_example_is_another_behaviour(other: Generation, index: int) -> None:
     changed = [TEXT] * index + [other] + [TEXT] * (8 - index)
     assert outputs(changed).behaviour != outputs([TEXT] * 9).behaviour
 

@@ -1,4 +1,4 @@
-"""Plans on made-up candidates whose true speeds are known: what is asked for, in which order, and what is left."""
+"""Plans on synthetic candidates whose true speeds are known: which points are timed, and in which order."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def plan_of(
     return Plan(candidates, known, costs, VANILLA, near=near, sample=sample, seed=seed)
 
 
-def law(candidates: Mapping[int, Candidate], beside: Mapping[str, tuple[float, float]] | None = None) -> Truth:
-    """True speed-ups: of runs as the costs have them, and what a text and a call of each method cost besides."""
+def true_speedups(candidates: Mapping[int, Candidate], beside: Mapping[str, tuple[float, float]] | None = None) -> Truth:
+    """True speed-ups: the runs' costs, plus an overhead for each text and each call of a method."""
 
     def speedup(number: int) -> float:
         one = candidates[number]
@@ -59,7 +59,7 @@ def law(candidates: Mapping[int, Candidate], beside: Mapping[str, tuple[float, f
 
 
 def followed(plan: Plan, truth: Truth, failing: frozenset[int] = frozenset()) -> list[list[int]]:
-    """What the plan asks for, round by round, until it asks for nothing."""
+    """The points that the plan asks for, round by round, until it is done."""
     rounds = []
     while wanted := plan.next():
         rounds.append(wanted)
@@ -70,7 +70,7 @@ def followed(plan: Plan, truth: Truth, failing: frozenset[int] = frozenset()) ->
 
 
 def grid(seed: int, methods: int = 3, points: int = 40) -> dict[int, Candidate]:
-    """Methods that trade quality for speed, each point a little off its method's line."""
+    """Methods that trade quality for speed, with noise around each method's curve."""
     rng, found = random.Random(seed), {}
     for number in range(methods * points):
         calls = rng.randint(3, TOKENS)
@@ -79,23 +79,25 @@ def grid(seed: int, methods: int = 3, points: int = 40) -> dict[int, Candidate]:
     return found
 
 
-def told(point: TradeOff, plan: Plan, near: float = 0.02) -> bool:
-    """Whether that point, or one that is alike to within `near` and 0.1 point, or a fifth of what it loses, was timed."""
+def represented(point: TradeOff, plan: Plan, near: float = 0.02) -> bool:
+    """Whether the point was timed, or one within `near` of its speed and 0.1 point or a fifth of its loss of its quality."""
     timed = [TradeOff(plan.candidates[number].quality, speedup) for number, speedup in plan.timed.items()]
     least = point.quality - max(0.1, (VANILLA.quality - point.quality) / 5) - 1e-8
     return any(one.quality >= least and one.speedup * (1 + near) >= point.speedup - 1e-9 for one in timed)
 
 
 def missed(plan: Plan, truth: Truth, known: tuple[TradeOff, ...]) -> list[TradeOff]:
-    """What of the true frontier of everything was not timed, nor anything alike."""
+    """Points of the true frontier that are not represented by a timed point."""
     points = [TradeOff(one.quality, truth(number)) for number, one in plan.candidates.items()]
-    return [points[index] for index in frontier([*points, *known]) if index < len(points) and not told(points[index], plan)]
+    return [
+        points[index] for index in frontier([*points, *known]) if index < len(points) and not represented(points[index], plan)
+    ]
 
 
 KNOWN = (TradeOff(30.0, 1.0), TradeOff(21.0, 6.0))
 
 
-def test_anchors_come_first_one_a_method_the_best_by_the_runs() -> None:
+def test_the_best_point_of_each_method_is_timed_first() -> None:
     candidates = {
         0: candidate("bild", 29.5, 20, 10),
         1: candidate("bild", 29.6, 20, 8),  # the fastest within a point of the large model
@@ -109,9 +111,9 @@ def test_anchors_come_first_one_a_method_the_best_by_the_runs() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_where_predictions_are_right_the_whole_frontier_is_timed_and_little_else(seed: int) -> None:
+def test_with_exact_predictions_the_frontier_is_timed_and_little_else(seed: int) -> None:
     candidates = grid(seed)
-    plan, truth = plan_of(candidates, KNOWN), law(candidates)
+    plan, truth = plan_of(candidates, KNOWN), true_speedups(candidates)
     followed(plan, truth)
     assert missed(plan, truth, KNOWN) == []
     assert plan.predicted == pytest.approx(plan.timed)
@@ -125,12 +127,12 @@ def test_where_predictions_are_right_the_whole_frontier_is_timed_and_little_else
         {"method 0": (30.0, 0.0), "method 1": (0.0, 1.0)},
         {"method 0": (0.0, -4.0), "method 2": (10.0, 2.0)},
     ],
-    ids=["a call", "a text", "both, and one that is cheaper than its runs"],
+    ids=["per call", "per text", "both, and a negative one"],
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_where_a_method_costs_more_than_its_runs_the_plan_learns_it(seed: int, beside: dict[str, tuple[float, float]]) -> None:
+def test_the_plan_fits_the_overhead_of_a_method(seed: int, beside: dict[str, tuple[float, float]]) -> None:
     candidates = grid(seed)
-    plan, truth = plan_of(candidates, KNOWN), law(candidates, beside)
+    plan, truth = plan_of(candidates, KNOWN), true_speedups(candidates, beside)
     rounds = followed(plan, truth)
     assert missed(plan, truth, KNOWN) == []
     assert len(plan.timed) < len(candidates) / 2
@@ -143,18 +145,18 @@ def test_where_a_method_costs_more_than_its_runs_the_plan_learns_it(seed: int, b
 
 
 @pytest.mark.parametrize("near", [0.0, 0.02])
-def test_what_is_nearly_as_fast_as_something_better_is_timed_too(near: float) -> None:
+def test_points_near_the_frontier_are_timed(near: float) -> None:
     candidates = {
         0: candidate("bild", 25.0, 1, 10),  # 1 % slower than the small model
         1: candidate("bild", 25.0, 5, 10),  # 5 % slower
         2: candidate("bild", 29.9, 20, 15),
     }
     plan = plan_of(candidates, (TradeOff(30.0, 1.0), TradeOff(25.0, 2.0)), near)
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.why == {2: "anchor"} | ({0: "frontier"} if near else {})
 
 
-def test_of_points_alike_one_is_timed() -> None:
+def test_one_of_several_similar_points_is_timed() -> None:
     candidates = {
         0: candidate("bild", 28.0, 0, 10),  # twice as fast as the large model, and 2 points lost
         1: candidate("bild", 28.0, 1, 10),  # 1 % slower
@@ -164,11 +166,11 @@ def test_of_points_alike_one_is_timed() -> None:
         5: candidate("bild", 29.99, 21, 15),  # less than 0.1 point above the one before
     }
     plan = plan_of(candidates)
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.why == {4: "anchor", 0: "frontier", 3: "frontier"}
 
 
-def test_what_a_method_would_be_chosen_for_is_timed_though_another_method_is_better() -> None:
+def test_choices_of_a_method_are_timed_even_behind_another_method() -> None:
     candidates = {
         0: candidate("better", 30.5, 0, 5),
         1: candidate("bild", 29.95, 0, 10),  # no loss
@@ -177,7 +179,7 @@ def test_what_a_method_would_be_chosen_for_is_timed_though_another_method_is_bet
         4: candidate("bild", 29.97, 0, 12),
     }
     plan = plan_of(candidates)
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.why == {0: "anchor", 2: "anchor", 1: "choice"}
 
 
@@ -192,23 +194,23 @@ def test_each_rule_of_a_method_is_timed_at_no_loss() -> None:
         3: ruled("diff", 30.0, 25),  # slower than the large model
     }
     plan = plan_of(candidates)
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.why == {0: "anchor", 1: "choice"}
 
 
-def test_what_a_baseline_beats_is_not_wanted() -> None:
+def test_points_behind_a_baseline_are_not_timed() -> None:
     candidates = {
         0: candidate("bild", 29.95, 10, 10),
         1: candidate("bild", 20.0, 10, 6),  # 2.9 times as fast, and worse than the small model
         2: candidate("bild", 26.0, 10, 6),
     }
     plan = plan_of(candidates, (TradeOff(30.0, 1.0), TradeOff(25.0, 3.5)))
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.timed.keys() == {0, 2}
 
 
 def dominated(count: int) -> dict[int, Candidate]:
-    """One good point, and others that it beats by far."""
+    """One good point and others far behind it."""
     return {0: candidate("bild", 30.0, 0, 4)} | {one: candidate("bild", 20.0, one, 10) for one in range(1, count)}
 
 
@@ -217,26 +219,26 @@ def test_the_sample_is_drawn_once_by_its_seed() -> None:
     drawn = []
     for seed in (0, 0, 1):
         plan = plan_of(candidates, sample=4, seed=seed)
-        rounds = followed(plan, law(candidates))
+        rounds = followed(plan, true_speedups(candidates))
         drawn.append({number for number, why in plan.why.items() if why == "sample"})
         assert [len(one) for one in rounds] == [1, 4]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_sample_of_more_than_is_left_is_all_that_is_left() -> None:
+def test_a_sample_is_at_most_the_rest() -> None:
     candidates = dominated(3)
     plan = plan_of(candidates, sample=10)
-    followed(plan, law(candidates))
+    followed(plan, true_speedups(candidates))
     assert plan.timed.keys() == candidates.keys()
 
 
-def test_what_the_sample_teaches_is_followed_up() -> None:
-    """All but the anchor are far faster than predicted, which a point of the sample brings to light."""
+def test_surprises_of_the_sample_are_followed_up() -> None:
+    """All points but the anchor are far faster than predicted, which a point of the sample reveals."""
     candidates = {
         0: candidate("bild", 30.0, 0, 8),
         **{number: candidate("cascade", 25.0 - number, 0, 9 + number) for number in range(1, 6)},
     }
-    runs = law(candidates)
+    runs = true_speedups(candidates)
 
     def truth(number: int) -> float:
         return runs(number) * (3 if number > 1 else 1)
@@ -250,19 +252,19 @@ def test_what_the_sample_teaches_is_followed_up() -> None:
     assert plan_of(candidates, sample=0).next() == [0, 1]
 
 
-def test_a_point_that_failed_is_not_asked_for_again_and_the_next_best_is() -> None:
+def test_after_a_failed_point_the_next_best_is_timed() -> None:
     candidates = {
         0: candidate("bild", 29.95, 0, 5),  # fails
         1: candidate("bild", 29.95, 0, 9),
         2: candidate("bild", 29.95, 0, 15),
     }
     plan = plan_of(candidates)
-    assert followed(plan, law(candidates), failing=frozenset({0})) == [[0], [1]]
+    assert followed(plan, true_speedups(candidates), failing=frozenset({0})) == [[0], [1]]
     assert plan.timed.keys() == {1}
 
 
 def test_a_fast_machine_and_a_slow_one_predict_alike() -> None:
-    """Latencies are learned as ratios to vanilla: what matters is the speed-up that is noted."""
+    """Overheads are fitted to speed-ups, which are ratios to vanilla, not to milliseconds."""
     candidates = {0: candidate("bild", 29.95, 10, 10), 1: candidate("bild", 25.0, 10, 5)}
     plan = plan_of(candidates)
     assert plan.vanilla_ms == TOKENS * LARGE_MS
@@ -277,7 +279,7 @@ def test_nothing_to_plan() -> None:
     assert prediction_error(plan) == PredictionError()
 
 
-def test_prediction_errors_are_shares_of_what_was_measured() -> None:
+def test_prediction_errors_are_relative_to_measured_speedups() -> None:
     plan = plan_of(dominated(5))
     plan.predicted = {0: 9.0, 1: 1.5, 2: 2.2, 3: 1.0, 4: 7.0}
     plan.timed = {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0}  # 4 failed
@@ -300,7 +302,7 @@ CANDIDATES = st.lists(
 ).map(lambda found: dict(enumerate(found)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     candidates=CANDIDATES,
     speeds=st.lists(st.floats(0.2, 8.0), min_size=25, max_size=25),
@@ -308,7 +310,7 @@ CANDIDATES = st.lists(
     near=st.sampled_from([0.0, 0.02, 0.5]),
     sample=st.integers(0, 4),
 )
-def test_whatever_the_clock_says_a_plan_ends_with_nothing_promising_left(
+def test_every_plan_ends_with_no_promising_point_left(
     candidates: dict[int, Candidate], speeds: list[float], failing: frozenset[int], near: float, sample: int
 ) -> None:
     plan = plan_of(candidates, KNOWN, near, sample)
@@ -319,14 +321,14 @@ def test_whatever_the_clock_says_a_plan_ends_with_nothing_promising_left(
     assert plan.timed.keys() == set(asked) - failing
     assert sum(why == "sample" for why in plan.why.values()) <= sample
     assert all(plan.speedup(number) > 0 for number in candidates)
-    # Predictions are by what is known in the end; a point that failed has none.
+    # Predictions of the final cost model; a failed point has none.
     points = {
         number: TradeOff(one.quality, plan.timed.get(number) or plan.speedup(number)) for number, one in candidates.items()
     }
     rest = [number for number in candidates if number not in asked]
     alive = [points[number] for number in candidates if number in plan.timed or number in rest]
     for number in rest:
-        assert told(points[number], plan, near) or any(
+        assert represented(points[number], plan, near) or any(
             other.quality >= points[number].quality and other.speedup > points[number].speedup * (1 + near)
             for other in [*alive, *KNOWN]
         )

@@ -1,4 +1,4 @@
-"""Many points played from one set of readings: each gives what decoding it gives, and a broken one costs itself alone."""
+"""Many points replayed from cached predictions: each equals its decoding, and a broken one fails alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import Capabilities, Decoder
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
@@ -64,7 +64,7 @@ def replayed(points: list[SweepPoint], pair: Pair, split: Split, folder: Path, r
     return replay_grid(points, pair, request, split, folder, "test")
 
 
-def test_every_point_is_as_if_it_were_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
+def test_every_point_is_replayed_as_it_is_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
     found = replayed(GRID, pair, split, tmp_path)
     evaluator = evaluator_of(pair, Clock(), SWEEP)
     assert found.errors == {}
@@ -76,19 +76,21 @@ def test_every_point_is_as_if_it_were_decoded(pair: Pair, split: Split, tmp_path
 
 
 @pytest.mark.parametrize("index", [0, 7, len(GRID)])
-def test_what_cannot_be_played_is_neither_there_nor_an_error(pair: Pair, split: Split, tmp_path: Path, index: int) -> None:
+def test_points_that_cannot_be_replayed_are_left_out(pair: Pair, split: Split, tmp_path: Path, index: int) -> None:
     found = replayed([*GRID[:index], BEAMS, LAYERS, *GRID[index:]], pair, split, tmp_path)
     assert found.errors == {}
     assert list(found.outputs) == [number for number in range(len(GRID) + 2) if number not in (index, index + 1)]
 
 
-def test_draws_cannot_be_played(pair: Pair, split: Split, tmp_path: Path) -> None:
+def test_sampling_cannot_be_replayed(pair: Pair, split: Split, tmp_path: Path) -> None:
     found = replayed(GRID, pair, split, tmp_path, Request(LIMIT, SamplingSettings(temperature=1.0)))
     assert (found.outputs, found.errors) == ({}, {})
 
 
 class Absent:
-    """What is known of a model without it; whatever would run it fails the test."""
+    """The constants of a model without the model; running it fails the test."""
+
+    capabilities = Capabilities()
 
     def __init__(self, model: Decoder) -> None:
         self.name, self.end_token, self.end_tokens = model.name, model.end_token, model.end_tokens
@@ -101,7 +103,7 @@ class Absent:
     encode = start = forward = rewind = reorder = _refuse
 
 
-def test_a_sweep_that_begins_again_reads_nothing_again(pair: Pair, split: Split, tmp_path: Path) -> None:
+def test_a_resumed_replay_runs_no_model(pair: Pair, split: Split, tmp_path: Path) -> None:
     first = replayed(GRID, pair, split, tmp_path)
     absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
     assert replayed(GRID, absent, split, tmp_path) == first
@@ -110,7 +112,7 @@ def test_a_sweep_that_begins_again_reads_nothing_again(pair: Pair, split: Split,
 
 
 def runs_of(pair: Pair, points: list[SweepPoint], folder: Path) -> tuple[int, ReplayedGrid]:
-    """How often the two models ran for a replay, and what it gave."""
+    """Runs of both models during a replay, and its result."""
     models = [model for model in (pair.small, pair.large) if isinstance(model, TickingDecoder)]
     split = split_of(pair, SWEEP)
     before = sum(model.ran for model in models)
@@ -118,7 +120,7 @@ def runs_of(pair: Pair, points: list[SweepPoint], folder: Path) -> tuple[int, Re
     return sum(model.ran for model in models) - before, found
 
 
-def test_a_larger_grid_reads_only_what_is_new(tmp_path: Path) -> None:
+def test_a_larger_grid_computes_only_new_predictions(tmp_path: Path) -> None:
     pair = ticking_pair(Clock())
     alone, wanted = runs_of(pair, GRID, tmp_path / "alone")
     part, _ = runs_of(pair, GRID[:8], tmp_path / "grown")
@@ -129,7 +131,7 @@ def test_a_larger_grid_reads_only_what_is_new(tmp_path: Path) -> None:
     assert runs_of(pair, GRID, tmp_path / "grown") == (0, wanted)
 
 
-def test_readings_of_two_splits_do_not_mix(tmp_path: Path) -> None:
+def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
     pair = ticking_pair(Clock())
     splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
     found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
@@ -143,7 +145,7 @@ def test_readings_of_two_splits_do_not_mix(tmp_path: Path) -> None:
 
 
 def breaks(sound: Predict, prefix: Prefix) -> Predict:
-    """Gives NaN after one prefix."""
+    """Predicts NaN after one prefix."""
 
     def predict(source: Prefix, text: Prefix) -> Tensor:
         logits = sound(source, text)
@@ -153,7 +155,7 @@ def breaks(sound: Predict, prefix: Prefix) -> Predict:
 
 
 def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[Pair, Split]:
-    """A model that breaks where that point comes to on that example, so many tokens into the text."""
+    """A pair whose `side` breaks after `length` tokens of the point's text of that example."""
     pair = ticking_pair(Clock())
     split = split_of(pair, SWEEP)
     text = evaluator_of(pair, Clock(), SWEEP).decoded(at, split).tokens[example]
@@ -163,7 +165,7 @@ def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[P
 
 
 @pytest.mark.parametrize("side", ["small", "large"])
-@pytest.mark.parametrize(("example", "length"), [(0, 2), (3, 3), (3, 1), (7, 2)])
+@pytest.mark.parametrize(("example", "length"), [(0, 2), (7, 2)])
 def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
     tmp_path: Path, side: str, example: int, length: int
 ) -> None:
@@ -174,7 +176,7 @@ def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
             wanted[index] = dataclasses.replace(evaluator.decoded(point, split), how="replayed")
         except RuntimeError:
             broken.add(index)
-    for _ in range(2):  # the second time from what was noted
+    for _ in range(2):  # the second time from the cache
         found = replayed(GRID, pair, split, tmp_path)
         assert found.outputs == wanted
         assert found.errors.keys() == broken
@@ -186,7 +188,7 @@ def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
     assert wanted
 
 
-def test_twins_are_points_of_one_method_that_do_the_same(pair: Pair, split: Split, tmp_path: Path) -> None:
+def test_duplicates_are_points_of_one_method_with_equal_behaviour(pair: Pair, split: Split, tmp_path: Path) -> None:
     points = [*GRID, SweepPoint("speculative_cascade", SpeculativeCascadeSettings(rule="chow", deferral_cost=0.0)), *GRID[-1:]]
     outputs = replayed(points, pair, split, tmp_path).outputs
     found = duplicates(outputs, points)
@@ -204,7 +206,7 @@ def test_twins_are_points_of_one_method_that_do_the_same(pair: Pair, split: Spli
     assert lengths[20] not in found
 
 
-def test_two_methods_are_no_twins() -> None:
+def test_points_of_two_methods_are_no_duplicates() -> None:
     alike = Outputs("replayed", behaviour=7)
     bild, speculative = GRID[2], GRID[-5]
     assert bild.method != speculative.method

@@ -1,4 +1,4 @@
-"""Sweeps that are killed and taken up again, grow, or meet what breaks."""
+"""Sweeps that are interrupted and resumed, that grow, or whose models break."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ticking import Price
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,13 +29,13 @@ def forbid_timing(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep.evaluator, "time", time)
 
 
-def test_a_sweep_that_is_done_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_sweep_measures_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Sweep(tmp_path)
     rows = first.validate()
     rows += first.report()
     written = first.path.read_bytes()
     again = Sweep(tmp_path)
-    again.large().price = Price(50.0, 3.0, 2.0)  # the machine has changed, the plan has not
+    again.large().price = Price(50.0, 3.0, 2.0)  # another machine speed, the same plan
     forbid_timing(again, monkeypatch)
     found = again.validate()
     found += again.report()
@@ -44,13 +44,13 @@ def test_a_sweep_that_is_done_measures_nothing_again(tmp_path: Path, monkeypatch
     assert first.path.read_bytes() == written
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 9, 14, 23])
-def test_a_sweep_that_was_killed_goes_on(planned: Planned, tmp_path: Path, count: int) -> None:
-    told: list[SweepRow] = []
+@pytest.mark.parametrize("count", [2, 9, 23])
+def test_a_killed_sweep_resumes(planned: Planned, tmp_path: Path, count: int) -> None:
+    written_rows: list[SweepRow] = []
 
     def kill(row: SweepRow) -> None:
-        told.append(row)
-        if len(told) == count:
+        written_rows.append(row)
+        if len(written_rows) == count:
             raise Killed
 
     killed = Sweep(tmp_path, on_row=kill)
@@ -70,7 +70,7 @@ def test_a_sweep_that_was_killed_goes_on(planned: Planned, tmp_path: Path, count
 
 
 def kill_at(sweep: Sweep, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends the process at that run of the large model."""
+    """Ends the process at this run of the large model."""
     forward = sweep.large().forward
 
     def counted(tokens: Rows) -> Step:
@@ -81,7 +81,7 @@ def kill_at(sweep: Sweep, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep.large(), "forward", counted)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.2, 0.95])
 def test_a_kill_at_any_moment_loses_no_row_and_changes_none(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_kill_at_any_moment_loses_no_row_and_changes_none(
         }
 
 
-def test_other_work_begins_anew(tmp_path: Path) -> None:
+def test_rows_of_another_fingerprint_are_dropped(tmp_path: Path) -> None:
     Sweep(tmp_path).validate(GRID[:4])
     other = Sweep(tmp_path, work="other work")
     assert in_file(other.path) == []
@@ -111,7 +111,7 @@ def test_other_work_begins_anew(tmp_path: Path) -> None:
     assert len(rows) == 6
 
 
-def test_a_larger_grid_keeps_what_was_measured(tmp_path: Path) -> None:
+def test_a_larger_grid_keeps_measured_rows(tmp_path: Path) -> None:
     small = Sweep(tmp_path)
     before = by_name(small.validate(GRID[:9]))
     written = small.path.read_bytes()
@@ -124,9 +124,7 @@ def test_a_larger_grid_keeps_what_was_measured(tmp_path: Path) -> None:
             assert rows[name] == row
 
 
-def test_a_point_that_breaks_while_it_is_timed_costs_no_other(
-    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_point_that_breaks_while_timed_fails_alone(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     victim = next(row for row in planned[1] if row.get("why") == "frontier")
     sweep = Sweep(tmp_path)
     time = sweep.evaluator.time
@@ -158,7 +156,7 @@ def break_after(sweep: Sweep, side: str, prefix: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("plan", [True, False])
 def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> None:
-    """The large model breaks on a text of the small one that is not its own: what never shows it that text is measured."""
+    """The large model breaks on a text of the small one; points that never reach that text are measured."""
     sweep = Sweep(tmp_path, plan=plan)
     small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
     large = sweep.evaluator.decoded(VANILLA, sweep.validation)
@@ -183,7 +181,7 @@ def test_broken_logits_are_a_row_with_an_error(tmp_path: Path, plan: bool) -> No
         assert (outcome is None) == (next(iter(named(point))) in broken), index
 
 
-def test_without_a_baseline_there_is_nothing_to_plan_by(tmp_path: Path) -> None:
+def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     small = sweep.evaluator.decoded(BASELINES[1], sweep.validation)
     break_after(sweep, "small", (0, *small.tokens[0][:1]))

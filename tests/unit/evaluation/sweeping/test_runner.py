@@ -1,4 +1,4 @@
-"""A whole sweep of a toy pair on a clock of its own: which points get rows, which are timed and why."""
+"""A whole sweep of a toy pair on a simulated clock: which points get rows, and which are timed and why."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pytest
 
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.evaluation.frontier import TOLERANCES, TradeOff, frontier
+from tasks.evaluation.frontier import TOLERANCES, frontier
+from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
 from tests.ticking import LIMIT
 
 
-def tradeoff_in(row: Row) -> TradeOff | None:
-    return TradeOff(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
+def point_of(row: Row) -> Measured | None:
+    return Measured(row["quality"]["bleu"], row["speedup"]) if "speedup" in row else None
 
 
 def chosen(rows: list[Row]) -> list[Row]:
@@ -32,9 +33,9 @@ def chosen(rows: list[Row]) -> list[Row]:
     return found
 
 
-def one_like_it(wanted: TradeOff, rows: list[Row]) -> bool:
-    """Whether a point was timed that is as fast as `wanted` to 5 %, and as good to 0.1 point or a fifth of what is lost."""
-    timed = [point for row in rows if (point := tradeoff_in(row)) is not None]
+def one_like_it(wanted: Measured, rows: list[Row]) -> bool:
+    """Whether a point was timed with the speed of `wanted` to 5 %, and its quality to 0.1 point or a fifth of its loss."""
+    timed = [point for row in rows if (point := point_of(row)) is not None]
     least = wanted.quality - max(0.1, (timed[0].quality - wanted.quality) / 5) - 1e-8
     return any(one.quality >= least and one.speedup >= wanted.speedup / 1.05 - 1e-9 for one in timed)
 
@@ -54,8 +55,8 @@ def test_every_point_has_a_row_and_some_have_no_time(planned: Planned) -> None:
     for row in untimed:
         assert not row.keys() & (TIMES | {"why", "time_ms"})
         assert row["how"] == "replayed"
-        assert tradeoff_in(row) is None
-        assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # of which the outputs are all that matters
+        assert point_of(row) is None
+        assert ("predicted" in row) == (name_of(row) not in named(ORACLE))  # only its outputs matter
 
 
 def test_why_a_point_was_timed(planned: Planned) -> None:
@@ -72,13 +73,13 @@ def test_why_a_point_was_timed(planned: Planned) -> None:
     assert {"frontier", "choice"} & set(reasons)
 
 
-def test_points_that_behave_alike_are_timed_once(planned: Planned) -> None:
+def test_points_that_behave_equally_are_timed_once(planned: Planned) -> None:
     _, rows, _ = planned
     known = by_name(rows)
-    twins = [row for row in rows if "same_as" in row]
+    duplicates = [row for row in rows if "same_as" in row]
     longest, longer = (next(iter(named(point))) for point in (GRID[17], GRID[16]))
     assert known[longest]["same_as"] == known[longer]["settings"]
-    for row in twins:
+    for row in duplicates:
         first = known[row["method"], str(row["same_as"])]
         assert [first[part] for part in JUDGED] == [row[part] for part in JUDGED]
         assert "same_as" not in first
@@ -86,14 +87,14 @@ def test_points_that_behave_alike_are_timed_once(planned: Planned) -> None:
             assert row["predicted"] == first["predicted"]
 
 
-def test_what_was_not_timed_is_predicted_off_the_frontier_and_no_choice(planned: Planned) -> None:
+def test_untimed_points_are_predicted_to_lie_off_the_frontier(planned: Planned) -> None:
     _, rows, _ = planned
     distinct = [row for row in rows if "same_as" not in row and name_of(row) not in named(ORACLE)]
-    best = [tradeoff_in(row) or TradeOff(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
+    best = [point_of(row) or Measured(row["quality"]["bleu"], row["predicted"]["speedup"]) for row in distinct]
     assert all(one_like_it(best[index], rows) for index in frontier(best))
 
 
-def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) -> None:
+def test_predictions_are_exact_where_only_runs_take_time(planned: Planned) -> None:
     sweep, rows, _ = planned
     for row in rows:
         if "predicted" in row and "speedup" in row:
@@ -108,7 +109,7 @@ def test_on_a_clock_that_only_runs_move_predictions_are_right(planned: Planned) 
     assert errors.all.worst == pytest.approx(0, abs=1e-6)
 
 
-def test_how_the_grid_was_gone_through(planned: Planned) -> None:
+def test_the_plan_counts_its_points(planned: Planned) -> None:
     sweep, rows, _ = planned
     plan = sweep.runner.plan
     assert plan is not None and plan.replay_seconds is not None and plan.timing_seconds is not None
@@ -120,7 +121,7 @@ def test_how_the_grid_was_gone_through(planned: Planned) -> None:
     assert plan.timing_seconds > 0
 
 
-def test_on_test_the_chosen_points_are_decoded_and_timed(planned: Planned) -> None:
+def test_chosen_points_are_decoded_and_timed_on_test(planned: Planned) -> None:
     _, rows, reported = planned
     choices = {name_of(row) for row in chosen(rows)}
     assert choices
@@ -138,7 +139,7 @@ def test_every_row_is_in_the_file_once(planned: Planned) -> None:
     assert sorted(written, key=str) == sorted([*rows, *reported], key=str)
 
 
-def test_without_a_plan_every_point_is_timed_and_all_else_is_the_same(planned: Planned, tmp_path: Path) -> None:
+def test_without_a_plan_every_point_is_timed_with_equal_outcomes(planned: Planned, tmp_path: Path) -> None:
     whole = by_name(Sweep(tmp_path, plan=False).validate())
     rows = by_name(planned[1])
     assert whole.keys() == rows.keys()
@@ -148,14 +149,14 @@ def test_without_a_plan_every_point_is_timed_and_all_else_is_the_same(planned: P
         assert row.keys() >= TIMES
         assert "predicted" not in row
         assert [row[part] for part in JUDGED] == [rows[name][part] for part in JUDGED]
-    everything = [point for name, row in whole.items() if (point := tradeoff_in(row)) is not None and name not in named(ORACLE)]
+    everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
     assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
 
 
-def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
+def test_timed_points_refine_the_predictions_of_the_rest(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One method takes half as long again as its runs; the others do not."""
+    """One method takes 1.5 times as long as its runs; the others have no overhead."""
     sweep = Sweep(tmp_path)
     time = sweep.evaluator.time
 
@@ -169,7 +170,7 @@ def test_what_timing_teaches_goes_into_what_is_predicted_of_the_rest(
     assert {method for method, _ in checked} >= {"bild", "token_cascade"}
     for name in checked:
         truth = before[name]["predicted"]["speedup"] / (1.5 if name[0] == "bild" else 1)
-        assert rows[name]["predicted"]["speedup"] == pytest.approx(truth, rel=0.25)  # nothing learned: 0.5
+        assert rows[name]["predicted"]["speedup"] == pytest.approx(truth, rel=0.25)  # an unfitted model is off by 0.5
 
 
 def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_sampled_sweep_is_decoded_and_timed_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", [0, 1, 100])
-def test_the_sample_is_as_large_as_it_is_set(tmp_path: Path, sample: int) -> None:
+def test_the_sample_has_the_size_of_its_setting(tmp_path: Path, sample: int) -> None:
     rows = Sweep(tmp_path, sample=sample).validate(GRID[:12])
     drawn = sum(row.get("why") == "sample" for row in rows)
     left = sum("speedup" not in row and "same_as" not in row for row in rows)
