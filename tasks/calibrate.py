@@ -20,8 +20,8 @@ from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.publishing import publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
+from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.errors import InputError, stage, writing
 from tasks.files import partial_path
 from tasks.fingerprint import fingerprint

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
 from tasks.evaluation.timing import synchronised_clock

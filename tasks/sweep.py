@@ -18,10 +18,9 @@ from pydantic import JsonValue
 
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.registry import Pair, Request, build_method
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import TABLES, SamplingSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.acceptance import measure_acceptance

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.decoding.decoder import AUTO, REFERENCE, Runtime
 from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import AUTO, REFERENCE, Runtime
 from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 
 WIDTH, INNER, HEADS = 32, 40, 2

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.registry import Pair
 
 START, END = 0, 1
@@ -120,6 +120,7 @@ class PrefixDecoder:
 
     end_token = END
     end_tokens = frozenset((END,))
+    capabilities = Capabilities()
 
     def __init__(self, predict: Predict, name: str = "toy") -> None:
         self.predict = predict

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule
+from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken
 from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
@@ -25,7 +25,7 @@ def top_k_rule(top_k: int) -> AcceptanceRule:
         least = p.logits.topk(min(top_k, p.logits.shape[-1]), dim=-1).values[..., -1]
         return AcceptanceResult(probability(p.logits, tokens) >= least, p)
 
-    return AcceptanceRule(apply, bonus=None)
+    return AcceptanceRule(apply, bonus=BonusToken.NONE)
 
 
 def interleaved(pair: Pair, request: Request, top_k: int) -> SpeculativeLoop:

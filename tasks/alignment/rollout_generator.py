@@ -14,12 +14,11 @@ from typing import Any
 
 from tasks.alignment.interleaving import interleaved
 from tasks.alignment.settings import AlignSettings
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, Rows
 from tasks.decoding.generation import CORRECTED, Generation
 from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.registry import build_method
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import AUTO, REFERENCE
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 
 _BATCH_SIZE = 64

@@ -11,11 +11,10 @@ from typing import Any
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.models.checkpoints import load_model
 

@@ -12,10 +12,9 @@ import torch
 
 from tasks.bench.cases import Case, LoadedCase
 from tasks.bench.timing import median_ratio, time_interleaved, timed_by
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import Decoder, Rows, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import find_mismatches, widest_margin

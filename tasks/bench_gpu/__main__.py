@@ -26,9 +26,8 @@ from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted, compiled_layers, static_generate
 from tasks.bench_gpu.roofline import copy_bandwidth
 from tasks.bench_gpu.shapes import QUICK, SHAPES, PairShape, random_model, random_sources
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.errors import InputError, stage
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE
 from tasks.evaluation.timing import synchronised_clock

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafting import Drafter, DraftRule
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.turn import DraftRule
 
 _ROUNDS = 6
 

@@ -47,12 +47,12 @@ def diff_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
 
 def opt(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """max q < max p - α D_TV(p, q) (equation 10); greedy, this is Diff (Lemma 8)."""
-    return p.top - q.top > alpha * p.apart(q)
+    return p.top - q.top > alpha * p.total_variation(q)
 
 
 def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     """entropy(p) < entropy(q) - α D_TV(p, q) (appendix C.2)."""
-    return q.entropy - p.entropy > alpha * p.apart(q)
+    return q.entropy - p.entropy > alpha * p.total_variation(q)
 
 
 def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:

@@ -1,38 +1,59 @@
-"""One model with its cache, on rows of unequal length: the interface that every runtime gives."""
+"""The interface of every runtime: one model with its cache, on rows of unequal length, and what else a runtime can do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from tasks.decoding.replay.prefix_trie import ReplaySource
+from tasks.decoding.runtimes.layout import NativeLoopModel
 
 Rows = list[list[int]]
 """Token ids, one list a row; the rows may differ in length."""
 
 
 @dataclass(frozen=True)
+class Runtime:
+    """How a model is to be run."""
+
+    name: str = "auto"
+    """auto, reference, native or fused."""
+    int8: bool = False
+    """Whether matrices are kept in 8 bits."""
+
+    @classmethod
+    def of(cls, name: str, dtype: str) -> Runtime:
+        """Return the runtime that `machine.runtime` and `machine.dtype` ask for."""
+        return cls(name, dtype == "int8")
+
+
+AUTO, REFERENCE = Runtime(), Runtime("reference")
+
+
+@dataclass(frozen=True)
 class EncoderOutput:
-    """Sources as a decoder reads them: encoded, and then shareable by decoders of one encoder; or kept as they are."""
+    """Sources as a decoder reads them: encoded once, which decoders of one encoder share, or kept as prompts."""
 
     hidden: Tensor
     """(rows, source positions, width); of width 0 where there is no encoder."""
     mask: Tensor
     """(rows, source positions), int64: 1 at real positions."""
     prompts: Rows | None = None
-    """The sources themselves, where there is no encoder: rows begin with them."""
+    """The sources themselves where there is no encoder; rows begin with them."""
 
 
-@dataclass(slots=True)  # not frozen: one is made every run, and freezing makes that several times as dear
+@dataclass(slots=True)  # not frozen: every run makes one, and freezing multiplies the cost of that
 class Step:
-    """What one forward run of a decoder predicts."""
+    """The predictions of one forward run of a decoder."""
 
     logits: Tensor
     """(rows, most new tokens, vocabulary): position i of a row follows its i-th new token; later ones are padding.
 
-    What follows the tokens inside a prompt is left out where that is so in every row: positions then begin later.
+    Predictions inside a prompt are left out where every row is still inside its prompt: positions then begin later.
     """
     lengths: list[int]
     """New tokens of each row, without those left out."""
@@ -44,7 +65,7 @@ class Step:
     """The likeliest token at each real position of each row, where the runtime finds it."""
 
     def last(self, positions: Sequence[int]) -> Tensor:
-        """The last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), padded on the right."""
+        """Return the last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), right-padded."""
         most = max(positions)
         if all(length == self.logits.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
             return self.logits[:, -most:]
@@ -53,10 +74,93 @@ class Step:
         return self.logits.gather(1, columns[..., None].expand(-1, -1, self.logits.shape[-1]))
 
     def last_best(self, positions: Sequence[int]) -> Rows | None:
-        """The likeliest tokens at those positions, where they are known."""
+        """Return the likeliest tokens at those positions, where they are known."""
         if self.best is None:
             return None
         return [row[len(row) - count :] for row, count in zip(self.best, positions, strict=True)]
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When a greedy continuation may stop, besides at an end token and at its budget: see `turn.DraftRule`."""
+
+    confidence: float = 0.0
+    """Stop at a token whose softmax is at or under this; 0 never stops."""
+    cumulative_confidence: float = 0.0
+    """Stop after the token with which the product of the softmaxes falls under this; 0 never stops."""
+
+
+@dataclass(slots=True)
+class Continuation:
+    """A model's predictions along its own likeliest tokens."""
+
+    tokens: list[int]
+    """The likeliest token at each position; the last one is not fed."""
+    confidence: list[float]
+    """The softmax of each; 1 where the stop rule does not need it."""
+    logits: Tensor
+    """(1, positions, vocabulary); of the last position alone where they are not kept."""
+
+
+class GreedyContinuation(Protocol):
+    """Continues the only row of a decoder without a decision between the model's runs."""
+
+    def __call__(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
+        """Append `pending`, then greedily at most `budget - 1` tokens, and predict after each of them.
+
+        It may end at the first position at which `until` or an end token ends the draft, or go on beyond it. Logits that
+        nobody reads need not be kept: those of a whole text are large.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class GreedyAcceptance:
+    """A greedy acceptance rule in numbers, which a runtime can apply by itself."""
+
+    max_surprisal: float
+    """Accept a token while its -log softmax is at most this; a negative number never does."""
+    keep_agreed: bool
+    """Accept a token where it is the target's likeliest."""
+
+
+@dataclass(slots=True)
+class CheckedDraft:
+    """A draft of one row after the target's run."""
+
+    step: Step
+    """Predictions after the draft's tokens and after the token before it."""
+    accepted: int
+    """Drafted tokens before the first one rejected."""
+    next_token: int
+    """The likeliest token after those."""
+
+
+class DraftCheck(Protocol):
+    """Runs a decoder on the draft of its only row and applies a greedy rule where the logits are."""
+
+    def __call__(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
+        """Append `pending`, at least one token, and `drafted`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a runtime declares that it can do beyond the calls of `Decoder`; nothing else says so.
+
+    `execution` and the general loop read these to pick the fastest way through a method.
+    """
+
+    continue_greedily: GreedyContinuation | None = None
+    check_draft: DraftCheck | None = None
+    native_loop: NativeLoopModel | None = None
+    """The model as the compiled kernel runs it without Python."""
+    replay: ReplaySource | None = None
+    """Cached predictions that stand in for the model: it is never run by the calls of `Decoder`."""
+    transformers_model: Any = None
+    """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""
+    runtime: Runtime = AUTO
+    """How a second decoder over parts of this model is to be run."""
 
 
 class Decoder(Protocol):
@@ -75,7 +179,7 @@ class Decoder(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it predicts over."""
+        """Number of tokens that it predicts over."""
         ...
 
     @property
@@ -83,99 +187,30 @@ class Decoder(Protocol):
         """Ids that are never text: padding, start and end."""
         ...
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the runtime can do beyond these calls."""
+        ...
+
     def encode(self, sources: Rows) -> EncoderOutput:
-        """Runs the encoder on sources, one list of ids a row."""
+        """Run the encoder on sources, one list of ids a row."""
         ...
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
-        """Empties the cache for these sources and gives each row's first tokens."""
+        """Empty the cache for these sources and return each row's first tokens."""
         ...
 
     def forward(self, tokens: Rows) -> Step:
-        """Appends tokens to each row (none for an empty list) and predicts what follows each of them."""
+        """Append tokens to each row (none for an empty list) and predict what follows each of them."""
         ...
 
     def rewind(self, lengths: Sequence[int]) -> None:
-        """Cuts the cache of each row to `lengths[row]` tokens."""
+        """Cut the cache of each row to `lengths[row]` tokens."""
         ...
 
     def reorder(self, rows: Sequence[int]) -> None:
-        """Keeps these rows, in this order; a row may be kept twice or dropped."""
+        """Keep these rows, in this order; a row may be kept twice or dropped."""
         ...
-
-
-@dataclass(frozen=True)
-class StopRule:
-    """When a draft ends, besides at an end token and at its budget: see `drafting.DraftRule`."""
-
-    confidence: float = 0.0
-    """Before a token whose softmax is not above this; 0: never."""
-    cumulative_confidence: float = 0.0
-    """After the token with which the product of the softmaxes falls under this; 0: never."""
-
-
-@dataclass(slots=True)
-class Continuation:
-    """What a model predicts when it goes on by its own likeliest tokens."""
-
-    tokens: list[int]
-    """The likeliest at each position; the last one is not fed."""
-    confidence: list[float]
-    """The softmax of each; 1 where the rule does not ask."""
-    logits: Tensor
-    """(1, positions, vocabulary); of the last position alone where they are not kept."""
-
-
-class ContinuingDecoder(Decoder, Protocol):
-    """A runtime that continues a row of its own, without a decision in between: what a greedy drafter does all day."""
-
-    def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
-        """Appends `pending` to the only row, then greedily at most `budget - 1` tokens, and predicts after each of them.
-
-        It may end at the first position that `until` or an end token ends the draft at, or go on beyond it. Logits that
-        nobody reads need not be kept: those of a whole text are large.
-        """
-        ...
-
-
-def can_continue(decoder: Decoder) -> TypeGuard[ContinuingDecoder]:
-    """Whether a runtime is `Continuing`."""
-    return hasattr(decoder, "continue_greedily")
-
-
-@dataclass(frozen=True)
-class GreedyAcceptance:
-    """A greedy rule for what stays of a draft that a runtime can apply by itself."""
-
-    max_surprisal: float
-    """A token is kept while its -log softmax is at most this; below 0: never for that reason."""
-    keep_agreed: bool
-    """A token is kept where it is the likeliest."""
-
-
-@dataclass(slots=True)
-class CheckedDraft:
-    """A draft of one row, run and judged."""
-
-    step: Step
-    """Of the draft and of the token before it."""
-    kept: int
-    """Drafted tokens before the first that does not stay."""
-    following: int
-    """The likeliest token after those."""
-
-
-class DraftCheckingDecoder(Decoder, Protocol):
-    """A runtime that judges a greedy draft where it has the logits, and gives numbers instead of distributions."""
-
-    def check_draft(self, pending: list[int], drafted: list[int], keep: GreedyAcceptance) -> CheckedDraft:
-        """Appends `pending` and `drafted` to the only row; at least one of `pending`."""
-        ...
-
-
-def can_check(decoder: Decoder) -> TypeGuard[DraftCheckingDecoder]:
-    """Whether a runtime is `Checking`."""
-    return hasattr(decoder, "check_draft")
 
 
 class BrokenLogitsError(RuntimeError):
@@ -183,11 +218,11 @@ class BrokenLogitsError(RuntimeError):
 
     @classmethod
     def at(cls, model: str, step: int) -> BrokenLogitsError:
-        """Names the model and the step."""
+        """Return the error for this model and run."""
         return cls(f"the {model} model gave NaN, +infinity or no finite logit at step {step}")
 
 
 def require_finite(logits: Tensor, model: str, step: int) -> None:
-    """Raises `BrokenLogitsError` naming model and step; -infinity is a legal mask and passes."""
+    """Raise `BrokenLogitsError` with model and step; -infinity is a legal mask and passes."""
     if not bool(torch.isfinite(logits.amax(-1)).all()):
         raise BrokenLogitsError.at(model, step)

@@ -66,7 +66,7 @@ class PredictionBlock:
         """-log of the scores of these tokens, in nats, finite where the score itself rounds to zero: (rows, positions)."""
         return -probability(torch.log_softmax(self.logits.float(), dim=-1), tokens)
 
-    def apart(self, other: PredictionBlock) -> Tensor:
+    def total_variation(self, other: PredictionBlock) -> Tensor:
         """D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
@@ -72,17 +72,20 @@ class EarlyExitDecoder(TransformersDecoder):
     leaves at the layer at which it would leave alone.
     """
 
-    def __init__(self, large: LoadedModel, settings: CalmSettings, limit: int) -> None:
-        """Takes the large model, and the most tokens that a text may have: N of the threshold.
+    def __init__(self, large: Decoder, settings: CalmSettings, limit: int) -> None:
+        """Take the large model, and the most tokens that a text may have: N of the threshold.
 
         Raises:
             InputError: another architecture than T5's, or a classifier that was not trained.
         """
-        require_layered(large.model, "calm")
-        super().__init__(large.model, large.name, large.vocabulary)
+        model = large.capabilities.transformers_model
+        if model is None:
+            raise InputError(f"calm needs the layers of a T5 or mT5, which the {large.name} model does not give")
+        require_layered(model, "calm")
+        super().__init__(model, large.name, large.vocabulary)
         self.settings = settings
         self.limit = limit
-        self._confidence = confidence_of(settings.confidence, large.model, self.vocabulary)
+        self._confidence = confidence_of(settings.confidence, model, self.vocabulary)
 
     def _run(self, ids: Tensor, counts: list[int]) -> _Run:
         if any(count != 1 for count in counts):

@@ -1,4 +1,4 @@
-"""What decoding gives back: tokens, who proposed each, and raw integer counts."""
+"""The result of decoding: tokens, who proposed each, and raw integer counts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SMALL, LARGE, CORRECTED = "s", "l", "c"
 
 @dataclass
 class Counts:
-    """Integers only; ratios are made once, by whoever reports them."""
+    """Integers only; whoever reports ratios makes them from these, once."""
 
     tokens: int = 0
     small_steps: int = 0
-    """Runs of the small model or of what drafts in its place; a look-up in a table or a copy is no run."""
+    """Runs of the small model, or of the model that drafts in its place; a look-up in a table or a copy is no run."""
     large_calls: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -24,21 +24,14 @@ class Counts:
     rollbacks: int = 0
     """Verifications that replaced a drafted token."""
     verified: Counter[int] = field(default_factory=Counter)
-    """Calls of the large model by the number of positions that each verified."""
+    """Calls of the large model by the number of positions verified."""
     kept: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """Verified drafts by how many tokens each had, at least one, and how many of those were kept."""
+    """Verified drafts by (drafted tokens, at least one; accepted tokens)."""
     layers: int = 0
-    """Decoder layers that the large model ran, over all calls, where a method leaves some out; 0 for methods that do not."""
-
-    def record_verification(self, drafted: int, kept: int) -> None:
-        """Notes what became of a draft that was verified."""
-        self.accepted += kept
-        self.rollbacks += kept < drafted
-        if drafted:
-            self.kept[drafted, kept] += 1
+    """Decoder layers that the large model ran over all calls; 0 for methods that never leave a layer out."""
 
     def add(self, other: Counts) -> None:
-        """Adds `other` in place."""
+        """Add `other` in place."""
         ours = vars(self)
         for name, value in vars(other).items():
             if isinstance(value, int):
@@ -64,27 +57,11 @@ class Generation:
     """One letter a token: s (small), l (large), c (large, in place of a small one)."""
     counts: Counts
     log_probabilities: list[float] = field(default_factory=list)
-    """The model's own log-probability of each token, in nats, where the method keeps it."""
-
-
-@dataclass
-class RowState:
-    """One example on its way."""
-
-    place: int
-    example: int
-    prompt: int
-    tokens: list[int]
-    proposers: str
-    counts: Counts
-    log_probabilities: list[float]
-
-    def generated(self) -> int:
-        return len(self.tokens) - self.prompt
+    """The model's own log-probability of each token, in nats, for methods that record it."""
 
 
 def total(generations: Iterable[Generation]) -> Counts:
-    """The sum of all counts."""
+    """Return the sum of all counts."""
     counts = Counts()
     for generation in generations:
         counts.add(generation.counts)

@@ -1,30 +1,31 @@
-"""The one loop: draft with q, check with p, keep a prefix, add one token.
+"""The general loop of speculative decoding: draft with q, check with p, keep a prefix, add one token.
 
-A method is data: a drafter, a rule for when to stop drafting, a rule for what to keep. One model alone is the loop with
-nothing drafted.
+It decodes rows of unequal length side by side, draws tokens or takes the likeliest, and takes every runtime, drafter and
+rule. A method is data for it (`LoopParts`). What a turn does to a row is defined in `turn`, and `execution` picks a faster
+executor where one fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import NamedTuple
 
 import torch
 
-from tasks.decoding.acceptance_rules import AcceptanceRule
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
+from tasks.decoding.decoder import Decoder, DraftCheck, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.drafting import Draft, Drafter, DraftRule
-from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation, RowState
+from tasks.decoding.drafting import Draft, Drafter, empty_predictions
+from tasks.decoding.generation import Generation
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.verifier import Verifier
+from tasks.decoding.turn import DraftRule, RowState, TurnRules
 
 
 @dataclass(frozen=True)
-class SpeculativeLoop:
-    """The parts of one method, ready to run."""
+class LoopParts:
+    """What a speculative loop is made of."""
 
     target: Decoder
     acceptance: AcceptanceRule
@@ -35,136 +36,202 @@ class SpeculativeLoop:
     scored: bool = False
     """Whether generations carry the target's log-probability of each token."""
 
-    def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """Decodes each source until its end token or `limit` tokens, all rows side by side.
-
-        Args:
-            sources: Token ids of each source.
-            examples: A number for each source that keys its random draws.
-            limit: Most tokens to generate, the end token included.
-        """
-        if can_replay(self.target):
-            return self.target.replay(self, sources, examples, limit)
-        return generate(self, sources, examples, limit)
-
-    def room(self, generated: int, limit: int) -> int:
-        """Tokens that a draft may have: one less where the verifier adds its own to a checked draft."""
-        unfollowed = self.draft_rule.ends_unverified or self.acceptance.bonus is None
-        return limit - generated - (not unfollowed)
-
-
-class ReplayingDecoder(Decoder, Protocol):
-    """A runtime that goes through a whole method by itself."""
-
-    def replay(self, method: SpeculativeLoop, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """What `Method.run` says."""
-        ...
-
-
-def can_replay(decoder: Decoder) -> TypeGuard[ReplayingDecoder]:
-    """Whether a runtime is `Playing`."""
-    return hasattr(decoder, "replay")
+    def turns(self, limit: int) -> TurnRules:
+        """Return what the turns of a text of at most `limit` tokens go by."""
+        return TurnRules(self.draft_rule, self.target.end_tokens, limit, self.acceptance.bonus is not BonusToken.NONE)
 
 
 @torch.inference_mode()
-def generate(method: SpeculativeLoop, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-    """The loop itself; `Method.run` says what it takes and gives."""
-    encoder_output = method.target.encode(sources)
-    starts = method.target.start(encoder_output)
-    method.drafter.start(encoder_output, sources)
-    rows = [
-        RowState(place, example, len(tokens), tokens, "", Counts(), [])
-        for place, (example, tokens) in enumerate(zip(examples, starts, strict=True))
-    ]
-    judge = Verifier(method.target, method.acceptance, method.sampling, method.source, method.drafter)
-    done: dict[int, Generation] = {}
-    while rows:
-        rows, draft = _end_unverified(method, rows, _draft(method, rows, limit), limit, done)
-        if rows:
-            _verify(method, judge, rows, draft)
-            rows = _drop_finished(method, rows, limit, done)
-    return [done[place] for place in range(len(sources))]
+def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+    """Decode all sources side by side; `execution.SpeculativeLoop.run` describes the arguments."""
+    encoder_output = parts.target.encode(sources)
+    prompts = parts.target.start(encoder_output)
+    parts.drafter.start(encoder_output, sources)
+    rows = [RowState(example, tokens, len(tokens)) for example, tokens in zip(examples, prompts, strict=True)]
+    verifier = Verifier(parts, parts.turns(limit))
+    going = rows
+    while going:
+        going, draft = _end_unverified(verifier, going, _draft(verifier, going))
+        if going:
+            going = _verify(verifier, going, draft)
+    return [row.generation() for row in rows]
 
 
-def _draft(method: SpeculativeLoop, rows: list[RowState], limit: int) -> Draft:
-    """1. The drafter proposes; one row's runs are counted as if it were alone."""
-    budgets = [method.draft_rule.budget(row.counts, row.generated(), method.room(row.generated(), limit)) for row in rows]
-    draft = method.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, method.draft_rule)
-    draft = draft.until(method.target.end_tokens)
-    for row, tokens, steps, fallback in zip(rows, draft.tokens, draft.steps, draft.fallback, strict=True):
-        row.counts.small_steps += steps
-        row.counts.drafted += len(tokens)
-        row.counts.fallbacks += fallback
-    return draft
+def _draft(verifier: Verifier, rows: list[RowState]) -> Draft:
+    """1. The drafter proposes tokens for each row; a draft goes no further than what ends the text for the target."""
+    parts, turns = verifier.parts, verifier.turns
+    budgets = [turns.budget(row) for row in rows]
+    draft = parts.drafter.draft([row.tokens for row in rows], [row.example for row in rows], budgets, parts.draft_rule)
+    cut = [turns.cut(tokens, fallback) for tokens, fallback in zip(draft.tokens, draft.fallback, strict=True)]
+    return Draft([tokens for tokens, _ in cut], draft.q, [fallback for _, fallback in cut], draft.steps)
 
 
-def _end_unverified(
-    method: SpeculativeLoop, rows: list[RowState], draft: Draft, limit: int, done: dict[int, Generation]
-) -> tuple[list[RowState], Draft]:
-    """2. Rows that the rule lets end on the drafter's word leave here (BiLD, Algorithm 1: the loop tests y[-1])."""
-    if not method.draft_rule.ends_unverified:
-        return rows, draft
+def _end_unverified(verifier: Verifier, rows: list[RowState], draft: Draft) -> tuple[list[RowState], Draft]:
+    """2. Rows that the draft rule lets end with a drafted token leave the batch."""
     going = []
     for index, (row, tokens) in enumerate(zip(rows, draft.tokens, strict=True)):
-        if tokens and (tokens[-1] in method.target.end_tokens or row.generated() + len(tokens) == limit):
-            _keep(row, tokens)
-            _finish(row, done)
+        if verifier.turns.ends_unverified(row, tokens):
+            steps, fallback = draft.steps[index], draft.fallback[index]
+            verifier.turns.finish(row, tokens, drafted=len(tokens), steps=steps, fallback=fallback, verified=False)
         else:
             going.append(index)
-    return _select(method, rows, going), draft if len(going) == len(rows) else draft.select(going)
+    return _select(verifier.parts, rows, going), draft if len(going) == len(rows) else draft.select(going)
 
 
-def _verify(method: SpeculativeLoop, judge: Verifier, rows: list[RowState], draft: Draft) -> None:
-    """3. One run of the target over what it has not seen; 4. keep a prefix; 5. add one token."""
-    target, drafted = method.target, draft.tokens
-    positions = judge.positions(drafted)
-    p, step, kept, following = judge.verify(rows, draft)
-    for index, (row, new, count) in enumerate(zip(rows, drafted, kept, strict=True)):
-        row.counts.large_calls += 1
-        row.counts.verified[positions[index]] += 1
-        row.counts.layers += step.layers[index] if step.layers is not None else 0
-        row.counts.record_verification(len(new), count)
-        _keep(row, new[:count])
-        if index in following:
-            row.tokens.append(following[index])
-            row.proposers += LARGE if count == len(new) else CORRECTED
-        if method.scored:
-            _score(row, p, index, count + (index in following))
+def _verify(verifier: Verifier, rows: list[RowState], draft: Draft) -> list[RowState]:
+    """3. Run the target; 4. keep a prefix of each draft; 5. add one token. Returns the rows whose texts go on."""
+    parts, turns = verifier.parts, verifier.turns
+    result = verifier.verify(rows, draft)
+    layers = result.step.layers or [0] * len(rows)
+    going = []
+    for index, (row, drafted, accepted) in enumerate(zip(rows, draft.tokens, result.accepted, strict=True)):
+        ended = turns.finish(
+            row,
+            drafted[:accepted],
+            result.next_tokens.get(index),
+            drafted=len(drafted),
+            steps=draft.steps[index] + result.bonus_steps.get(index, 0),
+            fallback=draft.fallback[index],
+            layers=layers[index],
+        )
+        if parts.scored:
+            _score(row, result.p, index, accepted + (index in result.next_tokens))
+        if not ended:
+            going.append(index)
+    target = parts.target
     target.rewind([min(cached, len(row.tokens) - 1) for cached, row in zip(target.lengths, rows, strict=True)])
-    places = [length - most + count for length, most, count in zip(step.lengths, positions, kept, strict=True)]
-    method.drafter.observe([row.tokens for row in rows], step, places)
+    predicted = [
+        length - turns.positions(len(drafted)) + accepted
+        for length, drafted, accepted in zip(result.step.lengths, draft.tokens, result.accepted, strict=True)
+    ]
+    parts.drafter.observe([row.tokens for row in rows], result.step, predicted)
+    return _select(parts, rows, going)
 
 
 def _score(row: RowState, p: PredictionBlock, index: int, new: int) -> None:
-    """Notes the target's own log-probability of the last `new` tokens of a row."""
+    """Record the target's own log-probability of the last `new` tokens of a row."""
     if new:
         tokens = torch.tensor(row.tokens[-new:], device=p.logits.device)
         # Not the logarithm of `scores`, which is -infinity where a drawn token's probability rounds to zero.
         row.log_probabilities += probability(torch.log_softmax(p.logits[index, :new].float(), -1), tokens).tolist()
 
 
-def _keep(row: RowState, tokens: list[int]) -> None:
-    row.tokens.extend(tokens)
-    row.proposers += SMALL * len(tokens)
-
-
-def _drop_finished(method: SpeculativeLoop, rows: list[RowState], limit: int, done: dict[int, Generation]) -> list[RowState]:
-    going = []
-    for index, row in enumerate(rows):
-        if row.tokens[-1] in method.target.end_tokens or row.generated() >= limit:
-            _finish(row, done)
-        else:
-            going.append(index)
-    return _select(method, rows, going)
-
-
-def _select(method: SpeculativeLoop, rows: list[RowState], going: list[int]) -> list[RowState]:
+def _select(parts: LoopParts, rows: list[RowState], going: list[int]) -> list[RowState]:
     if going and len(going) < len(rows):
-        method.target.reorder(going)
-        method.drafter.reorder(going)
+        parts.target.reorder(going)
+        parts.drafter.reorder(going)
     return [rows[index] for index in going]
 
 
-def _finish(row: RowState, done: dict[int, Generation]) -> None:
-    row.counts.tokens = row.generated()
-    done[row.place] = Generation(row.tokens[row.prompt :], row.proposers, row.counts, row.log_probabilities)
+class Verification(NamedTuple):
+    """The target's decision on the drafts of all rows."""
+
+    p: PredictionBlock
+    """The target's predictions at the verified positions."""
+    step: Step
+    accepted: list[int]
+    """Drafted tokens of each row that stay."""
+    next_tokens: dict[int, int]
+    """By row: the token after the accepted prefix, where there is one."""
+    bonus_steps: dict[int, int]
+    """By row: runs of the drafter's model that the bonus token took."""
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Steps 3 to 5 of the loop: the target runs on the drafts, and the acceptance rule decides."""
+
+    parts: LoopParts
+    turns: TurnRules
+
+    def verify(self, rows: list[RowState], draft: Draft) -> Verification:
+        """Run the target on each row's draft and on what it has not seen before it."""
+        rule, check = self.parts.acceptance, self.parts.target.capabilities.check_draft
+        alone = len(rows) == 1 and self.parts.sampling.greedy and rule.bonus is BonusToken.TARGET
+        if alone and rule.greedy is not None and check is not None:
+            return self._by_runtime(check, rule.greedy, rows[0], draft.tokens[0])
+        return self._by_rule(rows, draft)
+
+    def _by_runtime(self, check: DraftCheck, greedy: GreedyAcceptance, row: RowState, drafted: list[int]) -> Verification:
+        checked = check(row.tokens[self.parts.target.lengths[0] :], drafted, greedy)
+        has_next = checked.accepted < len(drafted) or self.turns.adds_bonus(drafted)
+        p = PredictionBlock(checked.step.logits, self.parts.sampling, checked.step.best)
+        return Verification(p, checked.step, [checked.accepted], {0: checked.next_token} if has_next else {}, {})
+
+    def _by_rule(self, rows: list[RowState], draft: Draft) -> Verification:
+        target = self.parts.target
+        positions = [self.turns.positions(len(drafted)) for drafted in draft.tokens]
+        # Where no token follows a draft, nothing is predicted after the draft's last token.
+        known = [row.tokens + (new if self.turns.bonus else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
+        step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
+        p = PredictionBlock(step.last(positions), self.parts.sampling, step.last_best(positions))
+        accepted, residual = self._accept(rows, draft, p)
+        rejected = [index for index, drafted in enumerate(draft.tokens) if accepted[index] < len(drafted)]
+        next_tokens = self._take(rows, residual, rejected, accepted)
+        bonus, steps = self._bonus(rows, draft, p, accepted)
+        return Verification(p, step, accepted, next_tokens | bonus, steps)
+
+    def _accept(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:
+        """Return how many drafted tokens of each row stay, and the distribution that replaces the first one rejected."""
+        longest = max(map(len, draft.tokens))
+        if not longest:
+            return [0] * len(rows), p
+        tokens = draft.padded(p.logits.device)
+        result = self.parts.acceptance.apply(tokens, draft.q.head(longest), p.head(longest))
+        accepted = []
+        for row, drafted, probabilities in zip(rows, draft.tokens, result.accept.tolist(), strict=True):
+            count = 0
+            while count < len(drafted) and self._accepts(row, count, probabilities[count]):
+                count += 1
+            accepted.append(count)
+        return accepted, result.residual
+
+    def _accepts(self, row: RowState, offset: int, probability: float) -> bool:
+        if probability <= 0 or probability >= 1:
+            return probability >= 1
+        return self.parts.source.uniform(row.example, len(row.tokens) + offset, "accept") < probability
+
+    def _bonus(
+        self, rows: list[RowState], draft: Draft, p: PredictionBlock, accepted: list[int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the token after each fully accepted draft, and the drafter's runs that it took, both by row."""
+        rule, drafter = self.parts.acceptance, self.parts.drafter
+        whole = [
+            index
+            for index, drafted in enumerate(draft.tokens)
+            if accepted[index] == len(drafted) and self.turns.adds_bonus(drafted)
+        ]
+        if not whole or rule.bonus is BonusToken.TARGET:
+            return self._take(rows, p, whole, accepted), {}
+        q, steps = empty_predictions(len(whole)), {}
+        if rule.bonus_reads_q:
+            steps = dict.fromkeys(whole, int(drafter.runs_model))
+            q = drafter.predict_next([row.tokens + new for row, new in zip(rows, draft.tokens, strict=True)], whole)
+        distribution = rule.target(q, p.at(whole, [accepted[index] for index in whole]))
+        return self._take(rows, distribution, whole, accepted, selected=True), steps
+
+    def _take(
+        self,
+        rows: list[RowState],
+        distribution: TokenDistribution,
+        wanted: list[int],
+        accepted: list[int],
+        *,
+        selected: bool = False,
+    ) -> dict[int, int]:
+        """Take a token for each row in `wanted` after its accepted prefix.
+
+        The distribution covers all rows and positions; `selected`: only the wanted rows, at the one position each.
+        """
+        if not wanted:
+            return {}
+        cells = [(row, 0) for row in range(len(wanted))] if selected else [(row, accepted[row]) for row in wanted]
+        if self.parts.sampling.greedy and isinstance(distribution, PredictionBlock):
+            return {index: distribution.likeliest[row][column] for index, (row, column) in zip(wanted, cells, strict=True)}
+        dist = torch.stack([token_probabilities(distribution)[cell] for cell in cells])
+        if self.parts.sampling.greedy:
+            chosen: list[int] = dist.argmax(-1).tolist()
+        else:
+            keys = [(rows[index].example, len(rows[index].tokens) + accepted[index], "target") for index in wanted]
+            chosen = self.parts.source.draw(dist, keys)
+        return dict(zip(wanted, chosen, strict=True))

@@ -1,4 +1,4 @@
-"""What a method is made of and made into: the pair of models, the request, the entry of the registry."""
+"""The types of the method registry: the pair of models, the request, a runnable method and its specification."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pair:
     small: Decoder
     large: Decoder
     calibration: Rows = dataclasses.field(default_factory=list)
-    """Target tokens of the calibration set, the end token last in each: what drafters that are tables are counted from."""
+    """Target tokens of the calibration set, the end token last in each, from which table drafters are counted."""
     shares_encoder: bool = False
     """Whether both models have the same encoder, which then runs once."""
     cost_ratios: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
@@ -30,13 +30,13 @@ class Pair:
 
     @functools.cached_property
     def tables(self) -> NgramTables:
-        """Counted when first asked for; raises `InputError` where there is no calibration set."""
+        """The tables, counted on first use; raises `InputError` where there is no calibration set."""
         return count_ngrams(self.calibration, self.large.vocabulary, self.large.specials)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a method besides its own settings."""
+    """The parameters of a decoding run that are not settings of the method."""
 
     max_new_tokens: int
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
@@ -44,10 +44,10 @@ class Request:
 
 
 class DecodingMethod(Protocol):
-    """What a method is once its parts are put together: the one loop, or a composition of such."""
+    """A method ready to run: the speculative loop, a composition of several, or a beam search."""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """One generation a source, each of at most `limit` tokens; `examples` key the random draws."""
+        """Return one generation a source, each of at most `limit` tokens; `examples` key the random draws."""
         ...
 
 
@@ -62,8 +62,8 @@ class MethodSpec:
     paper: str
     """The paper, and the algorithm, section or equation in it."""
     lossless: bool
-    """True if what it gives is the large model's own: token for token when greedy, in distribution when sampling."""
+    """Whether its output is the large model's own: token for token when greedy, in distribution when sampling."""
     build: MethodBuilder
     """Raises `InputError` where the pair or the way of sampling does not fit the method."""
     architectures: tuple[str, ...] = ("encoder-decoder", "decoder-only")
-    """What kinds of models it takes."""
+    """The kinds of models that it takes."""

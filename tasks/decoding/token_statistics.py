@@ -1,4 +1,4 @@
-"""What the rules of greedy decoding read at a position: a few numbers, of a block of positions or of one noted before."""
+"""The few numbers that greedy rules read at a position: of a block of positions as tensors, or of one cached position."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 class TokenStatistics(Protocol):
     """One model's prediction, as a rule reads it.
 
-    A `Block` gives tensors (rows, positions), a `Noted` reading plain numbers of one position; what a rule writes in terms of
-    these, with comparisons, `+ - *`, `|` and `^ True`, runs on either.
+    A `PredictionBlock` gives tensors (rows, positions), `CachedStatistics` plain numbers of one position. A rule that is
+    written in terms of these, with comparisons, `+ - *`, `|` and `^ True`, runs on either.
     """
 
     @property
@@ -20,24 +20,24 @@ class TokenStatistics(Protocol):
 
     @property
     def top(self) -> Any:
-        """Its score."""
+        """The score of the likeliest token."""
         ...
 
     @property
     def entropy(self) -> Any:
-        """Of the scores, in nats."""
+        """Entropy of the scores, in nats."""
         ...
 
     def of(self, tokens: Any) -> Any:
-        """The scores of these tokens."""
+        """Return the scores of these tokens."""
         ...
 
     def surprisal(self, tokens: Any) -> Any:
-        """-log of them, in nats."""
+        """Return -log of the scores of these tokens, in nats."""
         ...
 
-    def apart(self, other: Any) -> Any:
-        """D_TV of the two dists; of one-hot ones, 0 where both have the same likeliest token, else 1."""
+    def total_variation(self, other: Any) -> Any:
+        """Return D_TV of the two dists; of one-hot ones, 0 where both have the same likeliest token, else 1."""
         ...
 
 
@@ -46,31 +46,36 @@ TokenScore = tuple[float, float]
 
 
 class CachedStatistics:
-    """The reading of one position, as numbers; what was not noted of a token is asked for."""
+    """The statistics of one position as numbers; the score of a further token is looked up when a rule asks for it."""
 
-    __slots__ = ("ask", "best", "chances", "entropy", "top")
+    __slots__ = ("best", "entropy", "look_up", "token_scores", "top")
 
     def __init__(
-        self, best: int, top: float, entropy: float, chances: dict[int, TokenScore], ask: Callable[[int], TokenScore]
+        self,
+        best: int,
+        top: float,
+        entropy: float,
+        token_scores: dict[int, TokenScore],
+        look_up: Callable[[int], TokenScore],
     ) -> None:
-        """Takes what `Reading` gives, chances by token, and what finds out the chance of another token."""
+        """Take what `TokenStatistics` gives, the scores known by token, and how to find the score of another token."""
         self.best = best
         self.top = top
         self.entropy = entropy
-        self.chances = chances
-        self.ask = ask
+        self.token_scores = token_scores
+        self.look_up = look_up
 
     def of(self, tokens: int) -> float:
-        return self._chance(tokens)[0]
+        return self._score(tokens)[0]
 
     def surprisal(self, tokens: int) -> float:
-        return self._chance(tokens)[1]
+        return self._score(tokens)[1]
 
-    def apart(self, other: CachedStatistics) -> float:
+    def total_variation(self, other: CachedStatistics) -> float:
         return float(self.best != other.best)
 
-    def _chance(self, token: int) -> TokenScore:
-        found = self.chances.get(token)
+    def _score(self, token: int) -> TokenScore:
+        found = self.token_scores.get(token)
         if found is None:
-            found = self.chances[token] = self.ask(token)
+            found = self.token_scores[token] = self.look_up(token)
         return found

@@ -23,13 +23,13 @@ from tqdm import tqdm
 from tasks.decoding.acceptance_rules import accept_all
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, total
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, Pair
 from tasks.decoding.methods.vanilla import single_model_method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.turn import DraftRule
 from tasks.evaluation.timing import Latencies, measure
 from tasks.settings import setting, settings
 

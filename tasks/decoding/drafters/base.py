@@ -1,4 +1,4 @@
-"""Drafters that predict one token at a time: a small model, and whatever else has a next-token distribution."""
+"""Drafters that predict one token at a time: a small model, or anything else with a next-token distribution."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import ContinuingDecoder, Decoder, EncoderOutput, Rows, Step, StopRule, can_continue
+from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step, StopRule
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, DraftBuilder, DraftRule, empty_predictions
+from tasks.decoding.drafting import Draft, DraftBuilder, empty_predictions
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.turn import DraftRule
 
 
 class StatelessDrafter:
-    """Of a drafter that keeps nothing from turn to turn."""
+    """Base of drafters that keep nothing from turn to turn and predict with no model of their own."""
 
-    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
+    decoder = None
+
+    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         """Nothing to forget."""
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -37,7 +40,7 @@ class NoDrafter(StatelessDrafter):
         rows = len(tokens)
         return Draft([[] for _ in tokens], empty_predictions(rows), [False] * rows, [0] * rows)
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         return empty_predictions(len(rows))
 
 
@@ -56,25 +59,25 @@ class StepwiseDrafter(ABC):
         """What follows each row and its draft: (rows, 1, vocabulary); meaningless where a row is not going."""
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
-        windows = [DraftBuilder(budget, rule, self.end_tokens) for budget in budgets]
-        drafted = [window.tokens for window in windows]
+        builders = [DraftBuilder(budget, rule, self.end_tokens) for budget in budgets]
+        drafted = [builder.tokens for builder in builders]
         positions: list[Tensor] = []
-        while any(window.going for window in windows):
-            logits = self.next_logits(tokens, drafted, [window.going for window in windows])
+        while any(builder.going for builder in builders):
+            logits = self.next_logits(tokens, drafted, [builder.going for builder in builders])
             block = PredictionBlock(logits, self.sampling)
             chosen = self._choose(block, tokens, drafted, examples)
             positions.append(logits)
-            for window, token, confidence in zip(windows, chosen, self._confidence(block, rule), strict=True):
-                if window.going:
-                    window.see(token, confidence)
+            for builder, token, confidence in zip(builders, chosen, self._confidence(block, rule), strict=True):
+                if builder.going:
+                    builder.add(token, confidence)
         return Draft(
             drafted,
             self._block(positions, max(map(len, drafted)), len(tokens)),
-            [window.fallback for window in windows],
-            [window.seen if self.runs_model else 0 for window in windows],
+            [builder.fallback for builder in builders],
+            [builder.predictions if self.runs_model else 0 for builder in builders],
         )
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         wanted = set(rows)
         logits = self.next_logits(tokens, [[] for _ in tokens], [row in wanted for row in range(len(tokens))])
         return PredictionBlock(logits, self.sampling).at(rows, [0] * len(rows))
@@ -88,8 +91,8 @@ class StepwiseDrafter(ABC):
     def _choose(self, block: PredictionBlock, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
             return [row[0] for row in block.likeliest]
-        # A position drafted again is drawn afresh. That its first draft was thrown away, where a small model's end token
-        # would have ended the text (BiLD), says something about that first draw: used again, it would put off the end.
+        # A position that is drafted again is drawn afresh. Its first draft was thrown away, which says something about that
+        # draw where a small model's end token would have ended the text (BiLD): used again, it would put off the end.
         keys = [
             (example, len(row) + len(new), f"draft from {len(row)}")
             for row, new, example in zip(tokens, drafted, examples, strict=True)
@@ -103,9 +106,9 @@ class StepwiseDrafter(ABC):
 class ModelDrafter(StepwiseDrafter):
     """A small model as drafter, one token a run.
 
-    Between drafts its cache lags behind the tokens by what the verifier added, and by the last drafted token where the
-    window ended the draft: the next run catches up in one go. A decoder that shares the verifier's encoder takes over what
-    that has encoded.
+    Between drafts its cache lags behind the tokens by the token that the target added, and by the last drafted token where
+    the window ended the draft; the next run catches up on both. A decoder that shares the target's encoder reads what the
+    target has encoded.
     """
 
     def __init__(
@@ -120,36 +123,37 @@ class ModelDrafter(StepwiseDrafter):
         self.decoder.start(encoder_output if self.shares_encoder else self.decoder.encode(sources))
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
-        """Leaves a greedy draft of one row to a runtime that can make it without a decision in between."""
-        if self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0 and can_continue(self.decoder):
-            return self._continue(self.decoder, tokens[0], budgets[0], rule)
+        """Draft; a runtime that continues a row by itself makes a greedy draft of one row in one call."""
+        continuation = self.decoder.capabilities.continue_greedily
+        if self.sampling.greedy and len(tokens) == 1 and budgets[0] > 0 and continuation is not None:
+            return self._continue(continuation, tokens[0], budgets[0], rule)
         return super().draft(tokens, examples, budgets, rule)
 
-    def _continue(self, decoder: ContinuingDecoder, row: list[int], budget: int, rule: DraftRule) -> Draft:
-        until = StopRule(rule.fallback_threshold, rule.stop_below)
-        predicted = decoder.continue_greedily(row[decoder.lengths[0] :], budget, until)
-        window = DraftBuilder(budget, rule, self.end_tokens)
+    def _continue(self, continuation: GreedyContinuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
+        decoder, until = self.decoder, StopRule(rule.fallback_threshold, rule.stop_below)
+        predicted = continuation(row[decoder.lengths[0] :], budget, until)
+        builder = DraftBuilder(budget, rule, self.end_tokens)
         for token, confidence in zip(predicted.tokens, predicted.confidence, strict=True):
-            if not window.going:  # the runtime went on beyond the stop
+            if not builder.going:  # the runtime went on beyond the stop
                 break
-            window.see(token, confidence)
-        count = len(window.tokens)
-        decoder.rewind([min(decoder.lengths[0], len(row) + count - (not window.fallback))])
+            builder.add(token, confidence)
+        count = len(builder.tokens)
+        decoder.rewind([min(decoder.lengths[0], len(row) + count - (not builder.fallback))])
         return Draft(
-            [window.tokens],
-            PredictionBlock(predicted.logits[:, :count], self.sampling, [window.tokens]),
-            [window.fallback],
-            [window.seen],
+            [builder.tokens],
+            PredictionBlock(predicted.logits[:, :count], self.sampling, [builder.tokens]),
+            [builder.fallback],
+            [builder.predictions],
         )
 
-    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
+    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         self.decoder.rewind([min(cached, len(row) - 1) for cached, row in zip(self.decoder.lengths, tokens, strict=True)])
 
     def reorder(self, rows: Sequence[int]) -> None:
         self.decoder.reorder(rows)
 
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        """Feeds each going row what its cache lacks."""
+        """Feed each row that is still drafting the tokens that its cache lacks."""
         pending = [
             (row + new)[cached:] if active else []
             for row, new, cached, active in zip(tokens, drafted, self.decoder.lengths, going, strict=True)

@@ -38,8 +38,8 @@ class CopyDrafter(DeterministicDrafter):
         copy = context[place : place + budget]
         return copy[: copy.index(_BREAK)] if _BREAK in copy else copy
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        block = super().following(tokens, rows)
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        block = super().predict_next(tokens, rows)
         proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
         known = [place for place, new in enumerate(proposed) if new]
         if not known:

@@ -10,8 +10,9 @@ import torch
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import PredictionBlock, one_hot_predictions
 from tasks.decoding.drafters.base import StatelessDrafter
-from tasks.decoding.drafting import Draft, DraftRule, empty_predictions
+from tasks.decoding.drafting import Draft, empty_predictions
 from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.turn import DraftRule
 
 
 class DeterministicDrafter(StatelessDrafter, ABC):
@@ -57,7 +58,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Nothing is known of what was not proposed: each ordinary token is as likely as any other."""
         logits = torch.zeros(self.vocabulary, device=self.device)
         logits[list(self.specials)] = -torch.inf

@@ -92,8 +92,8 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
         return torch.stack([self.look_up((new or row)[-1]) for row, new in zip(tokens, drafted, strict=True)])[:, None]
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        return self._moved(super().following(tokens, rows))
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        return self._moved(super().predict_next(tokens, rows))
 
     def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:
         return self._moved(super()._block(positions, longest, rows))

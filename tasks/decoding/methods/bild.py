@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tasks.decoding.acceptance_rules import distance_rollback
+from tasks.decoding.acceptance_rules import BonusToken, distance_rollback
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
-from tasks.decoding.loop import SpeculativeLoop
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import BildOracleSettings, BildSettings, SamplingSettings
+from tasks.decoding.turn import DraftRule
 
 
 def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
@@ -24,7 +24,7 @@ def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source
 
 def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
-    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), bonus=None)
+    rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), bonus=BonusToken.NONE)
     drafter = make_drafter("small", pair, sampling, source)
     return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.early_exit import EarlyExitDecoder
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.methods.vanilla import single_model_method
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.settings import CalmSettings, SamplingSettings
-from tasks.errors import InputError
 
 
 @dataclass(frozen=True)
 class EarlyExit:
     """The large model alone, leaving its layers early; the threshold decays over the longest text allowed."""
 
-    large: LoadedModel
+    large: Decoder
     settings: CalmSettings
     sampling: SamplingSettings
     source: TokenSource
@@ -31,9 +29,7 @@ class EarlyExit:
 
 
 def _calm(pair: Pair, settings: CalmSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    if not isinstance(pair.large, LoadedModel):
-        raise InputError(f"calm needs the layers of a T5 or mT5, which the {pair.large.name} model does not give")
-    EarlyExitDecoder(pair.large, settings, limit=1)  # raises here, not at the first text
+    EarlyExitDecoder(pair.large, settings, limit=1)  # to refuse a model here, not at the first text
     return EarlyExit(pair.large, settings, sampling, source)
 
 

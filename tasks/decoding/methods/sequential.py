@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, accept_all, deterministic_rule
+from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, accept_all, deterministic_rule
 from tasks.decoding.cascade_rules import Deferral, diff
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.methods.vanilla import SmallModelMethod, single_model_method, small_model_method
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import DiffOracleSettings, SamplingSettings, SequenceCascadeSettings, TokenCascadeSettings
+from tasks.decoding.turn import DraftRule
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
@@ -81,7 +81,7 @@ def _token_cascade(
 def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
     """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
 
-    return deterministic_rule(lambda tokens, q, p: deferral(q, p, alpha) ^ True, bonus=None)
+    return deterministic_rule(lambda tokens, q, p: deferral(q, p, alpha) ^ True, bonus=BonusToken.NONE)
 
 
 def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
 from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.drafters.choose import make_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import (
@@ -18,6 +17,7 @@ from tasks.decoding.settings import (
     SamplingSettings,
     SpeculativeSettings,
 )
+from tasks.decoding.turn import DraftRule
 
 
 def fixed_window(

@@ -1,1 +1,1 @@
-"""Greedy decoding again from noted readings: the same tokens and counts, without running a model for what is known."""
+"""Greedy decoding from cached predictions: the same tokens and counts, with a model run only for unknown predictions."""

@@ -1,4 +1,4 @@
-"""The readings of a pair of models, page by page; what is not noted yet is read by running the model."""
+"""The predictions of a pair of models, kept source by source; whatever is not known yet is read by running the model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, StopRule, can_continue
+from tasks.decoding.decoder import Decoder, StopRule
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
 
 
 class _Model:
-    """A decoder, and where its cache stands: on which page, with which tokens."""
+    """A decoder, and what its key-value cache holds: tokens of which source."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
@@ -26,24 +26,24 @@ class _Model:
 
 
 class PredictionCache:
-    """Readings of both models on one source at a time."""
+    """Statistics of both models on one source at a time: a `prefix_trie.StatisticsReader`."""
 
     def __init__(self, pair: Pair, folder: Path | None = None) -> None:
-        """Takes the models, and where pages are kept between runs, if anywhere."""
+        """Take the models, and the folder where tries are kept between runs, if any."""
         self._models = (_Model(pair.small), _Model(pair.large))
         self._shares_encoder = pair.shares_encoder
         self._folder = folder
         self.trie = PrefixTrie([])
         self.runs = 0
-        """Forward runs that it took so far, of either model."""
+        """Forward runs so far, of either model."""
 
-    def open(self, source: list[int], name: str = "") -> None:
-        """Turns to the page of `source`, kept under `name`."""
+    def open_source(self, source: list[int], name: str = "") -> None:
+        """Turn to the trie of `source`; with a name, continue the one saved under it."""
         path = self._path(name)
-        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._ask)
+        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
 
-    def close(self, name: str) -> None:
-        """Keeps the open page under `name`."""
+    def save(self, name: str) -> None:
+        """Save the trie of the open source under `name`."""
         path = self._path(name)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,93 +52,91 @@ class PredictionCache:
     def _path(self, name: str) -> Path | None:
         return self._folder / f"{name}.json" if self._folder is not None and name else None
 
-    def start(self, side: int) -> list[int]:
-        """What each text on the open page begins with."""
-        return self._started(side).start
+    def start(self, model: int) -> list[int]:
+        return self._started(model).start
 
-    def read(self, side: int, places: Sequence[TrieNode]) -> list[CachedStatistics]:
-        """The readings of one model at `places`, each of which is one token longer than the one before."""
-        first = next((number for number, place in enumerate(places) if place.statistics[side] is None), None)
+    def read(self, model: int, nodes: Sequence[TrieNode]) -> list[CachedStatistics]:
+        first = next((index for index, node in enumerate(nodes) if node.statistics[model] is None), None)
         if first is not None:
-            self._note(side, places[first:])
-        return [note for place in places if (note := place.statistics[side]) is not None]
+            missing = nodes[first:]
+            self._record(model, missing, self._run(model, missing[-1], len(missing)))
+        return [statistics for node in nodes if (statistics := node.statistics[model]) is not None]
 
     @torch.inference_mode()
-    def continued(self, side: int, place: TrieNode, budget: int) -> CachedStatistics:
-        """The reading at `place`; a runtime that can goes on from there by itself, and up to `budget` places are noted."""
-        model = self._started(side)
-        decoder = model.decoder
-        if budget > 1 and can_continue(decoder):
+    def read_ahead(self, model: int, node: TrieNode, budget: int) -> CachedStatistics:
+        started = self._started(model)
+        decoder, continuation = started.decoder, started.decoder.capabilities.continue_greedily
+        if budget > 1 and continuation is not None:
             self.runs += 1
-            tokens = model.start + place.tokens()
-            kept = min(_common(model.cached, tokens), len(tokens) - 1)
+            tokens = started.start + node.tokens()
+            kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
             decoder.rewind([kept])
-            model.cached = tokens[:kept]
-            found = decoder.continue_greedily(tokens[kept:], budget, StopRule())
-            model.cached = tokens + found.tokens[:-1]
-            places = [place]
+            started.cached = tokens[:kept]
+            found = continuation(tokens[kept:], budget, StopRule())
+            started.cached = tokens + found.tokens[:-1]
+            nodes = [node]
             for token in found.tokens[:-1]:
-                places.append(places[-1].step(token))
-            self._write(side, places, found.logits[0].float())
-        [reading] = self.read(side, [place])
-        return reading
+                nodes.append(nodes[-1].step(token))
+            self._record(model, nodes, found.logits[0].float())
+        [statistics] = self.read(model, [node])
+        return statistics
 
-    def _note(self, side: int, places: Sequence[TrieNode]) -> None:
-        self._write(side, places, self._run(side, places[-1], len(places)))
+    def _record(self, model: int, nodes: Sequence[TrieNode], logits: Tensor) -> None:
+        """Record what a model predicts at these nodes: float32 (nodes, vocabulary).
 
-    def _write(self, side: int, places: Sequence[TrieNode], logits: Tensor) -> None:
-        """Notes what was predicted at these places: float32 (places, vocabulary)."""
-        wanted = [[_next(places, index), _other_best(place, side)] for index, place in enumerate(places)]
+        Scores are kept of the tokens that rules ask about: the likeliest, the other model's likeliest where it is known, and
+        the token by which the path goes on.
+        """
+        wanted = [[_next_token(nodes, index), _best_of_other(node, model)] for index, node in enumerate(nodes)]
         best = logits.argmax(-1, keepdim=True)
         asked = torch.tensor(wanted, device=logits.device)
         tokens = torch.cat((best, torch.where(asked < 0, best, asked)), dim=-1)
         scores, nats = torch.softmax(logits, -1), -torch.log_softmax(logits, -1)
         columns = (tokens, scores.gather(-1, tokens), nats.gather(-1, tokens), torch.special.entr(scores).sum(-1))
-        for place, ids, chances, surprisals, entropy in zip(places, *(one.tolist() for one in columns), strict=True):
-            noted = dict(zip(ids, zip(chances, surprisals, strict=True), strict=True))
-            place.statistics[side] = CachedStatistics(
-                ids[0], chances[0], entropy, noted, functools.partial(self._ask, place, side)
-            )
+        for node, ids, chosen, surprisals, entropy in zip(nodes, *(one.tolist() for one in columns), strict=True):
+            known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
+            look_up = functools.partial(self._look_up, node, model)
+            node.statistics[model] = CachedStatistics(ids[0], chosen[0], entropy, known, look_up)
 
-    def _ask(self, place: TrieNode, side: int, token: int) -> TokenScore:
-        [logits] = self._run(side, place, 1)
+    def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
+        [logits] = self._run(model, node, 1)
         return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
 
     @torch.inference_mode()
-    def _run(self, side: int, last: TrieNode, positions: int) -> Tensor:
-        """What a model predicts after `last` and the prefixes before it: float32 (positions, vocabulary)."""
+    def _run(self, model: int, last: TrieNode, positions: int) -> Tensor:
+        """Return a model's logits after `last` and the prefixes before it: float32 (positions, vocabulary)."""
         self.runs += 1
-        model = self._started(side)
-        tokens = model.start + last.tokens()
-        kept = min(_common(model.cached, tokens), len(tokens) - positions)
-        model.decoder.rewind([kept])
-        model.cached = tokens[:kept]  # all that is sure to be there if the run fails
-        step = model.decoder.forward([tokens[kept:]])
-        model.cached = tokens
+        started = self._started(model)
+        tokens = started.start + last.tokens()
+        kept = min(_common_prefix(started.cached, tokens), len(tokens) - positions)
+        started.decoder.rewind([kept])
+        started.cached = tokens[:kept]  # all that is sure to be there if the run fails
+        step = started.decoder.forward([tokens[kept:]])
+        started.cached = tokens
         return step.last([positions])[0].float()
 
-    def _started(self, side: int) -> _Model:
-        """The model, on the open page."""
-        model = self._models[side]
-        if model.trie is not self.trie:
-            encoder = self._models[LARGE_MODEL] if self._shares_encoder else model
-            [model.start] = model.decoder.start(encoder.decoder.encode([self.trie.source]))
-            model.trie, model.cached = self.trie, []
-        return model
+    def _started(self, model: int) -> _Model:
+        """Return the model, started on the open source."""
+        chosen = self._models[model]
+        if chosen.trie is not self.trie:
+            encoder = self._models[LARGE_MODEL] if self._shares_encoder else chosen
+            [chosen.start] = chosen.decoder.start(encoder.decoder.encode([self.trie.source]))
+            chosen.trie, chosen.cached = self.trie, []
+        return chosen
 
 
-def _next(places: Sequence[TrieNode], index: int) -> int:
-    """The token by which the path goes on, which a rule will ask about; -1 at its end."""
-    return places[index + 1].token if index + 1 < len(places) else -1
+def _next_token(nodes: Sequence[TrieNode], index: int) -> int:
+    """Return the token by which the path goes on, which a rule will ask about; -1 at its end."""
+    return nodes[index + 1].token if index + 1 < len(nodes) else -1
 
 
-def _other_best(place: TrieNode, side: int) -> int:
-    """What the other model would put, which rules compare; -1 where that is not known."""
-    other = place.statistics[SMALL_MODEL + LARGE_MODEL - side]
+def _best_of_other(node: TrieNode, model: int) -> int:
+    """Return the other model's likeliest token, which rules compare; -1 where it is not known."""
+    other = node.statistics[SMALL_MODEL + LARGE_MODEL - model]
     return -1 if other is None else other.best
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix."""
     shorter = min(len(one), len(other))
-    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)

@@ -1,101 +1,137 @@
-"""What two models predict on one source, after each prefix that some method has come to: a tree of prefixes.
+"""The predictions of two models on one source, after every prefix that some method has reached: a trie of prefixes.
 
-Only the numbers that rules read are kept (`readings.Reading`), never a row of the vocabulary.
+Only the numbers that rules read are kept (`token_statistics`), never a row of the vocabulary.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
 from tasks.files import atomic_write
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
-"""The sides of a page: whose reading it is."""
+"""Which model's statistics are meant, in a node and in calls."""
 
 LookUp = Callable[["TrieNode", int, int], TokenScore]
-"""(place, side, token) to the chance that this model gives the token there."""
+"""(node, model, token) to the score that this model gives the token after the node's prefix."""
 
 
 class TrieNode:
-    """One prefix, and what the two models predict after it."""
+    """One prefix, and the statistics of what the two models predict after it."""
 
-    __slots__ = ("after", "before", "drafts", "statistics", "token")
+    __slots__ = ("children", "drafts", "parent", "statistics", "token")
 
-    def __init__(self, before: TrieNode | None, token: int) -> None:
-        """Takes the prefix that is one token shorter, and the token."""
-        self.before = before
+    def __init__(self, parent: TrieNode | None, token: int) -> None:
+        """Take the prefix that is one token shorter, and the token."""
+        self.parent = parent
         self.token = token
-        self.after: dict[int, TrieNode] = {}
+        self.children: dict[int, TrieNode] = {}
         self.statistics: list[CachedStatistics | None] = [None, None]
         self.drafts: dict[Any, Any] = {}
-        """What was drafted here before, for whoever plays by the same draft rule; it is not kept on disk."""
+        """Drafts from here by draft rule, for replays with the same rule; not written to disk."""
 
     def step(self, token: int) -> TrieNode:
-        """The prefix that is longer by `token`."""
-        found = self.after.get(token)
+        """Return the prefix that is longer by `token`."""
+        found = self.children.get(token)
         if found is None:
-            found = self.after[token] = TrieNode(self, token)
+            found = self.children[token] = TrieNode(self, token)
         return found
 
     def tokens(self) -> list[int]:
-        """What stands behind the start."""
+        """Return the prefix, without the tokens that every text starts with."""
         tokens: list[int] = []
-        place = self
-        while place.before is not None:
-            tokens.append(place.token)
-            place = place.before
+        node = self
+        while node.parent is not None:
+            tokens.append(node.token)
+            node = node.parent
         return tokens[::-1]
 
 
 class PrefixTrie:
-    """All that was noted on one source."""
+    """All statistics of one source."""
 
     def __init__(self, source: list[int]) -> None:
-        """Takes the ids of the source; nothing is noted yet."""
+        """Take the ids of the source; nothing is known yet."""
         self.source = source
         self.root = TrieNode(None, -1)
 
-    def places(self) -> Iterator[tuple[TrieNode, int]]:
-        """Every prefix, the shorter before the longer, with the number of the one before it in this order; -1 at the root."""
+    def nodes(self) -> Iterator[tuple[TrieNode, int]]:
+        """Give every prefix, shorter ones first, with the number of its parent in this order; -1 at the root."""
         queue = [(self.root, -1)]
-        for number, (place, before) in enumerate(queue):
-            yield place, before
-            queue += [(after, number) for after in place.after.values()]
+        for number, (node, parent) in enumerate(queue):
+            yield node, parent
+            queue += [(child, number) for child in node.children.values()]
 
     def save(self, path: Path) -> None:
-        """Writes the page in one step."""
-        lines = [[before, place.token, *map(_written, place.statistics)] for place, before in self.places()]
-        atomic_write(path, json.dumps({"source": self.source, "places": lines}))
+        """Write the trie in one step."""
+        lines = [[parent, node.token, *map(_to_json, node.statistics)] for node, parent in self.nodes()]
+        atomic_write(path, json.dumps({"source": self.source, "nodes": lines}))
 
 
-def load_trie(path: Path, source: list[int], ask: LookUp) -> PrefixTrie:
-    """The page at `path` if it is there and of this source; else an empty one."""
+def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
+    """Return the trie at `path` if it is there and of this source, else an empty one."""
     trie = PrefixTrie(source)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return trie
-    if found["source"] != source:
+    if found["source"] != source or "nodes" not in found:
         return trie
-    places: list[TrieNode] = []
-    for before, token, *statistics in found["places"]:
-        place = trie.root if before < 0 else places[before].step(token)
-        place.statistics = [_read(note, functools.partial(ask, place, side)) for side, note in enumerate(statistics)]
-        places.append(place)
+    nodes: list[TrieNode] = []
+    for parent, token, *statistics in found["nodes"]:
+        node = trie.root if parent < 0 else nodes[parent].step(token)
+        node.statistics = [_from_json(one, functools.partial(look_up, node, model)) for model, one in enumerate(statistics)]
+        nodes.append(node)
     return trie
 
 
-def _written(note: CachedStatistics | None) -> Any:
-    return None if note is None else [note.best, note.top, note.entropy, list(note.chances.items())]
-
-
-def _read(note: Any, ask: Callable[[int], TokenScore]) -> CachedStatistics | None:
-    if note is None:
+def _to_json(statistics: CachedStatistics | None) -> Any:
+    if statistics is None:
         return None
-    best, top, entropy, chances = note
-    return CachedStatistics(best, top, entropy, {token: (score, nats) for token, (score, nats) in chances}, ask)
+    return [statistics.best, statistics.top, statistics.entropy, list(statistics.token_scores.items())]
+
+
+def _from_json(statistics: Any, look_up: Callable[[int], TokenScore]) -> CachedStatistics | None:
+    if statistics is None:
+        return None
+    best, top, entropy, token_scores = statistics
+    return CachedStatistics(best, top, entropy, {token: (score, nats) for token, (score, nats) in token_scores}, look_up)
+
+
+class StatisticsReader(Protocol):
+    """Gives the statistics of both models on one source at a time, running a model for what is not known."""
+
+    trie: PrefixTrie
+
+    def open_source(self, source: list[int], name: str = "") -> None:
+        """Turn to the trie of `source`."""
+        ...
+
+    def start(self, model: int) -> list[int]:
+        """Return the tokens that each of a model's texts on the open source starts with."""
+        ...
+
+    def read(self, model: int, nodes: Sequence[TrieNode]) -> list[CachedStatistics]:
+        """Return a model's statistics at `nodes`, each of which is one token longer than the one before it."""
+        ...
+
+    def read_ahead(self, model: int, node: TrieNode, budget: int) -> CachedStatistics:
+        """Return a model's statistics at `node`; up to `budget` nodes of its greedy continuation may be read as well."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReplaySource:
+    """One model's side of cached predictions."""
+
+    reader: StatisticsReader
+    model: int
+    """`SMALL_MODEL` or `LARGE_MODEL`."""
+    end_tokens: frozenset[int]
+    """Tokens that end a text for this model."""

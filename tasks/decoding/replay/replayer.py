@@ -1,8 +1,7 @@
-"""The loop on noted readings: one row, greedy, numbers in place of tensors.
+"""The replay executor: one greedy row at a time, on cached statistics in place of tensors.
 
-`loop.generate` is the definition. This goes through the same turns, by the same rules (`AcceptanceRule.stays`) and draft rules,
-and gives the same tokens, proposers and counts; tests hold the two together. It is a loop of its own because going over known
-numbers takes a hundredth of the time of a model's run, and as little as that of a tensor's.
+It goes through the turns of `loop.generate` by the same acceptance rules (`AcceptanceRule.accept_mask`), draft rules and
+turns (`turn.TurnRules`). Walking over known numbers takes about a hundredth of the time of a model's run.
 """
 
 from __future__ import annotations
@@ -10,178 +9,181 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tasks.decoding.decoder import EncoderOutput
+import torch
+
+from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafters.base import ModelDrafter, NoDrafter
 from tasks.decoding.drafting import DraftBuilder
-from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Counts, Generation
-from tasks.decoding.loop import SpeculativeLoop
-from tasks.decoding.replay import prefix_trie
-from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.prefix_trie import TrieNode
-from tasks.decoding.token_statistics import CachedStatistics, TokenStatistics
+from tasks.decoding.generation import Generation
+from tasks.decoding.loop import LoopParts
+from tasks.decoding.replay.prefix_trie import ReplaySource, TrieNode
+from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
+from tasks.decoding.turn import RowState, TurnRules
+
+_NO_ENCODER_OUTPUT = EncoderOutput(torch.empty(1, 0, 0), torch.empty(1, 0, dtype=torch.long))
 
 
 class NotReplayableError(RuntimeError):
-    """A method needs more than noted readings: it has to be decoded."""
+    """A method needs more than cached predictions: it has to be decoded."""
+
+
+def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
+    """Decode one row after the other; the trie of a source stays open until another source is needed.
+
+    Raises:
+        NotReplayableError: tokens are drawn, or the rule or the drafter reads more of a model than its cached predictions.
+    """
+    if not parts.sampling.greedy:
+        raise NotReplayableError("the method draws its tokens; only greedy decoding can be replayed")
+    accept = parts.acceptance.accept_mask
+    if accept is None:
+        raise NotReplayableError("the acceptance rule reads whole distributions, which are not cached")
+    target = _source_of(parts.target)
+    drafter = None if parts.drafter.decoder is None else _source_of(parts.drafter.decoder)
+    found = []
+    for source, example in zip(sources, examples, strict=True):
+        if target.reader.trie.source != source:
+            target.reader.open_source(source)
+        if drafter is None:
+            parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
+        row = RowState(example, [], 0)
+        found.append(_Replayer(parts, parts.turns(limit), accept, target, drafter, target.reader.trie.root, row).run())
+    return found
+
+
+def _source_of(decoder: Decoder) -> ReplaySource:
+    source = decoder.capabilities.replay
+    if source is None:
+        raise NotReplayableError(f"the predictions of the {decoder.name} model are not cached")
+    return source
 
 
 @dataclass(slots=True)
 class _Draft:
     tokens: list[int]
-    readings: Sequence[TokenStatistics]
-    """The drafter's, of the position of each token."""
+    q: Sequence[TokenStatistics]
+    """The drafter's statistics at the position of each token."""
     fallback: bool
     steps: int
-    places: list[TrieNode]
+    nodes: list[TrieNode]
     """Before the draft, and after each of its tokens."""
     p: list[CachedStatistics] = field(default_factory=list)
-    """The target's readings at the first of them, as far as they were asked for."""
+    """The target's statistics at the first of them, as far as they were needed."""
 
 
 @dataclass(slots=True)
-class Replayer:
-    """One method on one row."""
+class _Replayer:
+    """One method on one row, whose state holds the generated tokens alone."""
 
-    method: SpeculativeLoop
-    cache: PredictionCache
-    side: int
-    """Whose the target is: `prefix_trie.LARGE_MODEL`, or `prefix_trie.SMALL_MODEL` for the small model alone."""
-    example: int
-    limit: int
-    place: TrieNode
-    tokens: list[int] = field(default_factory=list)
-    proposers: list[str] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    log_probabilities: list[float] = field(default_factory=list)
+    parts: LoopParts
+    turns: TurnRules
+    accept: AcceptMask
+    target: ReplaySource
+    drafter: ReplaySource | None
+    """The drafting model; none where the drafter is a table, a copy or nothing."""
+    node: TrieNode
+    row: RowState
 
-    def replay(self) -> Generation:
-        """All turns, as `loop.generate` takes them."""
-        ends, unverified = self.method.target.end_tokens, self.method.draft_rule.ends_unverified
-        while True:
+    def run(self) -> Generation:
+        turns, row, ended = self.turns, self.row, False
+        while not ended:
             draft = self._draft()
-            new = draft.tokens
-            if unverified and new and (new[-1] in ends or len(self.tokens) + len(new) == self.limit):
-                self._keep(new, self.place)
-                break
-            self._verify(draft)
-            if self.tokens[-1] in ends or len(self.tokens) >= self.limit:
-                break
-        self.counts.tokens = len(self.tokens)
-        return Generation(self.tokens, "".join(self.proposers), self.counts, self.log_probabilities)
+            drafted = draft.tokens
+            verified = not turns.ends_unverified(row, drafted)
+            accepted, next_token, extra_steps = self._verify(draft) if verified else (len(drafted), None, 0)
+            if self.parts.scored and verified:
+                self._score(draft, accepted, next_token)
+            self.node = draft.nodes[accepted] if next_token is None else draft.nodes[accepted].step(next_token)
+            ended = turns.finish(
+                row,
+                drafted if accepted == len(drafted) else drafted[:accepted],
+                next_token,
+                drafted=len(drafted),
+                steps=draft.steps + extra_steps,
+                fallback=draft.fallback,
+                verified=verified,
+            )
+        return row.generation()
 
     def _draft(self) -> _Draft:
         """1. The drafter proposes; a model's draft is the same for every method with the same draft rule."""
-        rule, generated = self.method.draft_rule, len(self.tokens)
-        budget = rule.budget(self.counts, generated, self.method.room(generated, self.limit))
-        if isinstance(self.method.drafter, ModelDrafter):
-            key = (self.side, rule.fallback_threshold, rule.stop_below, budget)
-            draft = self.place.drafts.get(key)
-            if draft is None:
-                draft = self.place.drafts[key] = self._until_end(*self._by_model(self.method.drafter, budget))
-        else:
-            draft = self._until_end(*self._by_look_up(budget))
-        self.counts.small_steps += draft.steps
-        self.counts.drafted += len(draft.tokens)
-        self.counts.fallbacks += draft.fallback
+        rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
+        if self.drafter is None:
+            return self._by_look_up(budget)
+        key = (self.target.model, rule.fallback_threshold, rule.stop_below, budget)
+        draft: _Draft | None = self.node.drafts.get(key)
+        if draft is None:
+            draft = self.node.drafts[key] = self._by_model(self.drafter, budget)
         return draft
 
-    def _by_model(self, drafter: ModelDrafter, budget: int) -> tuple[list[int], Sequence[TokenStatistics], bool, int]:
-        """Tokens, the drafter's readings, whether it fell back, and its runs."""
-        window, place = DraftBuilder(budget, self.method.draft_rule, drafter.end_tokens), self.place
-        seen: list[CachedStatistics] = []
-        while window.going:
-            reading = place.statistics[prefix_trie.SMALL_MODEL] or self.cache.continued(
-                prefix_trie.SMALL_MODEL, place, budget - len(seen)
-            )
-            seen.append(reading)
-            window.see(reading.best, reading.top)
-            place = place.step(reading.best)
-        return window.tokens, seen, window.fallback, window.seen
+    def _by_model(self, drafter: ReplaySource, budget: int) -> _Draft:
+        builder, node = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), self.node
+        q: list[CachedStatistics] = []
+        while builder.going:
+            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, budget - len(q))
+            q.append(statistics)
+            builder.add(statistics.best, statistics.top)
+            node = node.step(statistics.best)
+        return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
 
-    def _by_look_up(self, budget: int) -> tuple[list[int], Sequence[TokenStatistics], bool, int]:
-        """The same of a drafter that is no model, or of none."""
-        drafter = self.method.drafter
-        if isinstance(drafter, NoDrafter):
-            return [], [], False, 0
-        made = drafter.draft([self._text()], [self.example], [budget], self.method.draft_rule)
-        readings = [_noted(made.q, place) for place in range(len(made.tokens[0]))]
-        return made.tokens[0], readings, made.fallback[0], made.steps[0]
+    def _by_look_up(self, budget: int) -> _Draft:
+        if budget <= 0:
+            return _Draft([], [], fallback=False, steps=0, nodes=[self.node])
+        made = self.parts.drafter.draft([self._text()], [self.row.example], [budget], self.turns.draft_rule)
+        q = [_statistics(made.q, position) for position in range(len(made.tokens[0]))]
+        return self._cut(made.tokens[0], q, made.fallback[0], made.steps[0])
 
-    def _until_end(self, tokens: list[int], readings: Sequence[TokenStatistics], fallback: bool, steps: int) -> _Draft:
-        """Cut after the first token that ends the text for the target, as `Draft.until`."""
-        ends = self.method.target.end_tokens
-        if not ends.isdisjoint(tokens):
-            end = next(place for place, token in enumerate(tokens) if token in ends)
-            tokens, fallback = tokens[: end + 1], False
-        places = [self.place]
+    def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> _Draft:
+        tokens, fallback = self.turns.cut(tokens, fallback)
+        nodes = [self.node]
         for token in tokens:
-            places.append(places[-1].step(token))
-        return _Draft(tokens, readings, fallback, steps, places)
+            nodes.append(nodes[-1].step(token))
+        return _Draft(tokens, q, fallback, steps, nodes)
 
-    def _verify(self, draft: _Draft) -> None:
-        """3. The target reads the draft; 4. a prefix stays; 5. a token follows."""
-        rule, new, followed = self.method.acceptance, draft.tokens, self.method.acceptance.bonus is not None
-        positions = len(new) + followed
-        if len(draft.p) < positions:
-            draft.p = self.cache.read(self.side, draft.places[:positions])
-        if rule.accept_mask is None:
-            raise NotReplayableError("its rule for what stays reads whole distributions")
-        p, kept = draft.p, 0
-        while kept < len(new) and rule.accept_mask(new[kept], draft.readings[kept], p[kept]):
-            kept += 1
-        self.counts.large_calls += 1
-        self.counts.verified[positions] += 1
-        self.counts.record_verification(len(new), kept)
-        if self.method.scored:
-            self._score(new[:kept], p)
-        self._keep(new[:kept], draft.places[kept])
-        if kept < len(new):
-            self._add(p[kept].best, CORRECTED, p[kept])
-        elif followed and not (new and new[-1] in self.method.target.end_tokens):
-            q: TokenStatistics = self._after_draft() if rule.bonus_reads_q else p[kept]
-            self._add(rule.greedy_bonus(q, p[kept]), LARGE, p[kept])
+    def _verify(self, draft: _Draft) -> tuple[int, int | None, int]:
+        """3. Read the target along the draft; 4. keep a prefix; 5. add one token.
 
-    def _after_draft(self) -> TokenStatistics:
-        """The drafter's reading after its whole draft."""
-        drafter = self.method.drafter
-        self.counts.small_steps += drafter.runs_model
-        if isinstance(drafter, ModelDrafter):
-            return self.cache.read(prefix_trie.SMALL_MODEL, [self.place])[0]
-        return _noted(drafter.following([self._text()], [0]), 0)
+        Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
+        """
+        rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
+        positions = self.turns.positions(len(drafted))
+        if len(p) < positions:
+            p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
+        accepted = 0
+        for token, q in zip(drafted, draft.q, strict=False):
+            if not self.accept(token, q, p[accepted]):
+                return accepted, p[accepted].best, 0
+            accepted += 1
+        if not self.turns.adds_bonus(drafted):
+            return accepted, None, 0
+        if rule.bonus is BonusToken.TARGET:
+            return accepted, p[accepted].best, 0
+        if rule.bonus_reads_q:
+            return accepted, rule.greedy_bonus(self._after(draft), p[accepted]), int(self.parts.drafter.runs_model)
+        return accepted, rule.greedy_bonus(p[accepted], p[accepted]), 0
+
+    def _score(self, draft: _Draft, accepted: int, next_token: int | None) -> None:
+        """Record the target's own log-probabilities of the tokens that this turn adds."""
+        added = draft.tokens[:accepted] if next_token is None else [*draft.tokens[:accepted], next_token]
+        self.row.log_probabilities += [-p.surprisal(token) for token, p in zip(added, draft.p, strict=False)]
+
+    def _after(self, draft: _Draft) -> TokenStatistics:
+        """Return the drafter's statistics after its whole draft."""
+        if self.drafter is not None:
+            return self.drafter.reader.read(self.drafter.model, [draft.nodes[-1]])[0]
+        return _statistics(self.parts.drafter.predict_next([self._text() + draft.tokens], [0]), 0)
 
     def _text(self) -> list[int]:
-        return self.cache.start(self.side) + self.tokens
-
-    def _add(self, token: int, proposer: str, p: CachedStatistics) -> None:
-        if self.method.scored:
-            self._score([token], [p])
-        self.tokens.append(token)
-        self.proposers.append(proposer)
-        self.place = self.place.step(token)
-
-    def _keep(self, tokens: list[int], place: TrieNode) -> None:
-        self.tokens += tokens
-        self.proposers.append(SMALL * len(tokens))
-        self.place = place
-
-    def _score(self, tokens: list[int], p: list[CachedStatistics]) -> None:
-        self.log_probabilities += [-reading.surprisal(token) for token, reading in zip(tokens, p, strict=False)]
+        return self.target.reader.start(self.target.model) + self.row.tokens
 
 
-def _noted(q: PredictionBlock, place: int) -> CachedStatistics:
-    """A reading of a drafter that is no model."""
-    scores = q.scores[0, place]
-    best = q.likeliest[0][place]
-    chances = {best: (float(scores[best]), -float(scores[best].log()))}
+def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
+    """Return the statistics of a drafter that is no model."""
+    scores = q.scores[0, position]
+    best = q.likeliest[0][position]
 
-    def ask(token: int) -> tuple[float, float]:
+    def look_up(token: int) -> TokenScore:
         return float(scores[token]), -float(scores[token].log())
 
-    return CachedStatistics(best, float(q.top[0, place]), float(q.entropy[0, place]), chances, ask)
-
-
-def start_drafter(method: SpeculativeLoop, source: list[int], encoder_output: EncoderOutput) -> None:
-    """Starts a drafter that is no model on a source."""
-    if not isinstance(method.drafter, ModelDrafter):
-        method.drafter.start(encoder_output, [source])
+    return CachedStatistics(best, float(q.top[0, position]), float(q.entropy[0, position]), {best: look_up(best)}, look_up)

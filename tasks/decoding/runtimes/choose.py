@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
@@ -17,7 +17,6 @@ from tasks.decoding.runtimes.fsmt import FsmtDecoder
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD
 from tasks.decoding.runtimes.fused_stack import FORMATS as FUSED_FORMATS
-from tasks.decoding.runtimes.loaded_model import AUTO, Runtime
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.packed import FORMATS
 from tasks.decoding.runtimes.per_row import PerRowDecoder

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-Work = TypeVar("Work")
+Result = TypeVar("Result")
 _WARM_UPS = 2
 """Runs before a recording, in which libraries choose their kernels and take their workspace."""
 _ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -19,7 +19,7 @@ _ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 class GraphRecorder(Protocol):
     """Makes work that is done again and again cheap to start."""
 
-    def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
+    def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
         """What does the same as `work`, and puts its results in the same place each time: a later run overwrites them.
 
         Args:
@@ -37,7 +37,7 @@ class CudaGraphRecorder:
         self._device = device
         self._pool: Any = None
 
-    def record(self, work: Callable[[], Work], changing: Sequence[Tensor]) -> Callable[[], Work]:
+    def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
         """As PyTorch documents it: a warm-up on another stream, then a capture."""
         with torch.cuda.device(self._device), sdpa_kernel(_ATTENTION):
             if self._pool is None:
@@ -54,7 +54,7 @@ class CudaGraphRecorder:
             with torch.cuda.graph(graph, pool=self._pool):
                 results = work()
 
-        def replay() -> Work:
+        def replay() -> Result:
             graph.replay()
             return results
 
@@ -62,7 +62,7 @@ class CudaGraphRecorder:
 
 
 class GraphCache:
-    """Work that is recorded when it is first asked for; without a recorder it is done as it comes."""
+    """Result that is recorded when it is first asked for; without a recorder it is done as it comes."""
 
     def __init__(self, recorder: GraphRecorder | None) -> None:
         self._recorder = recorder
@@ -73,16 +73,16 @@ class GraphCache:
         """Whether anything is recorded."""
         return self._recorder is not None
 
-    def do(self, key: tuple[Any, ...], work: Callable[[], Work], changing: Sequence[Tensor] = ()) -> Work:
+    def run(self, key: tuple[Any, ...], work: Callable[[], Result], changing: Sequence[Tensor] = ()) -> Result:
         """`work`, or what was recorded of it under that key; `changing` as for a recorder."""
         if self._recorder is None:
             return work()
         if key not in self._made:
             self._made[key] = self._recorder.record(work, changing)
-        result: Work = self._made[key]()
+        result: Result = self._made[key]()
         return result
 
-    def placed(self, inputs: Tensor, device: torch.device) -> Tensor:
+    def stage(self, inputs: Tensor, device: torch.device) -> Tensor:
         """Numbers that lie on the host, where recorded work reads all of that shape."""
         shape = tuple(inputs.shape)
         if shape not in self._inputs:

@@ -1,7 +1,8 @@
-"""The PyTorch runtime of T5, Llama and GPT-2, made for GPUs: few operations on caches that stay in place, recorded once."""
+"""The PyTorch runtime of T5, Llama and GPT-2, made for GPUs: few operations on static caches, recorded as graphs."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import (
     BrokenLogitsError,
+    Capabilities,
     CheckedDraft,
     Continuation,
     EncoderOutput,
@@ -30,17 +32,17 @@ from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 
 _LONGEST = 16
-"""New tokens of a row up to which a run is recorded; longer ones, such as prompts, keep a GPU busy without that."""
+"""New tokens of a row up to which a run is recorded as a graph; longer runs, such as prompts, keep a GPU busy anyway."""
 _LARGEST_SOURCES = 4096
-"""Positions up to which a run of the encoder is recorded."""
+"""Positions up to which a run of the encoder is recorded as a graph."""
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 class FusedDecoder(LoadedModel):
-    """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
+    """A `Decoder` whose rows lie in slots of preallocated caches: rewinding sets a length, dropping a row shortens a list.
 
-    Where runs are recorded, slots, new tokens and the positions read are rounded up, so that few recordings serve all.
+    Where runs are recorded, slots, new tokens and the positions read are rounded up, so that few graphs serve all.
     """
 
     def __init__(
@@ -53,33 +55,33 @@ class FusedDecoder(LoadedModel):
         recorder: GraphRecorder | None = None,
         sync_policy: SyncPolicy | None = None,
     ) -> None:
-        """Takes a model, its blueprint, what records runs (none: nothing is recorded) and how `extend` looks at tokens."""
+        """Take a model, its blueprint, what records runs (none: nothing is recorded), and when the host looks at tokens."""
         super().__init__(model, name, vocabulary)
         self.described = self.described.replace("reference", "fused")
         dtype = model.dtype
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
         self._encoder = None if blueprint.encoder is None else FusedStack(blueprint.encoder, dtype, self.vocabulary)
-        self._room = StaticKVCache(self._stack, self.device, dtype)
-        self._runs, self._encodings = GraphCache(recorder), GraphCache(recorder)
+        self._kv_cache = StaticKVCache(self._stack, self.device, dtype)
+        self._graphs, self._encoder_graphs = GraphCache(recorder), GraphCache(recorder)
         self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
-        self._chain, self._judge = GreedyLoop(self), DraftChecker(self)
+        self._greedy_loop, self._draft_checker = GreedyLoop(self), DraftChecker(self)
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._width = 0
-        self._slots: list[int] = []
+        self._slot_mapping: list[int] = []
         self._by_row: Tensor | None = None
         self._prompts: list[int] = []
-        self._source_reach = 0
+        self._source_length = 0
         self._steps = 0
 
     @torch.inference_mode()
     def encode(self, sources: Rows) -> EncoderOutput:
-        """Runs the encoder; without one, keeps the prompts."""
+        """Run the encoder; without one, keep the prompts."""
         self._require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
         longest = max(map(len, sources))
         if self._encoder.fit(rounded_positions(longest)):
-            self._encodings.forget()
+            self._encoder_graphs.forget()
         hidden = self._run_encoder(self._encoder, [[len(source), *source] for source in sources], longest)
         mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
         return EncoderOutput(hidden, torch.tensor(mask, device=self.device))
@@ -90,31 +92,31 @@ class FusedDecoder(LoadedModel):
             raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
         rows = encoder_output.hidden.shape[0]
         self.lengths = [0] * rows
-        self._width = self._whole(rows)
-        self._place(list(range(rows)))
+        self._width = self._padded_rows(rows)
+        self._set_slots(list(range(rows)))
         self._steps = 0
         self._fit(self._width, 1)
         if encoder_output.prompts is not None:
             self._prompts = [len(prompt) for prompt in encoder_output.prompts]
             return [list(prompt) for prompt in encoder_output.prompts]
         self._prompts = [1] * rows
-        self._source_reach = self._reach(encoder_output.hidden.shape[1])
+        self._source_length = self._kv_length(encoder_output.hidden.shape[1])
         hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
-        if self._room.read(hidden, mask, rounded_positions(self._source_reach)):
-            self._runs.forget()
+        if self._kv_cache.read(hidden, mask, rounded_positions(self._source_length)):
+            self._graphs.forget()
         return [list(self.start_tokens) for _ in range(rows)]
 
     @torch.inference_mode()
     def forward(self, tokens: Rows) -> Step:
         self._require_known(tokens)
         counts = [len(row) for row in tokens]
-        unread = skipped_columns(self._prompts, self.lengths, counts)
-        predicted = self.run(tokens, unread)
+        skipped = skipped_columns(self._prompts, self.lengths, counts)
+        predicted = self.run(tokens, skipped)
         self.lengths = list(map(operator.add, self.lengths, counts))
         self._steps += 1
         best = predicted.best.tolist()
-        counts = [max(0, count - unread) for count in counts]
-        chosen = [best[slot][:count] for slot, count in zip(self._slots, counts, strict=True)]
+        counts = [max(0, count - skipped) for count in counts]
+        chosen = [best[slot][:count] for slot, count in zip(self._slot_mapping, counts, strict=True)]
         self.require_sound(chosen)
         return Step(self._rows(predicted.logits), counts, self._rows(predicted.hidden), best=chosen)
 
@@ -123,25 +125,34 @@ class FusedDecoder(LoadedModel):
         self._require_known([pending])
         [cached] = self.lengths
         self._fit(1, cached + len(pending) + budget - 1)
-        found = self._chain.follow(pending, cached, budget, until, with_logits)
+        found = self._greedy_loop.follow(pending, cached, budget, until, with_logits)
         self.lengths = [cached + len(pending) + len(found.tokens) - 1]
         self._steps += len(found.tokens)
         self.require_sound([found.tokens])
         return found
 
     @torch.inference_mode()
-    def check_draft(self, pending: list[int], drafted: list[int], keep: GreedyAcceptance) -> CheckedDraft:
+    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         self._require_known([pending, drafted])
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
         [cached] = self.lengths
         after = cached + len(pending) + len(drafted)
         self._fit(1, after)
-        checked = self._judge.check_draft(pending, drafted, cached, keep)
+        checked = self._draft_checker.check_draft(pending, drafted, cached, rule)
         self.lengths = [after]
         self._steps += 1
         self.require_sound(checked.step.best or [])
         return checked
+
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            continue_greedily=self.continue_greedily,
+            check_draft=self.check_draft,
+            transformers_model=self.model,
+            runtime=self.runtime,
+        )
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)
@@ -150,105 +161,105 @@ class FusedDecoder(LoadedModel):
     def reorder(self, rows: Sequence[int]) -> None:
         self.lengths = [self.lengths[row] for row in rows]
         self._prompts = [self._prompts[row] for row in rows]
-        self._width = self._whole(len(rows))
+        self._width = self._padded_rows(len(rows))
         longest = max(self.lengths)
         self._fit(self._width, longest)
-        slots, moves = assign_slots([self._slots[row] for row in rows], self._width)
-        self._room.move(moves, longest)
-        self._place(slots)
+        slots, moves = assign_slots([self._slot_mapping[row] for row in rows], self._width)
+        self._kv_cache.move(moves, longest)
+        self._set_slots(slots)
 
-    def run(self, tokens: Rows, unread: int = 0) -> StepOutput:
-        """Feeds each row its tokens and predicts after all but the first `unread` columns; the next run overwrites it."""
+    def run(self, tokens: Rows, skipped: int = 0) -> StepOutput:
+        """Feed each row its tokens and predict after all but the first `skipped` columns; the next run overwrites it."""
         most = max(map(len, tokens))
         after = max(map(operator.add, self.lengths, map(len, tokens)))
         # Padding on the right is cached as well, beyond what its row holds.
         filled = max(self.lengths) + most
         self._fit(self._width, after, filled)
         rows = [[0]] * self._width
-        for slot, cached, new in zip(self._slots, self.lengths, tokens, strict=True):
+        for slot, cached, new in zip(self._slot_mapping, self.lengths, tokens, strict=True):
             rows[slot] = [cached, *new]
-        reach = self._reach(filled)
-        inputs = self._inputs(rows, self._width, most, self._runs if most <= _LONGEST else None)
-        if not self._runs or most > _LONGEST:
-            return self.predicted(inputs, reach, unread)
-        key = (self._width, most, reach, self._source_reach)
-        return self._runs.do(key, lambda: self.predicted(inputs, reach)).after(unread)
+        kv_length = self._kv_length(filled)
+        inputs = self._inputs(rows, self._width, most, self._graphs if most <= _LONGEST else None)
+        if not self._graphs or most > _LONGEST:
+            return self.predict_step(inputs, kv_length, skipped)
+        key = (self._width, most, kv_length, self._source_length)
+        return self._graphs.run(key, lambda: self.predict_step(inputs, kv_length)).after(skipped)
 
-    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> StepOutput:
-        """The work itself; `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
+    def predict_step(self, inputs: Tensor, kv_length: int, skipped: int = 0) -> StepOutput:
+        """Do the work of one step; `fused_step.StepRunner` describes the arguments."""
         positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]
-        caches = self._room.caches(positions, reach, self._source_reach)
-        hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, reach), caches)[:, unread:]
+        caches = self._kv_cache.view(positions, kv_length, self._source_length)
+        hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, kv_length), caches)[:, skipped:]
         return StepOutput(hidden, *self._stack.predict(hidden))
 
-    def recorded(
-        self, key: tuple[Any, ...], position: int, work: Callable[[int], Done], changing: Sequence[Tensor] = ()
-    ) -> Done:
-        """Does work that reads as many positions as one of that number must, recorded where runs are."""
-        reach = self._reach(position + 1)
-        return self._runs.do((*key, reach, self._source_reach), lambda: work(reach), changing)
+    def run_recorded(
+        self, key: tuple[Any, ...], position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
+    ) -> Result:
+        """Do `work(kv_length)` for a new token at `position`, from a recorded graph where runs are recorded."""
+        kv_length = self._kv_length(position + 1)
+        return self._graphs.run((*key, kv_length, self._source_length), lambda: work(kv_length), changing)
 
     def forget(self, kind: str) -> None:
-        """Drops what was recorded under keys that begin so."""
-        self._runs.forget(kind)
+        """Drop the graphs recorded under keys that begin so."""
+        self._graphs.forget(kind)
 
     def wrap_layers(self, wrap: Callable[[Any], Any] | None) -> None:
-        """Runs the decoder's layers by what `wrap` makes of their function, such as `torch.compile`; none: as they are."""
+        """Wrap the function that runs a decoder layer, as `torch.compile` does; none restores the function itself."""
         self._stack.wrap_block(wrap)
-        self._runs.forget()
+        self._graphs.forget()
 
     def require_sound(self, best: Rows) -> None:
-        """Raises `BrokenLogitsError` where a -1 says that logits were broken."""
+        """Raise `BrokenLogitsError` where a -1 reports broken logits."""
         if any(-1 in row for row in best):
-            self._room.clear()
+            self._kv_cache.clear()
             raise BrokenLogitsError.at(self.name, self._steps)
 
     def _run_encoder(self, encoder: FusedStack, rows: Rows, longest: int) -> Tensor:
-        width, reach = self._whole(len(rows)), self._reach(longest)
-        if not self._runs or width * reach > _LARGEST_SOURCES:
+        width, kv_length = self._padded_rows(len(rows)), self._kv_length(longest)
+        if not self._graphs or width * kv_length > _LARGEST_SOURCES:
             return self._encoded(encoder, self._inputs(rows, len(rows), longest))
-        inputs = self._inputs(rows, width, reach, self._encodings)
-        hidden = self._encodings.do((width, reach), lambda: self._encoded(encoder, inputs))
+        inputs = self._inputs(rows, width, kv_length, self._encoder_graphs)
+        hidden = self._encoder_graphs.run((width, kv_length), lambda: self._encoded(encoder, inputs))
         return hidden[: len(rows), :longest].clone()
 
     def _encoded(self, encoder: FusedStack, inputs: Tensor) -> Tensor:
-        """(rows, positions, width); `inputs` as in `predicted`, with the sources' own lengths."""
+        """Return hidden states (rows, positions, width); `inputs` as in `predict_step`, with the sources' lengths."""
         ids = inputs[:, 1:]
         columns = encoder.columns[: ids.shape[1]]
         mask = encoder.mask(columns.expand_as(ids), len(columns))
         padding = (columns >= inputs[:, :1])[:, None, None]
         return encoder.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
 
-    def _inputs(self, rows: Rows, width: int, most: int, recordings: GraphCache | None = None) -> Tensor:
-        """Rows of a length and tokens, padded to (width, 1 + most), on the device: where those recordings read them, if any."""
+    def _inputs(self, rows: Rows, width: int, most: int, graphs: GraphCache | None = None) -> Tensor:
+        """Pad rows of a length and tokens to (width, 1 + most), and put them on the device: where graphs read them, if any."""
         padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
         here = torch.tensor(padded)
-        return recordings.placed(here, self.device) if recordings else here.to(self.device)
+        return graphs.stage(here, self.device) if graphs else here.to(self.device)
 
     def _rows(self, by_slot: Tensor) -> Tensor:
-        """A copy, by row."""
-        return by_slot[: len(self._slots)].clone() if self._by_row is None else by_slot.index_select(0, self._by_row)
+        """Return a copy in the order of the rows."""
+        return by_slot[: len(self._slot_mapping)].clone() if self._by_row is None else by_slot.index_select(0, self._by_row)
 
-    def _place(self, slots: list[int]) -> None:
-        self._slots = slots
+    def _set_slots(self, slots: list[int]) -> None:
+        self._slot_mapping = slots
         self._by_row = None if slots == list(range(len(slots))) else torch.tensor(slots, device=self.device)
 
     def _fit(self, width: int, positions: int, filled: int = 0) -> None:
-        """Makes room; raises `ValueError` where the model has fewer learned positions."""
+        """Grow the caches where needed; raise `ValueError` where the model has fewer learned positions."""
         learned = self._stack.shape.learned_positions
         if learned is not None and positions > learned.shape[0]:
             raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
-        if self._room.fit(width, max(positions, filled)):
-            self._runs.forget()
+        if self._kv_cache.fit(width, max(positions, filled)):
+            self._graphs.forget()
 
-    def _whole(self, rows: int) -> int:
-        return rows if not self._runs else rounded(rows)
+    def _padded_rows(self, rows: int) -> int:
+        return rows if not self._graphs else rounded(rows)
 
-    def _reach(self, positions: int) -> int:
-        return positions if not self._runs else rounded_positions(positions)
+    def _kv_length(self, positions: int) -> int:
+        return positions if not self._graphs else rounded_positions(positions)
 
     def _require_known(self, tokens: Rows) -> None:
-        """An id that the model has no embedding for ends a GPU's whole process; it must not get there."""
+        """Refuse an id that the model has no embedding for: on a GPU it would end the whole process."""
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")

@@ -1,4 +1,4 @@
-"""Preallocated keys and values of texts and of their sources: each text has a slot, and only what must move is moved."""
+"""Static caches for the keys and values of texts and of their sources: each text has a slot, and rarely moves."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torch import Tensor
 from tasks.decoding.runtimes.fused_stack import CacheView, FusedStack
 
 _UNIT = 64
-"""Positions are allocated by no fewer, and by powers of two: what is recorded for one length serves many."""
+"""Caches grow by powers of two times this many positions, so that one recorded graph serves many lengths."""
 
 
 def rounded(number: int, unit: int = 1) -> int:
-    """The smallest power of two, times `unit`, that is no smaller."""
+    """Return the smallest power of two times `unit` that is at least `number`."""
     return unit << max(0, -(-number // unit) - 1).bit_length()
 
 
 def rounded_positions(positions: int) -> int:
-    """As many as caches are read for."""
+    """Return the number of positions that a run over this many reads."""
     return rounded(positions, _UNIT)
 
 
 def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Puts texts that lie in these slots, some perhaps twice, into different slots below `width`.
+    """Put the texts of these slots, some perhaps twice, into different slots below `width`.
 
     Returns:
-        Their slots from then on, and what must be copied for it, as (from, to): never over what another one is copied from.
+        Their new slots, and the copies to make, as (from, to); none overwrites a slot that another is copied from.
     """
     taken: set[int] = set()
     staying = []
@@ -42,7 +42,7 @@ def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tupl
 
 
 class StaticKVCache:
-    """The caches of one decoder; they grow and are used again."""
+    """The key-value caches of one decoder, which grow and are reused."""
 
     def __init__(self, stack: FusedStack, device: torch.device, dtype: torch.dtype) -> None:
         shape = stack.shape
@@ -55,14 +55,14 @@ class StaticKVCache:
         self._source_mask = torch.empty(0, 0, device=self._device, dtype=self._dtype)
         self._first = torch.empty(0, dtype=torch.long, device=device)
         self._sources: list[int] = []
-        """Which source each slot holds the keys and values of."""
+        """The source whose keys and values each slot holds; -1 where there is none."""
 
     def _empty(self, slots: int, positions: int, size: int) -> Tensor:
-        # Zeros: what is masked may be anything but NaN.
+        # Zeros, because masked positions may hold anything but NaN.
         return torch.zeros(len(self._stack.layers), slots, positions, size, device=self._device, dtype=self._dtype)
 
     def fit(self, slots: int, positions: int) -> bool:
-        """Makes room for that many texts and positions; what is there stays. True where anything came to lie elsewhere."""
+        """Grow to that many texts and positions, keeping the contents; return whether any tensor was replaced."""
         _, had, capacity, _ = self._own.shape
         if slots <= had and positions <= capacity:
             return self._stack.fit(capacity)
@@ -87,35 +87,35 @@ class StaticKVCache:
         return True
 
     def read(self, hidden: Tensor, mask: Tensor, positions: int) -> bool:
-        """Reads encoded sources (rows, source positions, width), one a slot, for texts that will look at `positions` of them.
+        """Read encoded sources (rows, source positions, width), one a slot, for texts that will attend to `positions` of them.
 
-        True where anything came to lie elsewhere.
+        Returns whether any tensor was replaced.
         """
-        rows, given, _ = hidden.shape
+        rows, length, _ = hidden.shape
         grown = self._fit_sources(self._own.shape[1], positions)
-        self._cross[:, :rows, :given] = self._stack.read(hidden)
+        self._cross[:, :rows, :length] = self._stack.read(hidden)
         self._source_mask[:rows].fill_(torch.finfo(hidden.dtype).min)
-        self._source_mask[:rows, :given].masked_fill_(mask.bool(), 0)
+        self._source_mask[:rows, :length].masked_fill_(mask.bool(), 0)
         self._sources = [*range(rows), *[-1] * (len(self._sources) - rows)]
         return grown
 
-    def caches(self, positions: Tensor, reach: int, source_reach: int) -> CacheView:
-        """For new tokens at `positions` (rows, new) of the first slots."""
+    def view(self, positions: Tensor, kv_length: int, source_length: int) -> CacheView:
+        """Return the view for new tokens at `positions` (rows, new) of the first slots."""
         rows = positions.shape[0]
         return CacheView(
             own=self._own,
-            places=(self._first[:rows] + positions).flatten(),
-            reach=reach,
-            cross=self._cross[:, :rows, :source_reach],
-            source_mask=self._source_mask[:rows, None, None, :source_reach],
+            slot_mapping=(self._first[:rows] + positions).flatten(),
+            kv_length=kv_length,
+            cross=self._cross[:, :rows, :source_length],
+            source_mask=self._source_mask[:rows, None, None, :source_length],
         )
 
-    def move(self, moves: Sequence[tuple[int, int]], reach: int) -> None:
-        """Copies the first `reach` positions of texts, and their sources where those differ, as `arranged` says."""
+    def move(self, moves: Sequence[tuple[int, int]], kv_length: int) -> None:
+        """Copy the first `kv_length` positions of texts, and their sources where they differ, as `assign_slots` says."""
         if not moves:
             return
         before, after = self._index(moves)
-        self._own[:, after, :reach] = self._own[:, before, :reach]
+        self._own[:, after, :kv_length] = self._own[:, before, :kv_length]
         if not self._sources:
             return
         moves = [(one, other) for one, other in moves if self._sources[one] != self._sources[other]]
@@ -130,6 +130,6 @@ class StaticKVCache:
         return torch.tensor(moves, device=self._own.device).t()
 
     def clear(self) -> None:
-        """Forgets everything, so that no NaN is left that masks would let through."""
+        """Zero everything: a NaN left behind would pass through the masks."""
         self._own.zero_()
         self._cross.zero_()

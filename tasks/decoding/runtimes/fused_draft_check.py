@@ -1,4 +1,4 @@
-"""A draft judged on the device: its run and its verdict are one piece of work, and the host fetches a few numbers, once."""
+"""Draft checks on the device: one piece of work runs the model and applies the rule; the host fetches a few numbers."""
 
 from __future__ import annotations
 
@@ -13,62 +13,65 @@ from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner
 
 _LONGEST = 16
-"""Drafted tokens up to which a check is recorded."""
+"""Drafted tokens up to which a check is recorded as a graph."""
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """A draft of one row, run and judged, on the device."""
+class _CheckedOnDevice:
+    """A draft of one row after its check, on the device."""
 
-    predicted: StepOutput
-    """After the token before the draft and after each drafted one."""
+    output: StepOutput
+    """The predictions after the token before the draft and after each drafted one."""
     numbers: Tensor
-    """(drafted + 2,), int64: the likeliest token at each of those positions, then how many drafted ones stay."""
+    """(drafted + 2,), int64: the likeliest token at each of those positions, then the number of accepted tokens."""
 
 
 class DraftChecker:
-    """The rule and the draft that are judged, where recorded work reads them."""
+    """Checks drafts of one row; keeps the rule and the draft where recorded graphs read them."""
 
     def __init__(self, decoder: StepRunner) -> None:
         self._decoder = decoder
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
-        self._keep: GreedyAcceptance | None = None
-        self._rule = torch.zeros(2, device=decoder.device)
-        """Distance, and whether what is likeliest stays: float32, as scores are."""
+        self._rule: GreedyAcceptance | None = None
+        self._bounds = torch.zeros(2, device=decoder.device)
+        """The rule: its largest surprisal, and whether the likeliest token is accepted; float32, as scores are."""
 
-    def check_draft(self, pending: list[int], drafted: list[int], cached: int, keep: GreedyAcceptance) -> CheckedDraft:
-        """`Checking.check`, for a row with `cached` tokens whose cache has room for all of it; -1 among `best`: broken."""
-        if keep != self._keep:
-            self._rule.copy_(torch.tensor([keep.max_surprisal, float(keep.keep_agreed)]), non_blocking=True)
-            self._keep = keep
-        judged = self._judged(pending, drafted, cached, keep.max_surprisal >= 0)
-        arriving = fetch(judged.numbers)
-        # Copied before anything else runs, and while the numbers are on their way.
-        logits, hidden = judged.predicted.logits.clone(), judged.predicted.hidden.clone()
-        *best, kept = arriving()
-        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), kept, best[kept])
+    def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
+        """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
 
-    def _judged(self, pending: list[int], drafted: list[int], cached: int, asks: bool) -> _Judged:
-        """Recorded by the draft's length; after a prompt, whose length may be any, the draft is judged as it comes."""
+        A -1 among the step's `best` reports broken logits.
+        """
+        if rule != self._rule:
+            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed)]), non_blocking=True)
+            self._rule = rule
+        checked = self._check(pending, drafted, cached, rule.max_surprisal >= 0)
+        numbers = fetch(checked.numbers)
+        # Copied before anything else runs, while the numbers are on their way.
+        logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
+        *best, accepted = numbers()
+        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
+
+    def _check(self, pending: list[int], drafted: list[int], cached: int, reads_scores: bool) -> _CheckedOnDevice:
+        """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
-            predicted = self._decoder.run([pending + drafted], len(pending) - 1)
-            return self._verdict(predicted, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), asks)
+            output = self._decoder.run([pending + drafted], len(pending) - 1)
+            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), reads_scores)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
-        judged: _Judged = self._decoder.recorded(
-            ("check", count, asks),
+        checked: _CheckedOnDevice = self._decoder.run_recorded(
+            ("check", count, reads_scores),
             cached + count,
-            lambda reach: self._verdict(self._decoder.predicted(inputs, reach), inputs[0, 2:], asks),
+            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], reads_scores),
         )
-        return judged
+        return checked
 
-    def _verdict(self, predicted: StepOutput, drafted: Tensor, asks: bool) -> _Judged:
-        """`drafted`: (drafted,), int64; `asks`: whether a distance is asked for, which is as rules on the host compute it."""
-        best = predicted.best[0]
-        stays = (best[:-1] == drafted) & (self._rule[1] > 0)
-        if asks:
-            scores = torch.softmax(predicted.logits[0, :-1], -1, dtype=torch.float32)
-            stays = stays | (-probability(scores, drafted).log() <= self._rule[0])
-        return _Judged(predicted, torch.cat([best, stays.long().cumprod(0).sum(0, keepdim=True)]))
+    def _apply(self, output: StepOutput, drafted: Tensor, reads_scores: bool) -> _CheckedOnDevice:
+        """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
+        best = output.best[0]
+        accept = (best[:-1] == drafted) & (self._bounds[1] > 0)
+        if reads_scores:
+            scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
+            accept = accept | (-probability(scores, drafted).log() <= self._bounds[0])
+        return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

@@ -29,10 +29,10 @@ class CacheView:
 
     own: Tensor
     """(layers, slots, capacity, 2 key-value heads · head width): keys, then values."""
-    places: Tensor
-    """(rows · new tokens,), int64: where each new token's lie, among slots · capacity."""
-    reach: int
-    """Positions read of each text."""
+    slot_mapping: Tensor
+    """(rows · new tokens,), int64: the place of each new token among slots · capacity."""
+    kv_length: int
+    """Positions that attention reads of each text."""
     cross: Tensor
     """(layers, rows, source positions, 2 heads · head width)."""
     source_mask: Tensor
@@ -94,9 +94,9 @@ class FusedStack:
         """Puts what `wrap` makes of the function of one layer in its place; none: the function itself."""
         self._run_block = self._block if wrap is None else wrap(self._block)
 
-    def mask(self, positions: Tensor, reach: int) -> Tensor:
-        """What is added to scores between `positions` (rows, new) and the first `reach`: (rows, heads or 1, new, reach)."""
-        distances = self.columns[:reach] - positions[..., None] + self.longest
+    def mask(self, positions: Tensor, kv_length: int) -> Tensor:
+        """Return what is added to scores of queries at `positions` (rows, new): (rows, heads or 1, new, kv_length)."""
+        distances = self.columns[:kv_length] - positions[..., None] + self.longest
         return self._bias[:, distances].transpose(0, 1)
 
     def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: CacheView | None = None) -> Tensor:
@@ -164,8 +164,8 @@ class FusedStack:
         if caches is None:
             keys, values = _halves(fresh.view(rows, -1, fresh.shape[-1]), shape.key_value_heads)
         else:
-            caches.own.flatten(0, 1).index_copy_(0, caches.places, fresh)
-            keys, values = _halves(caches.own[:rows, : caches.reach], shape.key_value_heads)
+            caches.own.flatten(0, 1).index_copy_(0, caches.slot_mapping, fresh)
+            keys, values = _halves(caches.own[:rows, : caches.kv_length], shape.key_value_heads)
         return query, keys, values
 
     def _grouped(self, mask: Tensor) -> Tensor:

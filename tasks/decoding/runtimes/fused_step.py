@@ -1,4 +1,4 @@
-"""What the parts of the fused runtime know of each other: what a run gives, and who makes runs."""
+"""The interface between the parts of the fused runtime: one step of a decoder, and when the host looks at its tokens."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Rows
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a run gives, by slot: (slots, new tokens, …)."""
+    """The result of one run, by slot: (slots, new tokens, …)."""
 
     hidden: Tensor
     logits: Tensor
     best: Tensor
-    """-1 where logits are broken."""
+    """The likeliest token; -1 where logits are broken."""
 
     def after(self, column: int) -> StepOutput:
-        """From that new token on."""
+        """Return the output from that new token on."""
         return StepOutput(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
 
 
 @dataclass(frozen=True)
 class SyncPolicy:
-    """When the host looks at the tokens of a continuation, to see whether it should have ended."""
+    """When the host looks at the tokens of a greedy continuation to decide whether it should have ended."""
 
     steps_per_sync: int = 1
-    """Steps from look to look."""
+    """Steps between two looks."""
     syncs_in_flight: int = 0
-    """Bursts that are started before the first of them is looked at: the device need not wait, and may do as many in vain."""
+    """Looks that may be outstanding while further steps run: the device need not wait, and may run as many steps in vain."""
 
 
 class StepRunner(Protocol):
-    """A decoder as those see it who chain its runs, or judge by them."""
+    """A decoder as the greedy loop and the draft checker use it."""
 
     model: Any
     device: torch.device
@@ -47,20 +47,23 @@ class StepRunner(Protocol):
     end_tokens: frozenset[int]
     sync_policy: SyncPolicy
 
-    def run(self, tokens: Rows, unread: int = 0) -> StepOutput:
-        """Feeds each row its tokens and predicts after all but the first `unread` columns; the next run overwrites it."""
+    def run(self, tokens: Rows, skipped: int = 0) -> StepOutput:
+        """Feed each row its tokens and predict after all but the first `skipped` columns; the next run overwrites it."""
         ...
 
-    def predicted(self, inputs: Tensor, reach: int, unread: int = 0) -> StepOutput:
-        """The work itself; `inputs`: (slots, 1 + new tokens), int64, each row's cached length, then its tokens."""
+    def predict_step(self, inputs: Tensor, kv_length: int, skipped: int = 0) -> StepOutput:
+        """Do the work of one step without recording it.
+
+        `inputs`: (slots, 1 + new tokens), int64: each row's cached length, then its tokens. `kv_length`: positions read.
+        """
         ...
 
-    def recorded(
-        self, key: tuple[Any, ...], position: int, work: Callable[[int], Done], changing: Sequence[Tensor] = ()
-    ) -> Done:
-        """Does work that reads as many positions as one of that number must, recorded where runs are."""
+    def run_recorded(
+        self, key: tuple[Any, ...], position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
+    ) -> Result:
+        """Do `work(kv_length)` for a new token at `position`, from a recorded graph where the runtime records."""
         ...
 
     def forget(self, kind: str) -> None:
-        """Drops what was recorded under keys that begin so."""
+        """Drop the graphs recorded under keys that begin so."""
         ...

@@ -1,15 +1,16 @@
-"""The structures and functions of `kernel/`, as ctypes knows them."""
+"""The structures and functions of the compiled `kernel/` for ctypes."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
-"""Tokens of a run that is not a prompt."""
+"""New tokens of a run up to which the single row's arrays are reused; prompts may be longer."""
 
 _Pointer = ctypes.c_void_p
 
@@ -83,8 +84,8 @@ class Cache(ctypes.Structure):
     )
 
 
-class Rows(ctypes.Structure):
-    """`kernel/layout.h`: Rows."""
+class RowBatch(ctypes.Structure):
+    """`kernel/layout.h`: RowBatch."""
 
     _fields_ = (
         ("rows", ctypes.c_int64),
@@ -96,11 +97,11 @@ class Rows(ctypes.Structure):
 
 
 class LoopRules(ctypes.Structure):
-    """`kernel/speculative_loop.h`: Rules."""
+    """`kernel/speculative_loop.h`: LoopRules."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("fallback", "trust", "distance")),
-        *((name, ctypes.c_int32) for name in ("agreed", "window", "first_from_target", "ends_unverified")),
+        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal")),
+        *((name, ctypes.c_int32) for name in ("keep_agreed", "window", "first_from_target", "ends_unverified")),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
         ("large_ends", _Pointer),
@@ -110,7 +111,7 @@ class LoopRules(ctypes.Structure):
 
 
 class LoopModel(ctypes.Structure):
-    """`kernel/speculative_loop.h`: Player."""
+    """`kernel/speculative_loop.h`: LoopModel."""
 
     _fields_ = (
         *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
@@ -122,20 +123,33 @@ class LoopModel(ctypes.Structure):
 class NativeTurn(ctypes.Structure):
     """`kernel/speculative_loop.h`: Turn."""
 
-    seen: int
+    predicted: int
     drafted: int
     fallback: int
-    kept: int
-    judged: int
-    followed: int
-    _fields_ = tuple((name, ctypes.c_int32) for name in ("seen", "drafted", "fallback", "kept", "judged", "followed"))
+    accepted: int
+    verified: int
+    added: int
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("predicted", "drafted", "fallback", "accepted", "verified", "added"))
+
+
+@dataclass(frozen=True)
+class NativeLoopModel:
+    """One model as the kernel's speculative loop takes it."""
+
+    functions: ctypes.CDLL
+    """The compiled kernel."""
+    known_tokens: int
+    """Tokens that the model has an embedding for."""
+    prepare: Callable[[int, int, int], tuple[LoopModel, object]]
+    """(tokens of the longest run, positions that a run predicts, tokens of the row at most) to the kernel's view of the model,
+    and the buffers that it points into, to be kept while it is used."""
 
 
 def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
-    """Tells ctypes what they take and give."""
+    """Declare to ctypes what the kernel's functions take and return."""
     integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
-    stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, Rows))
-    player = ctypes.POINTER(LoopModel)
+    stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, RowBatch))
+    loop_model = ctypes.POINTER(LoopModel)
     model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
@@ -147,7 +161,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             integer,
         ),
         "draftline_speculative_loop": (
-            [player, player, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
+            [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
             integer,
         ),
         "draftline_check_draft": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
@@ -159,7 +173,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def integers(values: Iterable[int]) -> Integers:
-    """As C has them."""
+    """Return a C array of int32."""
     some = list(values)
     return (ctypes.c_int32 * len(some))(*some)
 
@@ -167,26 +181,26 @@ def integers(values: Iterable[int]) -> Integers:
 def several_rows(
     tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int]
 ) -> tuple[Any, tuple[Integers, ...]]:
-    """A reference to a `Rows` of the kernel, and the arrays that it points into, to be kept while it is used."""
+    """Return a reference to a `RowBatch`, and the arrays that it points into, to be kept while it is used."""
     begin = accumulate(map(len, tokens), initial=0)
     parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)
-    return ctypes.byref(Rows(len(tokens), *map(ctypes.addressof, parts))), parts
+    return ctypes.byref(RowBatch(len(tokens), *map(ctypes.addressof, parts))), parts
 
 
 class SingleRow:
-    """A `Rows` of the kernel of one row, written over again each run."""
+    """A `RowBatch` of one row, overwritten for each run."""
 
     def __init__(self) -> None:
         self._tokens = integers([0] * _SHORT)
         self._begin, self._cached, self._slot = integers([0, 0]), integers([0]), integers([0])
         parts = (self._tokens, self._begin, self._cached, self._slot)
-        self.reference = ctypes.byref(Rows(1, *map(ctypes.addressof, parts)))
+        self.reference = ctypes.byref(RowBatch(1, *map(ctypes.addressof, parts)))
 
     def write(self, tokens: list[int], cached: int, slot: int) -> bool:
-        """Whether the tokens fit."""
+        """Write the row; return False where its tokens do not fit."""
         count = len(tokens)
         if count > _SHORT:
             return False
-        self._tokens[:count] = tokens  # type: ignore[assignment]  # as ctypes takes them
+        self._tokens[:count] = tokens  # type: ignore[assignment]  # ctypes takes a list
         self._begin[1], self._cached[0], self._slot[0] = count, cached, slot
         return True

@@ -1,39 +1,22 @@
-"""What every runtime knows of its model: what it is called, where it lies, and its special tokens."""
+"""The base of every runtime over a `transformers` model: its name, its device and its special tokens."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 from typing import Any
 
 import torch
 
+from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """How a model is to be run."""
-
-    name: str = "auto"
-    """auto, reference, native or fused."""
-    int8: bool = False
-    """Whether matrices are kept in 8 bits."""
-
-    @classmethod
-    def of(cls, name: str, dtype: str) -> Runtime:
-        """As `machine.runtime` and `machine.dtype` say."""
-        return cls(name, dtype == "int8")
-
-
-AUTO, REFERENCE = Runtime(), Runtime("reference")
 
 
 class LoadedModel:
     """A model of `transformers` in evaluation mode."""
 
     def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
-        """Takes the model, what to call it, and the ids to predict over: those below `vocabulary`.
+        """Take the model, what to call it, and the ids to predict over: those below `vocabulary`.
 
         Raises:
             InputError: the model does not say which token ends a text.
@@ -46,11 +29,17 @@ class LoadedModel:
         pad = model.config.pad_token_id
         self.pad_token: int = self.end_token if pad is None else pad
         self.start_tokens: list[int] = [_start_token(model)] if model.config.is_encoder_decoder else []
-        """What every output begins with; without an encoder, the source itself does that."""
+        """Tokens that every output begins with; none without an encoder, where outputs begin with the source."""
         self.lengths: list[int] = []
-        self.runtime = REFERENCE
+        self.runtime: Runtime = REFERENCE
+        """How it was asked to be run."""
         self.described = f"reference, {str(model.dtype).removeprefix('torch.')}"
-        """Which runtime this is, and its number format."""
+        """The runtime and its number format, for reports."""
+
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        """What the runtime can do beyond the calls of `Decoder`; faster runtimes add to it."""
+        return Capabilities(transformers_model=self.model, runtime=self.runtime)
 
     @property
     def specials(self) -> frozenset[int]:
@@ -61,7 +50,7 @@ class LoadedModel:
 
 
 def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
-    """The token that ends a text, and all of those that do, as generation configurations may list."""
+    """Return the token that ends a text, and all tokens that do, which generation configurations may list."""
     listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
     first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
     ends = frozenset(generating or first)
@@ -71,7 +60,7 @@ def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
 
 
 def _start_token(model: Any) -> int:
-    """The token that every output begins with, which configurations keep in one of two places."""
+    """Return the token that every output begins with, which configurations keep in one of two places."""
     for config in (getattr(model, "generation_config", None), model.config):
         start = getattr(config, "decoder_start_token_id", None)
         if start is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 from collections.abc import Sequence
 from itertools import accumulate
@@ -14,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tasks.decoding.decoder import (
     BrokenLogitsError,
+    Capabilities,
     CheckedDraft,
     Continuation,
     EncoderOutput,
@@ -23,7 +25,7 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import LoopModel, SingleRow, integers, several_rows
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, SingleRow, integers, several_rows
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.packed import PackedStack
@@ -155,7 +157,7 @@ class NativeDecoder(LoadedModel):
         self._require_sound(chosen)
         return Continuation(chosen, confidence[:count], logits[None, :count, : self.vocabulary])
 
-    def check_draft(self, pending: list[int], drafted: list[int], keep: GreedyAcceptance) -> CheckedDraft:
+    def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         tokens = pending + drafted
         self._require_known([tokens])
         [cached] = self.lengths
@@ -167,44 +169,36 @@ class NativeDecoder(LoadedModel):
         hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         self._decoder.native.threads = torch.get_num_threads()
-        kept = self._functions.draftline_check_draft(
-            *(self._decoder.reference, self._texts.reference, rows, len(drafted), keep.max_surprisal, keep.keep_agreed),
+        accepted = self._functions.draftline_check_draft(
+            *(self._decoder.reference, self._texts.reference, rows, len(drafted), rule.max_surprisal, rule.keep_agreed),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
         )
         self.lengths = [cached + count]
         self._steps += 1
         chosen = best[:]
         self._require_sound(chosen)
-        known = hidden[None, -positions:].to(self._dtype)
-        return CheckedDraft(Step(logits[None, :, : self.vocabulary], [positions], known, best=[chosen]), kept, chosen[kept])
+        states = hidden[None, -positions:].to(self._dtype)
+        step = Step(logits[None, :, : self.vocabulary], [positions], states, best=[chosen])
+        return CheckedDraft(step, accepted, chosen[accepted])
 
-    @property
-    def functions(self) -> ctypes.CDLL:
-        """Of the kernel."""
-        return self._functions
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            continue_greedily=self.continue_greedily,
+            check_draft=self.check_draft,
+            native_loop=NativeLoopModel(self._functions, self._known, self._prepare),
+            transformers_model=self.model,
+            runtime=self.runtime,
+        )
 
-    @property
-    def known(self) -> int:
-        """Tokens that it has an embedding for."""
-        return self._known
-
-    def player(self, longest: int, predictions: int, length: int) -> tuple[LoopModel, object]:
-        """What the kernel needs to run this model by itself, and what must be kept meanwhile.
-
-        Args:
-            longest: Tokens of its longest run.
-            predictions: Positions that a run predicts at.
-            length: Tokens of the only row, at most.
-
-        Raises:
-            ValueError: the model has fewer learned positions.
-        """
+    def _prepare(self, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
+        """Return `layout.NativeLoopModel.prepare`; raises `ValueError` where the model has fewer learned positions."""
         self._texts.fit(1, length)
         stack, cache = self._decoder.native, self._texts.cache
         stack.threads = torch.get_num_threads()
-        hidden, logits = empty_floats(longest, self._width), empty_floats(predictions, self._stride)
-        places = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
-        return LoopModel(*places, self._stride, self.vocabulary), (hidden, logits)
+        hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
+        addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
+        return LoopModel(*addresses, self._stride, self.vocabulary), (hidden, logits)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tasks.decoding.decoder import EncoderOutput, Rows, Step
+from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step
 from tasks.decoding.runtimes.cached import CachedDecoder
 
 
@@ -23,7 +23,8 @@ class PerRowDecoder:
         """Takes a runtime that is right for one row."""
         self._runtime = runtime
         self._rows: list[CachedDecoder] = []
-        self.model = runtime.model
+        self.capabilities = Capabilities(transformers_model=runtime.model)
+        """None of those that take one row at a time: they would act on the inner runtime, whose cache is not used."""
         self.name = runtime.name
         self.vocabulary = runtime.vocabulary
         self.specials = runtime.specials

@@ -58,7 +58,7 @@ def replay_grid(
     timed = set(split.timed)
     for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
         name, before = f"{split.name}-{example}", cache.runs
-        cache.open(source, name)
+        cache.open_source(source, name)
         if methods:
             _predict_along(cache, [texts[example] for texts in known])
         for index, method in list(methods.items()):
@@ -72,7 +72,7 @@ def replay_grid(
             else:
                 replayed.outputs[index].add(generation, timed=example in timed)
         if cache.runs > before:
-            cache.close(name)
+            cache.save(name)
     return replayed
 
 

@@ -6,8 +6,9 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
 _COUNTS = (f"{_UNIT}/test_counts.py",)
+_TURN = (f"{_UNIT}/test_turn.py",)
 _REPLAY = (f"{_UNIT}/replay/test_replay.py::test_played_is_decoded_by_any_runtime",)
-_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_loop",)
+_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_general_loop",)
 
 BREAKS = (
     Break(
@@ -47,20 +48,20 @@ BREAKS = (
         (f"{_UNIT}/test_lenience.py::test_lossy_by_hand",),
     ),
     Break(
-        "bonus-token-from-q", "tasks.decoding.verifier", "Verifier._following",
-        "self._chosen(rows, p, whole, kept)",
-        "self._chosen(rows, draft.q.at(whole, [kept[index] - 1 for index in whole]), whole, kept, alone=True)",
+        "bonus-token-from-q", "tasks.decoding.loop", "Verifier._bonus",
+        "self._take(rows, p, whole, accepted)",
+        "self._take(rows, draft.q.at(whole, [accepted[index] - 1 for index in whole]), whole, accepted, selected=True)",
         _COUNTS,
     ),
     Break(
-        "accepts-one-token-less", "tasks.decoding.verifier", "Verifier._kept",
-        "while count < len(new) and", "while count < len(new) - 1 and",
+        "accepts-one-token-less", "tasks.decoding.loop", "Verifier._accept",
+        "while count < len(drafted) and", "while count < len(drafted) - 1 and",
         _COUNTS,
     ),
     Break(
-        "end-token-followed", "tasks.decoding.verifier", "Verifier._following",
-        " and not (new and new[-1] in ends)", "",
-        _COUNTS,
+        "end-token-followed", "tasks.decoding.turn", "TurnRules.adds_bonus",
+        " and not (drafted and drafted[-1] in self.end_tokens)", "",
+        _TURN,
     ),
     Break(
         "rewind-one-token-short", "tasks.decoding.loop", "_verify",
@@ -73,94 +74,95 @@ BREAKS = (
         (f"{_UNIT}/test_invariants.py",),
     ),
     Break(
-        "draft-runs-past-end-token", "tasks.decoding.drafting", "Draft.until",
-        "row[: place + 1]", "row[: place + 2]",
-        (f"{_UNIT}/test_native_loop.py::test_a_token_that_ends_a_text_for_the_large_model_alone", f"{_UNIT}/test_bild.py"),
+        "draft-runs-past-end-token", "tasks.decoding.turn", "TurnRules.cut",
+        "drafted[: end + 1]", "drafted[: end + 2]",
+        _TURN,
     ),
     Break(
-        "no-room-for-the-bonus-token", "tasks.decoding.loop", "SpeculativeLoop.room",
-        " - (not unfollowed)", "",
+        "no-room-for-the-bonus-token", "tasks.decoding.turn", "TurnRules.budget",
+        " - (self.bonus and not rule.ends_unverified)", "",
         _COUNTS,
     ),
     Break(
-        "limit-passed-by-one", "tasks.decoding.loop", "_drop_finished",
-        ">= limit", "> limit",
+        "limit-passed-by-one", "tasks.decoding.turn", "TurnRules.finish",
+        ">= self.limit", "> self.limit",
         _COUNTS,
     ),
     Break(
-        "rollback-counted-for-whole-drafts", "tasks.decoding.generation", "Counts.record_verification",
+        "rollback-counted-for-whole-drafts", "tasks.decoding.turn", "TurnRules.finish",
         "kept < drafted", "kept <= drafted",
         _COUNTS,
     ),
     Break(
-        "verified-positions-one-short", "tasks.decoding.loop", "_verify",
-        "row.counts.verified[positions[index]]", "row.counts.verified[len(new)]",
+        "verified-positions-one-short", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.verified[drafted + self.bonus]", "counts.verified[drafted]",
         _COUNTS,
     ),
     Break(
-        "fallbacks-not-counted", "tasks.decoding.loop", "_draft",
-        "row.counts.fallbacks += fallback", "row.counts.fallbacks += 0",
+        "fallbacks-not-counted", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.fallbacks += fallback", "counts.fallbacks += 0",
         _COUNTS,
     ),
     Break(
-        "corrected-token-counted-as-large", "tasks.decoding.loop", "_verify",
-        "LARGE if count == len(new) else CORRECTED", "LARGE",
+        "corrected-token-counted-as-large", "tasks.decoding.turn", "TurnRules.finish",
+        "LARGE if kept == drafted else CORRECTED", "LARGE",
         _COUNTS,
     ),
     Break(
-        "window-one-too-long", "tasks.decoding.drafting", "DraftRule.budget",
-        "min(window, room)", "min(window + 1, room)",
+        "window-one-too-long", "tasks.decoding.turn", "TurnRules.budget",
+        "min(window, left)", "min(window + 1, left)",
         _COUNTS,
     ),
     Break(
-        "fallback-below-threshold-only", "tasks.decoding.drafting", "DraftBuilder.see",
+        "fallback-below-threshold-only", "tasks.decoding.drafting", "DraftBuilder.add",
         "confidence <= self._rule.fallback_threshold", "confidence < self._rule.fallback_threshold",
         (f"{_UNIT}/test_draft_window.py",),
     ),
     Break(
-        "large-does-not-begin", "tasks.decoding.drafting", "DraftRule.budget",
+        "large-does-not-begin", "tasks.decoding.turn", "TurnRules.budget",
         "generated == 0", "generated == 1",
         (f"{_UNIT}/test_bild.py",),
     ),
     Break(
-        "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "Replayer._draft",
-        "self.counts.small_steps += draft.steps", "self.counts.small_steps += len(draft.tokens)",
+        "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "_Replayer.run",
+        "steps=draft.steps + extra_steps", "steps=len(drafted)",
         _REPLAY,
     ),
     Break(
-        "replay-verifies-one-position-less", "tasks.decoding.replay.replayer", "Replayer._verify",
-        "self.counts.verified[positions]", "self.counts.verified[len(new)]",
+        "replay-counts-accepted-as-drafted", "tasks.decoding.replay.replayer", "_Replayer.run",
+        "drafted=len(drafted)", "drafted=accepted",
         _REPLAY,
     ),
     Break(
-        "replay-ends-in-unverified-draft", "tasks.decoding.replay.replayer", "Replayer.replay",
-        "if unverified and new and", "if new and",
-        _REPLAY,
+        "every-draft-may-end-unverified", "tasks.decoding.turn", "TurnRules.ends_unverified",
+        "self.draft_rule.ends_unverified and drafted", "drafted",
+        _TURN,
     ),
     Break(
-        "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "Replayer._verify",
-        "self._add(p[kept].best, CORRECTED, p[kept])", "self._add(new[kept], CORRECTED, p[kept])",
+        "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "_Replayer._verify",
+        "q, p[accepted]):\n                return accepted, p[accepted].best, 0",
+        "q, p[accepted]):\n                return accepted, token, 0",
         _REPLAY,
     ),
     Break(
         "replay-reads-a-stale-cache", "tasks.decoding.replay.prediction_cache", "PredictionCache._run",
-        "min(_common(model.cached, tokens), len(tokens) - positions)", "len(tokens) - positions",
+        "min(_common_prefix(started.cached, tokens), len(tokens) - positions)", "len(tokens) - positions",
         _REPLAY,
     ),
     Break(
-        "native-verified-one-short", "tasks.decoding.native_loop", "_generation",
-        "counts.verified[turn.drafted + 1]", "counts.verified[turn.drafted]",
+        "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
+        "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
     ),
     Break(
         "native-steps-are-drafted-tokens", "tasks.decoding.native_loop", "_generation",
-        "counts.small_steps += turn.seen", "counts.small_steps += turn.drafted",
+        "steps=turn.predicted", "steps=turn.drafted",
         _NATIVE,
     ),
     Break(
         "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "propose",
         "(rules.ends_unverified ? 0 : 1)", "0",
-        (f"{_UNIT}/test_native_loop.py::test_a_row_is_what_the_loop_makes_of_it[t5-speculative-settings7]",),
+        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),
     ),
     Break(
         "native-cache-keeps-rejected-tokens", "tasks/decoding/runtimes/kernel/speculative_loop.h", "verify",
@@ -184,7 +186,7 @@ BREAKS = (
     ),
     Break(
         "opt-ignores-the-distance", "tasks.decoding.cascade_rules", "opt",
-        "alpha * p.apart(q)", "alpha",
+        "alpha * p.total_variation(q)", "alpha",
         (f"{_UNIT}/test_cascade_rules.py::test_deferral_by_hand",),
     ),
     Break(

@@ -16,9 +16,8 @@ from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import REFERENCE, Decoder
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.training.data import JsonlDataset

@@ -13,10 +13,9 @@ import torch
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tasks.evaluation.mismatches import find_mismatches, widest_margin
 

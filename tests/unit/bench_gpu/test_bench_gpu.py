@@ -17,11 +17,10 @@ from tasks.bench_gpu.compiling import attempted
 from tasks.bench_gpu.roofline import copy_bandwidth, step_bytes
 from tasks.bench_gpu.shapes import END, QUICK, random_model, random_sources
 from tasks.bench_gpu.timings import PACES, RATIOS, WithoutDeviceCheck
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import REFERENCE, Decoder, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE

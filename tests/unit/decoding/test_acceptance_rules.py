@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tasks.decoding.acceptance_rules import accept_all, distance_rollback, speculative_sampling, token_probabilities
+from tasks.decoding.acceptance_rules import BonusToken, accept_all, distance_rollback, speculative_sampling, token_probabilities
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.settings import BildSettings, SamplingSettings
 
@@ -104,9 +104,9 @@ def test_a_token_that_p_rules_out_is_rolled_back_unless_nothing_ever_is() -> Non
 
 def test_what_follows_a_kept_draft_comes_from_p() -> None:
     for rule in (accept_all, speculative_sampling, distance_rollback(BildSettings())):
-        assert rule.bonus is not None
+        assert rule.bonus is BonusToken.TARGET
         assert not rule.bonus_reads_q
-        assert torch.equal(token_probabilities(rule.bonus(block(Q), block(P))), block(P).dist)
+        assert torch.equal(token_probabilities(rule.target(block(Q), block(P))), block(P).dist)
 
 
 def test_keep_all_keeps_all() -> None:

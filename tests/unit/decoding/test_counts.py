@@ -14,11 +14,12 @@ from tasks.decoding.acceptance_rules import distance_rollback, speculative_sampl
 from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
 from tasks.decoding.drafters.deterministic import DeterministicDrafter
-from tasks.decoding.drafting import Drafter, DraftRule
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import BildSettings, SamplingSettings
+from tasks.decoding.turn import DraftRule
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 
 Script = Sequence[int | None]

@@ -21,12 +21,13 @@ from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafters.copying import CopyDrafter
 from tasks.decoding.drafters.random_tokens import RandomDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count_ngrams
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import total
-from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SOURCE, law_of, p_value
 from tests.toys import END, START, Predict, PrefixDecoder, Toys, prefix_pair, random_table, says, toy_sources
@@ -121,7 +122,7 @@ def test_tables_are_counted_once_a_pair(monkeypatch: pytest.MonkeyPatch) -> None
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=TEXTS)
     other = dataclasses.replace(pair, calibration=[[7, END]])
     first = pair.tables
-    monkeypatch.setattr(tables, "count", None)
+    monkeypatch.setattr(tables, "count_ngrams", None)
     drafter = make_drafter("bigram", pair, GREEDY, TokenSource(0))
     assert isinstance(drafter, TableDrafter)
     assert drafter.tables is first
@@ -194,9 +195,9 @@ def test_what_follows_a_whole_draft() -> None:
     target = PrefixDecoder(says([2]))
     drafter, sources = CopyDrafter(target, GREEDY), [[3, 4, 5, END], [6, END]]
     drafter.start(target.encode(sources), sources)
-    block = drafter.following([[START, 3, 4], [START, 6]], [0, 1])
+    block = drafter.predict_next([[START, 3, 4], [START, 6]], [0, 1])
     assert block.scores[:, 0].tolist() == [[0, 0, 0, 0, 0, 1, 0, 0], pytest.approx([0, 0] + [1 / 6] * 6)]
-    assert drafter.following([[START, 3, 4], [START, 6]], [1]).scores[:, 0].tolist() == [pytest.approx([0, 0] + [1 / 6] * 6)]
+    assert drafter.predict_next([[START, 3, 4], [START, 6]], [1]).scores[:, 0].tolist() == [pytest.approx([0, 0] + [1 / 6] * 6)]
 
 
 def test_random_tokens_are_ordinary_and_evenly_spread() -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.early_exit import EarlyExitDecoder, exit_threshold, saturation, top_two_gap
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings, SamplingSettings, VanillaSettings
 from tasks.errors import InputError

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows
 from tasks.decoding.generation import Counts, Generation, total
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.replay.prediction_cache import PredictionCache
 from tasks.decoding.replay.replay_decoder import replay_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import BildSettings, SpeculativeSettings
 from tests.architectures import models, pair_of, whole_rows
 from tests.toys import END, START, Predict, Prefix, toy_sources

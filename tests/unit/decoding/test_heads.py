@@ -14,9 +14,8 @@ from torch import Tensor
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import EncoderOutput, Step
 from tasks.decoding.drafters.heads import HeadsDrafter, heads_drafter
-from tasks.decoding.drafting import DraftRule
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import total
-from tasks.decoding.loop import SpeculativeLoop
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
@@ -27,6 +26,7 @@ from tasks.decoding.settings import (
     SpeculativeSettings,
     VanillaSettings,
 )
+from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tasks.models.extras import add_heads
 from tasks.training.data import Batch
@@ -200,7 +200,7 @@ def test_proposals_by_hand() -> None:
     torch.testing.assert_close(draft.q.logits[0, 0], expected[0, 0])
     assert draft.steps == [0, 0]
     longer = [[*rows[0], 9], [*rows[1], 9, 9]]
-    after = drafter.following(longer, [0, 1])
+    after = drafter.predict_next(longer, [0, 1])
     torch.testing.assert_close(after.logits[0, 0], expected[0, 1])
     assert after.scores[1, 0].tolist() == pytest.approx([0, 0] + [1 / (VOCABULARY - 2)] * (VOCABULARY - 2))
     drafter.reorder([1])

@@ -10,8 +10,9 @@ import pytest
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, Drafter, DraftRule
-from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.drafting import Draft, Drafter
+from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS, Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
@@ -24,6 +25,7 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
+from tasks.decoding.turn import DraftRule
 from tests.toys import END, Toys, toy_sources
 
 
@@ -57,7 +59,7 @@ class Watcher:
 
     def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
-        self.runs_model = drafter.runs_model
+        self.runs_model, self.decoder = drafter.runs_model, drafter.decoder
         self.turns = 0
         self.lags: set[int] = set()
 
@@ -71,8 +73,8 @@ class Watcher:
             assert END not in new[:-1]
         return draft
 
-    def following(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        return self.drafter.following(tokens, rows)
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        return self.drafter.predict_next(tokens, rows)
 
     def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
         self.drafter.observe(tokens, step, places)

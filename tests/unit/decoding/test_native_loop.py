@@ -1,4 +1,4 @@
-"""Two models in one call give what the loop gives: tokens, proposers and counts; what does not fit goes through the loop."""
+"""The native loop gives what the general loop gives, and is picked only where its rules are numbers on two native models."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError
-from tasks.decoding.loop import SpeculativeLoop
-from tasks.decoding.native_loop import NativeSpeculativeLoop
-from tasks.decoding.registry import Request, build_method, decode
+from tasks.decoding import loop, native_loop
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime
+from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
+from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
+from tasks.decoding.runtimes.layout import NativeTurn
 from tasks.decoding.settings import (
     AdaptiveSettings,
     BildOracleSettings,
@@ -25,11 +26,13 @@ from tasks.decoding.settings import (
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
+    VanillaSettings,
 )
+from tasks.decoding.turn import DraftRule, RowState, TurnRules
 from tests.architectures import FAST, models, pair_of
 from tests.toys import VOCABULARY, toy_sources
 
-SOURCES = toy_sources(24)
+SOURCES = toy_sources(16)
 FITTING: list[tuple[str, Any]] = [
     ("bild", BildSettings()),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
@@ -44,21 +47,35 @@ FITTING: list[tuple[str, Any]] = [
 ]
 
 
+def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None) -> SpeculativeLoop:
+    one = build_method(method, settings, pair, Request(9, SamplingSettings() if sampling is None else sampling))
+    assert isinstance(one, SpeculativeLoop)
+    return one
+
+
+def assert_same_as_the_general_loop(method: SpeculativeLoop, limit: int) -> None:
+    assert executor_for(method, 1) is native_loop.generate
+    for example, source in enumerate(SOURCES):
+        assert method.run([source], [example], limit) == loop.generate(method, [source], [example], limit)
+
+
 @pytest.mark.parametrize(("method", "settings"), FITTING)
+def test_one_row_equals_the_general_loop(method: str, settings: Any) -> None:
+    for limit in (1, 2, 3, 20):
+        assert_same_as_the_general_loop(built(method, settings, pair_of("t5")), limit)
+
+
 @pytest.mark.parametrize("name", FAST)
-def test_a_row_is_what_the_loop_makes_of_it(name: str, method: str, settings: Any) -> None:
-    pair = pair_of(name)
-    for limit in (1, 2, 3, 9, 20):
-        duet = build_method(method, settings, pair, Request(limit))
-        assert isinstance(duet, NativeSpeculativeLoop)
-        for example, source in enumerate(SOURCES):
-            assert duet.run([source], [example], limit) == duet.method.run([source], [example], limit)
+def test_every_native_architecture_equals_the_general_loop(name: str) -> None:
+    method = built("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4), pair_of(name))
+    assert_same_as_the_general_loop(method, 14)
 
 
-def test_rows_side_by_side_go_through_the_loop() -> None:
-    duet = build_method("bild", BildSettings(), pair_of("t5"), Request(9))
-    together = duet.run(SOURCES, range(len(SOURCES)), 9)
-    assert together == [duet.run([source], [example], 9)[0] for example, source in enumerate(SOURCES)]
+def test_rows_side_by_side_go_through_the_general_loop() -> None:
+    method = built("bild", BildSettings(), pair_of("t5"))
+    assert executor_for(method, len(SOURCES)) is loop.generate
+    together = method.run(SOURCES, range(len(SOURCES)), 9)
+    assert together == [method.run([source], [example], 9)[0] for example, source in enumerate(SOURCES)]
 
 
 @pytest.mark.parametrize(
@@ -70,35 +87,50 @@ def test_rows_side_by_side_go_through_the_loop() -> None:
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings()),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings()),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
+        ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
 )
-def test_what_is_not_two_numbers_goes_through_the_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
-    assert isinstance(build_method(method, settings, pair_of("t5"), Request(9, sampling)), SpeculativeLoop)
+def test_methods_that_are_not_numbers_go_through_the_general_loop(
+    method: str, settings: Any, sampling: SamplingSettings
+) -> None:
+    assert executor_for(built(method, settings, pair_of("t5"), sampling), 1) is loop.generate
 
 
-def test_other_runtimes_and_unequal_vocabularies_go_through_the_loop() -> None:
+def test_other_runtimes_and_unequal_vocabularies_go_through_the_general_loop() -> None:
     small, large = models("t5")
-    assert isinstance(build_method("bild", BildSettings(), pair_of("t5", REFERENCE), Request(9)), SpeculativeLoop)
+    assert executor_for(built("bild", BildSettings(), pair_of("t5", REFERENCE)), 1) is loop.generate
     cut = open_pair(small, large, VOCABULARY - 3)
-    assert isinstance(build_method("bild", BildSettings(), cut, Request(9)), NativeSpeculativeLoop)
+    assert executor_for(built("bild", BildSettings(), cut), 1) is native_loop.generate
     cut.small.vocabulary -= 1  # type: ignore[misc]
-    assert isinstance(build_method("bild", BildSettings(), cut, Request(9)), SpeculativeLoop)
+    method = built("bild", BildSettings(), cut)
+    assert executor_for(method, 1) is loop.generate
+    with pytest.raises(ValueError, match="two native models of one vocabulary"):
+        native_loop.generate(method, SOURCES[:1], [0], 9)
+
+
+def test_one_model_alone_is_continued_in_one_call() -> None:
+    native, reference = (built("vanilla_large", VanillaSettings(), pair) for pair in (pair_of("t5"), pair_of("t5", REFERENCE)))
+    assert executor_for(native, 1) is continue_greedily
+    assert executor_for(native, 2) is executor_for(reference, 1) is loop.generate
+    for example, source in enumerate(SOURCES):
+        assert native.run([source], [example], 9) == loop.generate(native, [source], [example], 9)
+    with pytest.raises(ValueError, match="does not continue a row by itself"):
+        continue_greedily(reference, SOURCES[:1], [0], 9)
 
 
 @pytest.mark.parametrize("broken", [0, 1])
-def test_broken_logits_are_named_as_by_the_loop(broken: int) -> None:
+def test_broken_logits_are_named_as_by_the_general_loop(broken: int) -> None:
     small, large = (copy.deepcopy(model) for model in models("t5"))
     with torch.no_grad():
         (small, large)[broken].lm_head.weight[5] = math.nan
     opened = open_pair(small, large, runtime=Runtime("native"))
-    for method, settings in (("bild", BildSettings(fallback_threshold=0.2)), ("speculative", SpeculativeSettings())):
-        duet = build_method(method, settings, opened, Request(9))
-        assert isinstance(duet, NativeSpeculativeLoop)
-        with pytest.raises(BrokenLogitsError) as by_loop:
-            duet.method.run([SOURCES[0]], [0], 9)
-        with pytest.raises(BrokenLogitsError, match=f"the {('small', 'large')[broken]} model") as by_duet:
-            duet.run([SOURCES[0]], [0], 9)
-        assert str(by_duet.value) == str(by_loop.value)
+    for name, settings in (("bild", BildSettings(fallback_threshold=0.2)), ("speculative", SpeculativeSettings())):
+        method = built(name, settings, opened)
+        with pytest.raises(BrokenLogitsError) as general:
+            loop.generate(method, [SOURCES[0]], [0], 9)
+        with pytest.raises(BrokenLogitsError, match=f"the {('small', 'large')[broken]} model") as native:
+            method.run([SOURCES[0]], [0], 9)
+        assert str(native.value) == str(general.value)
 
 
 def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
@@ -107,7 +139,18 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     first = decode("vanilla_small", None, pair, [SOURCES[1]], Request(6))[0].tokens
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):
-        duet = build_method("bild", settings, pair, Request(12))
-        assert isinstance(duet, NativeSpeculativeLoop)
-        for example, source in enumerate(SOURCES):
-            assert duet.run([source], [example], 12) == duet.method.run([source], [example], 12)
+        assert_same_as_the_general_loop(built("bild", settings, pair), 12)
+
+
+@pytest.mark.parametrize("stopped", [1, 3])
+def test_turns_that_do_not_end_where_the_text_ends_are_refused(stopped: int) -> None:
+    """The kernel decides when to stop; the turns have to agree, or the counts would be those of another text."""
+    rules = TurnRules(DraftRule(2), frozenset((1,)), 6, True)
+    turns = [NativeTurn(2, 2, 0, 2, 1, 1)] * stopped
+    with pytest.raises(RuntimeError, match="native loop took"):
+        native_loop._generation(rules, RowState(0, [0], 1), [0, *[5] * 9], turns)
+    whole = native_loop._generation(rules, RowState(0, [0], 1), [0, *[5] * 6], [NativeTurn(2, 2, 0, 2, 1, 1)] * 2)
+    assert whole.counts == Counts(
+        tokens=6, small_steps=4, large_calls=2, drafted=4, accepted=4,
+        verified=whole.counts.verified, kept=whole.counts.kept,
+    )  # fmt: skip

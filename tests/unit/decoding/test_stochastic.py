@@ -14,10 +14,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, speculative_sampling
+from tasks.decoding.acceptance_rules import AcceptanceResult, AcceptanceRule, BonusToken, speculative_sampling
 from tasks.decoding.distributions import PredictionBlock, probability
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
-from tasks.decoding.loop import SpeculativeLoop, generate
+from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
@@ -101,7 +102,7 @@ WRONG = {
     "replaced from p": AcceptanceRule(_drawn_from_p),
     "accepted by scores": AcceptanceRule(_accepted_by_scores),
     "accepted by p": AcceptanceRule(_accepted_by_p),
-    "likeliest in the end": dataclasses.replace(speculative_sampling, bonus=_likeliest),
+    "likeliest in the end": dataclasses.replace(speculative_sampling, bonus=BonusToken.RULE, target=_likeliest),
 }
 
 

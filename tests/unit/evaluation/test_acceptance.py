@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.decoder import REFERENCE, EncoderOutput, Rows, Runtime
 from tasks.decoding.distributions import transform
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance

@@ -13,10 +13,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Request
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation.operations import operations_of, relative_operations, sizes_of
 from tasks.evaluation.results.pair import ModelSizes

@@ -10,9 +10,9 @@ import torch
 
 from tasks.corpora.example import Example
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import Runtime
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import VanillaSettings
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings

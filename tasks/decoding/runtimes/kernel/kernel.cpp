@@ -102,7 +102,7 @@ extern "C" {
 int64_t draftline_panel() { return kPanel; }
 
 // Runs the layers over new tokens; `hidden` (new tokens, width).
-void draftline_run(const Stack* stack, const Cache* cache, const Rows* rows, float* hidden) {
+void draftline_run(const Stack* stack, const Cache* cache, const RowBatch* rows, float* hidden) {
     with_format(stack->format, [&](auto format) { run_all<format()>(*stack, *cache, *rows, hidden); });
 }
 
@@ -122,13 +122,13 @@ void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, 
 // product of confidences falls under `trust_floor`, or one of `ends`. Gives how many positions were predicted; the last one's
 // token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), room for one run; `best`, `confident`
 // (budget).
-int64_t draftline_continue(const Stack* stack, const Cache* cache, const Rows* rows, int64_t budget, double floor, double trust_floor,
+int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t budget, double floor, double trust_floor,
                          const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
                          double* confident) {
     const bool asked = floor > 0 || trust_floor > 0;
     double trust = 1;
     int32_t begin[2] = {0, rows->begin[1]}, cached = rows->cached[0];
-    Rows next = *rows;
+    RowBatch next = *rows;
     next.begin = begin;
     next.cached = &cached;
     for (int64_t place = 0; place < budget; place++) {
@@ -150,7 +150,7 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const Rows* r
 // Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
 // softmax is at most `threshold`, or, where `agreed`, while it is the likeliest. Gives how many are; `best` (drafted + 1) holds
 // what follows each of them, the token that replaces the first one not kept included; -1: broken.
-int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const Rows* rows, int64_t drafted, double threshold, int32_t agreed,
+int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double threshold, int32_t agreed,
                         float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
     draftline_run(stack, cache, rows, hidden);
     const int64_t before = rows->begin[1] - drafted - 1;

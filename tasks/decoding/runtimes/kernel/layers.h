@@ -189,9 +189,9 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
         normalise(stack.norm, stack.epsilon, scratch.hidden.data() + token * scratch.narrow, result + token * stack.width, stack.width);
 }
 
-// Rows [from, to), as many at a time as go through together; a bidirectional row goes whole.
+// RowBatch [from, to), as many at a time as go through together; a bidirectional row goes whole.
 template <Format format>
-void run_rows(const Stack& stack, const Cache& cache, const Rows& rows, int64_t from, int64_t to, float* result, int threads) {
+void run_rows(const Stack& stack, const Cache& cache, const RowBatch& rows, int64_t from, int64_t to, float* result, int threads) {
     std::vector<Place> places;
     int64_t first = rows.begin[from];
     for (int64_t row = from; row < to; row++) {
@@ -208,7 +208,7 @@ void run_rows(const Stack& stack, const Cache& cache, const Rows& rows, int64_t 
 }
 
 template <Format format>
-void run_all(const Stack& stack, const Cache& cache, const Rows& rows, float* result) {
+void run_all(const Stack& stack, const Cache& cache, const RowBatch& rows, float* result) {
     const Layer& layer = stack.layer[0];
     const int64_t matrices = layer.query_key_value.inputs * layer.query_key_value.outputs + 2 * layer.feed_in.inputs * layer.feed_in.outputs;
     const int64_t groups = std::min<int64_t>(stack.threads, rows.rows);

@@ -50,7 +50,7 @@ struct Cache {
 };
 
 // New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.
-struct Rows {
+struct RowBatch {
     int64_t rows;
     const int32_t *tokens, *begin, *cached, *slots;
 };

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows
 from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.replay import prefix_trie
 from tasks.decoding.replay.prediction_cache import PredictionCache
 from tasks.decoding.replay.prefix_trie import PrefixTrie, TrieNode, load_trie
 from tasks.decoding.replay.replay_decoder import replay_pair
 from tasks.decoding.replay.replayer import NotReplayableError
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.settings import (
     CASCADE_RULES,
     BeamSettings,
@@ -32,7 +31,7 @@ from tests.architectures import pair_of
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
 from tests.toys import toy_sources
 
-SOURCES = toy_sources(12)
+SOURCES = toy_sources(8)
 DECODED_ONLY = GREEDY_ONLY | LAYERED
 """Beams read several tokens a position, early exits other layers."""
 GREEDY: list[tuple[str, Any]] = [
@@ -43,7 +42,7 @@ GREEDY: list[tuple[str, Any]] = [
     *(
         ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
         for rule in CASCADE_RULES
-        for alpha in (0.0, 0.3, 1.0)
+        for alpha in (0.0, 0.3)
     ),
 ]
 TABLES = [
@@ -71,11 +70,22 @@ def rounded(generations: Any) -> Any:
 
 
 @pytest.mark.parametrize(("method", "settings"), [*GREEDY, *TABLES])
-@pytest.mark.parametrize("name", ["t5", "llama"])
-def test_played_is_decoded(name: str, method: str, settings: Any) -> None:
-    for limit in (1, 2, 14):
-        decoded, played = both(pair_of(name), method, settings, limit)
+def test_played_is_decoded(method: str, settings: Any) -> None:
+    decoded, played = both(pair_of("t5"), method, settings, 14)
+    assert played == rounded(decoded)
+
+
+@pytest.mark.parametrize(("method", "settings"), GREEDY[::6])
+def test_played_is_decoded_up_to_any_limit(method: str, settings: Any) -> None:
+    for limit in (1, 2, 3):
+        decoded, played = both(pair_of("t5"), method, settings, limit)
         assert played == rounded(decoded)
+
+
+@pytest.mark.parametrize(("method", "settings"), [*GREEDY[::9], *TABLES[::3]])
+def test_played_is_decoded_with_prompts(method: str, settings: Any) -> None:
+    decoded, played = both(pair_of("llama"), method, settings, 14)
+    assert played == rounded(decoded)
 
 
 @pytest.mark.parametrize(("method", "settings"), GREEDY[::5])
@@ -117,20 +127,20 @@ def test_pages_are_kept(tmp_path: Path) -> None:
     wanted = [play(pair, method, settings, SOURCES[:1], Request(14)) for method, settings in GREEDY]
     for round_ in range(2):
         cache = PredictionCache(pair, tmp_path)
-        cache.open(SOURCES[0], "first")
+        cache.open_source(SOURCES[0], "first")
         found = [play(replay_pair(pair, cache), method, settings, SOURCES[:1], Request(14)) for method, settings in GREEDY]
         assert found == wanted
-        cache.close("first")
+        cache.save("first")
         assert (cache.runs > 0) == (round_ == 0)
     cache = PredictionCache(pair, tmp_path)
-    cache.open(SOURCES[1], "first")  # another source under the same name is another page
-    assert not cache.trie.root.after
+    cache.open_source(SOURCES[1], "first")  # another source under the same name is another page
+    assert not cache.trie.root.children
 
 
 def test_a_page_cut_short_by_a_kill_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     path.write_text('{"source": [5, 1], "pla')
-    assert not load_trie(path, [5, 1], lambda place, side, token: (0.0, 0.0)).root.after
+    assert not load_trie(path, [5, 1], lambda place, side, token: (0.0, 0.0)).root.children
 
 
 def test_a_saved_page_reads_the_same(tmp_path: Path) -> None:
@@ -146,7 +156,7 @@ def test_a_saved_page_reads_the_same(tmp_path: Path) -> None:
         asked.append((place.tokens(), side, token))
         return 0.5, 0.7
 
-    again = load_trie(tmp_path / "page.json", [5, 1], ask).root.after[3].after[4]
+    again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
     note = again.statistics[prefix_trie.LARGE_MODEL]
     assert note is not None
     assert again.statistics[prefix_trie.SMALL_MODEL] is None
@@ -168,5 +178,5 @@ def test_beams_are_refused(method: str, settings: Any) -> None:
 def test_draws_are_refused() -> None:
     pair = pair_of("t5")
     request = Request(5, SamplingSettings(temperature=1.0))
-    with pytest.raises(NotReplayableError, match="drawn"):
+    with pytest.raises(NotReplayableError, match="draws its tokens"):
         play(replay_pair(pair, PredictionCache(pair)), "speculative", SpeculativeSettings(), SOURCES, request)

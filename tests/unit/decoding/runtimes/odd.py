@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from tasks.decoding.decoder import Decoder, Rows, Step
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime, Step
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.native import NativeDecoder
 
 NATIVE = Runtime("native")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Rows
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import EncoderOutput, Rows
+from tasks.decoding.decoder import AUTO, REFERENCE, EncoderOutput, Rows, Runtime
 from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.loaded_model import AUTO, REFERENCE, Runtime
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, models, over_runtimes, pair_of, whole_rows

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError

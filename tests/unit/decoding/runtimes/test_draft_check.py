@@ -59,13 +59,13 @@ def test_a_draft_is_judged_as_after_a_plain_run(kind: str) -> None:
         assert torch.equal(checked.step.logits[0], step.logits[0, -positions:])
         assert torch.equal(checked.step.hidden[0], step.hidden[0, -positions:])
         assert checked.step.best == [step.best[0][-positions:]]
-        assert checked.kept == kept_by(checked.step.logits[0], drafted, rule)
-        assert checked.following == step.best[0][-positions + checked.kept]
+        assert checked.accepted == kept_by(checked.step.logits[0], drafted, rule)
+        assert checked.next_token == step.best[0][-positions + checked.accepted]
         assert one.lengths == other.lengths
-        found.add("all" if checked.kept == length else "some" if checked.kept else "none")
+        found.add("all" if checked.accepted == length else "some" if checked.accepted else "none")
         for decoder in (one, other):
-            decoder.rewind([decoder.lengths[0] - length + checked.kept])
-        pending = [checked.following]
+            decoder.rewind([decoder.lengths[0] - length + checked.accepted])
+        pending = [checked.next_token]
     assert found == {"all", "some", "none"}
 
 
@@ -77,7 +77,7 @@ def test_a_masked_token_is_kept_by_a_rule_that_keeps_all_alone() -> None:
     decoder = native(model)
     for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
         begin(decoder, [[4, 5]])
-        assert decoder.check_draft([4, 5], [7, 7], rule).kept == kept
+        assert decoder.check_draft([4, 5], [7, 7], rule).accepted == kept
 
 
 @pytest.mark.parametrize("place", [4, 5, 6, 7])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Step, StopRule
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, GreedyAcceptance, Runtime, Step, StopRule
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
@@ -22,7 +22,6 @@ from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_cache import assign_slots, rounded
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.runtimes.fused_step import SyncPolicy
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
@@ -306,14 +305,14 @@ def test_to_check_is_to_run_and_to_apply_the_rule(name: str, recorded: bool) -> 
         assert step.hidden is not None
         logits, hidden = step.last([count + 1]), step.hidden[:, -count - 1 :]
         assert_same(checked.step, Step(logits, [count + 1], hidden))
-        assert checked.kept == kept_by(checked.step.logits[0], drafted, keep)
-        assert checked.following == int(checked.step.logits[0, checked.kept].argmax())
+        assert checked.accepted == kept_by(checked.step.logits[0], drafted, keep)
+        assert checked.next_token == int(checked.step.logits[0, checked.accepted].argmax())
         assert decoder.lengths == plain.lengths
-        found.add("all" if checked.kept == count else "some" if checked.kept else "none")
+        found.add("all" if checked.accepted == count else "some" if checked.accepted else "none")
         found.add("recorded" if len(pending) == 1 and count <= 16 else "as it comes")
         for one in (decoder, plain):
-            one.rewind([before + checked.kept])
-        pending = [checked.following]
+            one.rewind([before + checked.accepted])
+        pending = [checked.next_token]
     assert found == {"all", "some", "none", "recorded", "as it comes"}
 
 
@@ -338,8 +337,8 @@ def test_each_rule_by_hand(recorded: bool) -> None:
             (GreedyAcceptance(math.inf, keep_agreed=False), 1),
         ):
             checked = decoder.check_draft([9], [token], keep)
-            assert checked.kept == kept
-            assert checked.following == (first if not kept else int(checked.step.logits[0, 1].argmax()))
+            assert checked.accepted == kept
+            assert checked.next_token == (first if not kept else int(checked.step.logits[0, 1].argmax()))
             decoder.rewind([1])
 
 
@@ -351,7 +350,7 @@ def test_a_masked_token_stays_by_a_rule_that_keeps_all_alone() -> None:
     decoder = fused(model)
     for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
         [start] = decoder.start(decoder.encode([[4, 5]]))
-        assert decoder.check_draft(start, [7, 7], rule).kept == kept
+        assert decoder.check_draft(start, [7, 7], rule).accepted == kept
 
 
 def test_a_draft_is_judged_in_float32_whatever_the_weights() -> None:
@@ -365,7 +364,7 @@ def test_a_draft_is_judged_in_float32_whatever_the_weights() -> None:
         for near in (max_surprisal - 1e-4, max_surprisal + 1e-4):
             decoder.rewind([0])
             keep = GreedyAcceptance(near, keep_agreed=False)
-            assert decoder.check_draft([0], drafted, keep).kept == kept_by(logits, drafted, keep)
+            assert decoder.check_draft([0], drafted, keep).accepted == kept_by(logits, drafted, keep)
 
 
 def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,7 +414,7 @@ def test_broken_logits_of_a_draft_are_named(recorded: bool, pending: list[int], 
         with pytest.raises(BrokenLogitsError, match="the toy model gave NaN, \\+infinity or no finite logit at step"):
             decoder.check_draft(pending, drafted, keep)
         decoder.start(decoder.encode([[2, 3, 1]]))
-        assert decoder.check_draft([0], [5, 6], GreedyAcceptance(math.inf, keep_agreed=False)).kept == 2
+        assert decoder.check_draft([0], [5, 6], GreedyAcceptance(math.inf, keep_agreed=False)).accepted == 2
 
 
 def test_a_draft_that_cannot_be_judged_is_refused() -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Continuation, StopRule
-from tasks.decoding.drafting import DraftBuilder, DraftRule
+from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.turn import DraftRule
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model_of, native, random_rows
 
@@ -29,7 +30,7 @@ def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: Draf
         tokens.append(step.best[0][-1])
         asked = rule.fallback_threshold > 0 or rule.stop_below > 0
         confidences.append(float(torch.softmax(logits[-1], -1).max()) if asked else 1.0)
-        window.see(tokens[-1], confidences[-1])
+        window.add(tokens[-1], confidences[-1])
     return tokens, confidences, torch.stack(logits)
 
 

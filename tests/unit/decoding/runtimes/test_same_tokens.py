@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import METHODS, Pair, Request, decode
-from tasks.decoding.runtimes.loaded_model import REFERENCE
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.settings import SpeculativeSettings
 from tests.architectures import FAST, pair_of

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Runtime
 from tasks.decoding.registry import METHODS, Request, decode
 from tasks.decoding.runtimes.choose import open_pair, shares_encoder
-from tasks.decoding.runtimes.loaded_model import Runtime
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tests.architectures import models, over_runtimes
 from tests.toys import toy_sources, toy_t5

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import Capabilities, Decoder
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
@@ -89,6 +89,8 @@ def test_sampling_cannot_be_replayed(pair: Pair, split: Split, tmp_path: Path) -
 
 class Absent:
     """The constants of a model without the model; running it fails the test."""
+
+    capabilities = Capabilities()
 
     def __init__(self, model: Decoder) -> None:
         self.name, self.end_token, self.end_tokens = model.name, model.end_token, model.end_tokens

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from tasks.corpora.example import Example
+from tasks.decoding import native_loop
+from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.loop import LoopParts
 from tasks.decoding.method import DecodingMethod
-from tasks.decoding.native_loop import NativeSpeculativeLoop
 from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.runtimes.loaded_model import REFERENCE, Runtime
 from tasks.decoding.settings import BildSettings
 from tasks.evaluation.sweeping import point_evaluator
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
@@ -129,13 +130,13 @@ def test_a_native_loop_that_drifts_from_the_replay_fails_its_point(tmp_path: Pat
     outputs = replay_grid([BILD], pair, Request(LIMIT), split, tmp_path, "test").outputs[0]
     evaluator.time(BILD, outputs, split, None)
     victim = split.timed[2]
-    run = NativeSpeculativeLoop.run
+    generate = native_loop.generate
 
-    def drifting(method: NativeSpeculativeLoop, sources: Any, examples: Sequence[int], limit: int) -> list[Generation]:
-        [generation] = run(method, sources, examples, limit)
+    def drifting(parts: LoopParts, sources: Any, examples: Sequence[int], limit: int) -> list[Generation]:
+        [generation] = generate(parts, sources, examples, limit)
         return [wrong_at(generation, 1) if examples[0] == victim else generation]
 
-    monkeypatch.setattr(NativeSpeculativeLoop, "run", drifting)
+    monkeypatch.setattr(native_loop, "generate", drifting)
     with pytest.raises(TimedTokensError, match=f"validation example {victim}, position 1:.* was replayed"):
         evaluator.time(BILD, outputs, split, None)
 

@@ -1,0 +1,105 @@
+"""A turn by hand: budgets, cuts, ends, and what each turn adds to a row and to its counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.turn import DraftRule, RowState, TurnRules
+
+END = frozenset((1, 9))
+
+
+def rules(limit: int = 8, *, bonus: bool = True, **draft_rule: Any) -> TurnRules:
+    return TurnRules(DraftRule(**{"window": 3, **draft_rule}), END, limit, bonus)
+
+
+def row(generated: int = 0) -> RowState:
+    return RowState(0, [0, 5, *[7] * generated], 2)
+
+
+@pytest.mark.parametrize(
+    ("turns", "generated", "budget"),
+    [
+        (rules(), 0, 3),
+        (rules(), 5, 2),
+        (rules(), 7, 0),
+        (rules(bonus=False), 5, 3),
+        (rules(bonus=False), 7, 1),
+        (rules(ends_unverified=True), 5, 3),
+        (rules(ends_unverified=True), 7, 1),
+        (rules(first_from_target=True), 0, 0),
+        (rules(first_from_target=True), 1, 3),
+        (rules(adaptive=lambda counts: 2), 0, 2),
+        (rules(adaptive=lambda counts: 9), 0, 3),
+    ],
+)
+def test_a_draft_leaves_room_for_the_token_that_the_target_adds(turns: TurnRules, generated: int, budget: int) -> None:
+    assert turns.budget(row(generated)) == budget
+
+
+@pytest.mark.parametrize(
+    ("drafted", "cut", "fallback"),
+    [([7, 8], [7, 8], True), ([7, 9, 1], [7, 9], False), ([1], [1], False), ([], [], True)],
+)
+def test_a_draft_is_cut_after_its_first_end_token(drafted: list[int], cut: list[int], fallback: bool) -> None:
+    assert rules().cut(drafted, True) == (cut, fallback)
+    assert rules().cut(drafted, False) == (cut, False)
+
+
+@pytest.mark.parametrize(
+    ("generated", "drafted", "ends"),
+    [(0, [7, 1], True), (0, [7, 8], False), (6, [7, 8], True), (5, [7, 8], False), (8, [], False)],
+)
+def test_a_text_ends_unverified_at_an_end_token_and_at_the_limit(generated: int, drafted: list[int], ends: bool) -> None:
+    assert rules(ends_unverified=True).ends_unverified(row(generated), drafted) is ends
+    assert not rules().ends_unverified(row(generated), drafted)
+
+
+def test_no_bonus_follows_a_draft_that_ends_the_text() -> None:
+    assert [rules().adds_bonus(drafted) for drafted in ([], [7], [7, 9])] == [True, True, False]
+    assert not rules(bonus=False).adds_bonus([7])
+    assert [rules().positions(2), rules(bonus=False).positions(2)] == [3, 2]
+
+
+def test_turns_add_up() -> None:
+    """Five turns of one text: rejected, accepted, without a draft, fallen back, ended unverified."""
+    turns, one = rules(limit=12, ends_unverified=True), row()
+    assert not turns.finish(one, [4], 6, drafted=3, steps=3, fallback=False)
+    assert not turns.finish(one, [4, 5, 6], 7, drafted=3, steps=4, fallback=False, layers=2)
+    assert not turns.finish(one, [], 8, drafted=0, steps=0, fallback=False)
+    assert not turns.finish(one, [2], 3, drafted=1, steps=2, fallback=True)
+    assert turns.finish(one, [5, 9], drafted=2, steps=2, fallback=False, verified=False)
+    counts = Counts(
+        tokens=11, small_steps=11, large_calls=4, drafted=9, accepted=5, fallbacks=1, rollbacks=1, layers=2,
+        verified=Counter({4: 2, 1: 1, 2: 1}), kept=Counter({(3, 1): 1, (3, 3): 1, (1, 1): 1}),
+    )  # fmt: skip
+    assert one.generation() == Generation([4, 6, 4, 5, 6, 7, 8, 2, 3, 5, 9], "scsssllslss", counts)
+
+
+@pytest.mark.parametrize(
+    ("generated", "accepted", "next_token", "ended"),
+    [(6, [7], None, False), (6, [7], 8, True), (0, [], 9, True), (0, [7, 1], None, True), (0, [], 8, False)],
+)
+def test_a_text_ends_at_the_limit_and_at_any_end_token(
+    generated: int, accepted: list[int], next_token: int | None, ended: bool
+) -> None:
+    one = row(generated)
+    assert rules().finish(one, accepted, next_token, drafted=len(accepted), steps=0, fallback=False) is ended
+    assert one.counts.tokens == (len(one.generation().tokens) if ended else 0)
+
+
+def test_a_text_without_drafts_is_added_in_one_call() -> None:
+    one, other = row(), row()
+    rules().finish_undrafted(one, [7, 8, 1])
+    assert [rules().finish(other, (), token, drafted=0, steps=0, fallback=False) for token in (7, 8, 1)] == [False, False, True]
+    assert one.generation() == other.generation()
+
+
+def test_a_verification_without_a_bonus_sees_one_position_less() -> None:
+    one = row()
+    rules(bonus=False).finish(one, [7], drafted=1, steps=1, fallback=False)
+    assert one.counts.verified == {1: 1}
