@@ -106,9 +106,9 @@ def peak(recipe: Recipe, steps: int, side: str) -> dict[str, float]:
 
 
 def _interleaved(sides: Mapping[str, Timed], steps: int, rounds: int) -> dict[str, list[float]]:
-    chance, found = random.Random(0), dict[str, list[float]]()  # noqa: S311 (an order, not a secret)
+    rng, found = random.Random(0), dict[str, list[float]]()  # noqa: S311 (an order, not a secret)
     for _ in range(rounds):
-        for name in chance.sample(sorted(sides), len(sides)):
+        for name in rng.sample(sorted(sides), len(sides)):
             found.setdefault(name, []).append(sides[name].speed(steps))
     return found
 
