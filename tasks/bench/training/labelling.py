@@ -35,18 +35,18 @@ _OURS = "ours"
 
 
 class UnequalError(RuntimeError):
-    """What is written here is not what `generate` writes."""
+    """Labels differ from those of `generate`."""
 
 
 class Generating:
-    """What `generate` does in the place of the labeller, from texts to texts."""
+    """Labels texts with `generate`, in place of the labeller."""
 
     def __init__(self, model: Any, tokenizer: Any, text: TextSettings) -> None:
-        """Takes the large model, its tokenizer, and how long texts may be."""
+        """Take the large model, its tokenizer and the length limits."""
         self._model, self._tokenizer, self._text = model, tokenizer, text
 
     def label(self, sources: list[str], size: int) -> list[str]:
-        """The texts for some inputs, in their order; batches of `size` of like length, longest first."""
+        """Outputs for some inputs, in order, from batches of `size` inputs of similar length, longest first."""
         rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
         order, found = sorted(range(len(rows)), key=lambda index: -len(rows[index])), dict[int, str]()
         for begin in range(0, len(order), size):
