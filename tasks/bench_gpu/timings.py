@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -20,6 +20,9 @@ from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 BATCH = 32
 PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
@@ -51,7 +54,7 @@ class PairBenchmark:
         """Decode the sources of a round with a method of this project."""
         return lambda round_index: decode(method, settings, self.pair, self.window(round_index, count), Request(self.limit))
 
-    def generated(self, model: Any, count: int = 1, **options: Any) -> Work:
+    def generated(self, model: PreTrainedModel, count: int = 1, **options: Any) -> Work:
         """Decode the sources of a round with `generate`."""
         return lambda round_index: generate(model, self.window(round_index, count), self.limit, **options)
 

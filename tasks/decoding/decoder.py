@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.replay.prefix_trie import ReplaySource
 from tasks.decoding.runtimes.layout import NativeLoopModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Rows = list[list[int]]
 """Token ids, one list a row; the rows may differ in length."""
@@ -166,7 +169,7 @@ class Capabilities:
     """The model as the compiled kernel runs it without Python."""
     replay: ReplaySource | None = None
     """Cached predictions that stand in for the model: it is never run by the calls of `Decoder`."""
-    transformers_model: Any = None
+    transformers_model: PreTrainedModel = None
     """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""
     runtime: Runtime = AUTO
     """How a second decoder over parts of this model is to be run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,11 +11,14 @@ from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuaran
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class LoadedModel:
     """A model of `transformers` in evaluation mode."""
 
-    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, name: str, vocabulary: int | None = None) -> None:
         """Take the model, what to call it, and the ids to predict over: those below `vocabulary`.
 
         Raises:
@@ -49,7 +52,7 @@ class LoadedModel:
         return frozenset(token for token in ids if token < self.vocabulary)
 
 
-def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
+def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:
     """Return the token that ends a text, and all tokens that do, which generation configurations may list."""
     listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
     first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
@@ -59,7 +62,7 @@ def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
     return next(token for token in [*first, *generating] if token in ends), ends
 
 
-def _start_token(model: Any) -> int:
+def _start_token(model: PreTrainedModel) -> int:
     """Return the token that every output begins with, which configurations keep in one of two places."""
     for config in (getattr(model, "generation_config", None), model.config):
         start = getattr(config, "decoder_start_token_id", None)

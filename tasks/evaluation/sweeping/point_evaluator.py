@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
@@ -23,6 +23,9 @@ from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
 from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 _EXAMPLES_SHOWN = 6
 """Examples whose texts a timed row holds."""
 _CACHED_TEXTS = 1 << 16
@@ -31,7 +34,9 @@ _CACHED_TEXTS = 1 << 16
 class PointEvaluator:
     """Evaluates points of one sweep with one pair of models."""
 
-    def __init__(self, pair: Pair, tokenizer: Any, metric: str, request: Request, sweep: SweepSettings, device: str) -> None:
+    def __init__(
+        self, pair: Pair, tokenizer: PreTrainedTokenizerBase, metric: str, request: Request, sweep: SweepSettings, device: str
+    ) -> None:
         self.pair = pair
         self.metric = metric
         self.request = request
