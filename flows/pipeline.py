@@ -49,10 +49,10 @@ def _is_retryable(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bo
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_is_retryable)
-def run_stage(name: str, launcher: StageRunner) -> State[Any]:
+def run_stage(name: str, runner: StageRunner) -> State[Any]:
     """Bring one stage up to date; the data of the returned state is a `StageResult`."""
     try:
-        run = launcher.run(name, get_run_logger().info)
+        run = runner.run(name, get_run_logger().info)
     except StageError as error:
         return Failed(name=error.kind, message=str(error))
     return Completed(name="Cached" if run.state == "cached" else "Completed", message=run.state, data=run)
@@ -93,12 +93,12 @@ def pipeline(
     return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
 
 
-def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: StageRunner) -> dict[str, State[Any]]:
+def _run_all(stages: Sequence[Stage], settings: PipelineSettings, runner: StageRunner) -> dict[str, State[Any]]:
     """The state in which each stage's task ended; Pending where a stage that it needs failed."""
     futures: dict[str, PrefectFuture[Any]] = {}
-    # Closed first, the launcher ends the threads that the pool waits for, also when this run is cancelled.
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=settings.workers)
-    with runner as pool, contextlib.closing(launcher):
+    # The runner is closed first, also when this run is cancelled: that ends the threads that the pool waits for.
+    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=settings.workers)
+    with threads as pool, contextlib.closing(runner):
         for stage in stages:
             named = run_stage.with_options(
                 name=stage.name,
@@ -107,17 +107,17 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, launcher: Stag
                 retry_delay_seconds=_RETRY_DELAY_SECONDS,
             )
             needs = [futures[name] for name in stage.needs if name in futures]
-            futures[stage.name] = pool.submit(named, {"name": stage.name, "launcher": launcher}, wait_for=needs)
-        _wait(list(futures.values()), launcher)
+            futures[stage.name] = pool.submit(named, {"name": stage.name, "runner": runner}, wait_for=needs)
+        _wait(list(futures.values()), runner)
     return {name: future.state for name, future in futures.items()}
 
 
-def _wait(futures: list[PrefectFuture[Any]], launcher: StageRunner) -> None:
+def _wait(futures: list[PrefectFuture[Any]], runner: StageRunner) -> None:
     """Wait for all futures; give up if this is a served run and the process that serves it is gone."""
     parent = os.getppid()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
         if runtime.deployment.id and os.getppid() != parent:
-            launcher.close()
+            runner.close()
             if not is_up(str(get_current_settings().api.url)):
                 os._exit(1)  # no server is left to report to; the next serving process marks this run as crashed
             raise RuntimeError("the process that serves this flow has ended")

@@ -73,7 +73,7 @@ class StageRunner:
             log: receives each line of output.
 
         Raises:
-            StageError: it failed, took too long, or the launcher was closed.
+            StageError: it failed, took too long, or the runner was closed.
         """
         start = time.monotonic()
         for pause in _pauses():

@@ -52,11 +52,11 @@ RECIPES["killed"] = RECIPES["dropout"]
 
 def examples() -> TokenDataset:
     """Forty pairs, with targets of 2 to 38 tokens."""
-    chance = random.Random(0)
-    lengths = [chance.choice((1, 2, 3, 37)) for _ in range(40)]
+    rng = random.Random(0)
+    lengths = [rng.choice((1, 2, 3, 37)) for _ in range(40)]
 
     def text(length: int) -> list[int]:
-        return [chance.randrange(2, _VOCABULARY) for _ in range(length)] + [_END]
+        return [rng.randrange(2, _VOCABULARY) for _ in range(length)] + [_END]
 
     return TokenDataset([text(38 - length) for length in lengths], [text(length) for length in lengths], _PAD)
 

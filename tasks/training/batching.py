@@ -32,15 +32,15 @@ class BucketBatchSampler:
             self._batches = self._shuffled(random.Random(f"{self._seed} {self._epoch}"))  # noqa: S311 (an order, not a secret)
         return self._batches[step - self._begins]
 
-    def _shuffled(self, chance: random.Random) -> list[list[int]]:
+    def _shuffled(self, rng: random.Random) -> list[list[int]]:
         """Every example once, in shuffled batches of similar length."""
         indices = list(range(len(self._lengths)))
-        chance.shuffle(indices)
+        rng.shuffle(indices)
         window = _WINDOW * (self._size if not self._budget else max(1, self._budget // self._mean()))
         for begin in range(0, len(indices), window):
             indices[begin : begin + window] = self._alike(indices[begin : begin + window])
         batches = list(self._cut(indices))
-        chance.shuffle(batches)
+        rng.shuffle(batches)
         return batches
 
     def _alike(self, indices: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""A clone of the project with a parameter file so small that the whole pipeline runs in a minute or two."""
+"""A clone of the project whose parameters are so small that the whole pipeline runs in a few minutes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GRID: list[dict[str, Any]] = [
 
 
 def tiny(params: dict[str, Any]) -> dict[str, Any]:
-    """The translation task of params.yaml with everything made small."""
+    """Return the translation task of params.yaml with all sizes reduced."""
     task = params["tasks"]["translation"]
     training = {"optimizer": "adafactor", "relative_rate": True, "learning_rate": 0.03, "steps": 150, "batch_size": 16}
     training |= {"seed": 1, "evaluate_every": 50, "checkpoint_every": 50}
@@ -53,7 +53,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["tokenizer"] = {"vocabulary": 400}
     task["models"] = {"large": {**shape, "decoder_layers": 3}, "small": {**shape, "decoder_layers": 1}}
     layers = {"exit_loss": "weighted", "draft_heads": 2, "exit_classifier": True}
-    # Long enough that most of what the large model writes comes to an end.
+    # Enough steps that most outputs of the large model reach an end token.
     task["finetune"] = {"large": {**training, **layers, "steps": 400}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
     task["align"] = dict(training)
@@ -67,13 +67,13 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment(clone: Path) -> dict[str, str]:
-    """This process's, with nothing in it that leads a stage out of the clone."""
+    """Return the environment of this process without variables that lead a stage out of the clone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PREFECT_", "DRAFTLINE_"))}
     binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     locks = clone / ".cache" / "locks"
     locks.mkdir(parents=True, exist_ok=True)
     return kept | {
-        "TMPDIR": str(locks),  # so that a real sweep on this machine and these tests do not wait for each other
+        "TMPDIR": str(locks),  # its own locks, so that these tests and a real sweep do not wait for each other
         "PATH": binaries,
         "PYTHONPATH": str(clone),
         "OMP_NUM_THREADS": "1",
@@ -83,7 +83,7 @@ def environment(clone: Path) -> dict[str, str]:
 
 
 def make_clone(folder: Path) -> Path:
-    """The files that git knows, in a repository of their own with the tiny parameters."""
+    """Copy the files that git knows to a repository of their own, with the tiny parameters."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
@@ -107,8 +107,8 @@ def write_params(clone: Path, params: Any) -> None:
     (clone / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
 
 
-def run_in(clone: Path, *command: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    """Runs a command in the clone and gives its output; stops it at the time limit."""
+def run_in(clone: Path, *command: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
+    """Run a command in the clone and return its output; stop it at the time limit in seconds."""
     return subprocess.run(
         command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -116,7 +116,7 @@ def run_in(clone: Path, *command: str, timeout: float = 600) -> subprocess.Compl
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A clone in which `dvc repro` has run once, and what it printed."""
+    """Return a clone in which `dvc repro` has run once, and the output of that run."""
     clone = make_clone(tmp_path_factory.mktemp("finished"))
     result = run_in(clone, "dvc", "repro")
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

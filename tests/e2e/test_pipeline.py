@@ -1,4 +1,4 @@
-"""The whole pipeline from params.yaml: what it leaves behind, and what runs again after a change."""
+"""The whole pipeline from params.yaml: its outputs, and the stages that run again after a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Finished = tuple[Path, str]
 
 
 def repro(clone: Path, *options: str) -> set[str]:
-    """The stages of the translation task that `dvc repro` runs; with `--dry`, those that are changed themselves."""
+    """Return the stages that `dvc repro` runs; with `--dry`, the stages whose own inputs changed."""
     result = run_in(clone, "dvc", "repro", *options)
     assert result.returncode == 0, result.stderr[-3000:]
     lines = [line for line in result.stdout.splitlines() if line.startswith("Running stage")]
@@ -27,7 +27,7 @@ def repro(clone: Path, *options: str) -> set[str]:
 
 @pytest.fixture
 def clone(finished: Finished) -> Path:
-    """The finished clone, put back as it was afterwards."""
+    """The finished clone; tests restore what they change."""
     return finished[0]
 
 
@@ -160,7 +160,7 @@ def test_a_changed_grid_runs_the_sweeps_and_keeps_their_points(clone: Path, tmp_
     assert after[: len(before)] == before
     added = [json.loads(row) for row in after[len(before) :]]
     assert {"drafter": "small", "draft_length": 4} in [row["settings"] for row in added if row["method"] == "speculative"]
-    # What the larger grid makes worth the clock may be timed now; what was timed is not timed again.
+    # The larger grid may time more points; points that were timed before are not timed again.
     timed = {_name(row) for row in map(json.loads, before) if "speedup" in row}
     assert not timed & {_name(row) for row in added}
 

@@ -1,4 +1,4 @@
-"""What has to be equal, on models that were trained: hundreds of inputs, every drafter."""
+"""Exactness on trained models: hundreds of inputs, every drafter."""
 
 from __future__ import annotations
 

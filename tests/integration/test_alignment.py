@@ -63,11 +63,11 @@ class Setting:
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
-    folder, chance = tmp_path_factory.mktemp("pair"), random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
-    chosen = [chance.choices(words, k=3) for _ in range(120)]
+    folder, rng = tmp_path_factory.mktemp("pair"), random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
+    chosen = [rng.choices(words, k=3) for _ in range(120)]
     # Nobody can know which of a source's words comes next, so that the large model is not certain.
-    pairs = [Example(" ".join(three), (" ".join(chance.choice(three) for _ in three),)) for three in chosen]
+    pairs = [Example(" ".join(three), (" ".join(rng.choice(three) for _ in three),)) for three in chosen]
     write_jsonl(pairs, folder / "text.jsonl")
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=VOCABULARY))
     tokenizer.save_pretrained(folder / "tokenizer")

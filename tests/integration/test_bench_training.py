@@ -23,9 +23,9 @@ EPOCH, BATCH = 40, 8
 
 
 def opened() -> LoadedRecipe:
-    chance = random.Random(0)
-    texts = [[*chance.choices(range(3, 40), k=chance.randint(2, 12)), 1] for _ in range(EPOCH)]
-    words = ("".join(chance.choices("abcdefgh", k=5)) for _ in range(400))
+    rng = random.Random(0)
+    texts = [[*rng.choices(range(3, 40), k=rng.randint(2, 12)), 1] for _ in range(EPOCH)]
+    words = ("".join(rng.choices("abcdefgh", k=5)) for _ in range(400))
     tokenizer = train_tokenizer(words, TokenizerSettings(vocabulary=64))
     settings = TrainingSettings(relative_rate=True, learning_rate=3e-2, batch_size=BATCH)
     examples = TokenDataset(texts, [[*reversed(text[:-1]), 1] for text in texts], 0)

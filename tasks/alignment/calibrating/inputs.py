@@ -78,8 +78,8 @@ def input_set(
     if part is not None:
         file, share, seed = part
         known = _examples(file)
-        chance = random.Random(f"calibrate {seed}")  # noqa: S311 (a choice, not a secret)
-        places[file] = sorted(chance.sample(range(known), max(1, round(known * share)) if known else 0))
+        rng = random.Random(f"calibrate {seed}")  # noqa: S311 (a choice, not a secret)
+        places[file] = sorted(rng.sample(range(known), max(1, round(known * share)) if known else 0))
     places.update({file: list(range(_examples(file))) for file in whole})
     found = InputSet(name, places, samples, first)
     if not len(found):

@@ -1,1 +1,1 @@
-"""Ways of aligning a drafter, set beside each other at equal training time."""
+"""Benchmark of alignment recipes at equal training time."""

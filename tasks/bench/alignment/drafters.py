@@ -1,4 +1,4 @@
-"""Drafters, each trained by its recipe for the same time, and kept with what that took."""
+"""Drafters, each trained by its recipe for the same time, and stored with the cost of training."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tasks.training.loop import TrainingResult, train
 from tasks.training.objective import Objective
 
 CODE = ("alignment", "training", "decoding", "models")
-"""What a drafter depends on."""
+"""Packages whose code can change a drafter."""
 _COST = "training.json"
 _WARM_UP, _PROBED = 8, 64
-"""Steps of a probe: those that do not count, and those that do."""
+"""Untimed and timed steps of a probe."""
 
 Cost = dict[str, Any]
-"""What training a drafter took, and what came of it."""
+"""Cost and result of training a drafter."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """On what recipes are compared, for how long they train, and where that is kept."""
+    """The comparison: task, settings, training time and output folder."""
 
     name: str
     params: Params
@@ -54,26 +54,26 @@ class Comparison:
         return TaskPaths(self.name)
 
     def folder(self, recipe: str, seed: int) -> Path:
-        """The drafter."""
+        """Folder of the drafter."""
         return self.paths.model("small") if recipe == UNALIGNED else self.out / "drafters" / f"{recipe}-{seed}"
 
     def require_trained(self) -> None:
-        """Raises `InputError` where the task lacks what all recipes need."""
+        """Raise `InputError` where the task lacks a model or data set that every recipe needs."""
         needed = (self.paths.model("large"), self.paths.model("small"), self.paths.calibration_set)
         for path in needed:
             if not path.exists():
                 raise InputError(f"{path} is missing; train the task's pair and calibrate first (dvc repro)")
 
     def has_logits(self) -> bool:
-        """Whether the calibration set holds the large model's likeliest tokens."""
+        """Whether the calibration set holds stored predictions of the large model."""
         return any(self.paths.calibration.rglob("*.safetensors"))
 
     def settings(self, recipe: str, seed: int, steps: int) -> AlignSettings:
-        """How one drafter is trained."""
+        """Settings of one drafter."""
         return settings_of(recipe, self.task.align, self.task.finetune.small, seed, steps)
 
     def job(self, recipe: str, seed: int, settings: AlignSettings) -> TrainingJob:
-        """The training of one drafter; the seed is that of a random start as well."""
+        """Training job of one drafter; the seed is also that of a random start."""
         task, paths = self.task, self.paths
         return TrainingJob(
             name=f"{recipe}-{seed}",
@@ -91,7 +91,7 @@ class Comparison:
         )
 
     def work(self, recipe: str, seed: int) -> str:
-        """What names a drafter: other settings, seconds, data or code make another."""
+        """Fingerprint of a drafter: settings, training time, data and code."""
         if recipe == UNALIGNED:
             return fingerprint({"of": self._data}, [], [])
         job = self.job(recipe, seed, self.settings(recipe, seed, _PROBED))
@@ -100,7 +100,7 @@ class Comparison:
     @cached_property
     def _data(self) -> str:
         files = [self.paths.model("large"), self.paths.model("small"), self.paths.calibration, self.paths.tokenizer]
-        # A drafter may be trained on one thread beside another, and looked at on all.
+        # Drafters may be trained on one thread each, side by side, and measured on all threads.
         machine = dataclasses.replace(self.params.machine, threads=0)
         return fingerprint({"text": self.task.text, "machine": machine}, files, list(CODE))
 
@@ -165,7 +165,7 @@ def _probed(recipe: str) -> int:
 
 
 def _run(opened: TrainingContext, settings: AlignSettings, large: Path, folder: Path) -> tuple[TrainingResult, TimedSource]:
-    """Trains the model of `opened`, by these settings in place of its job's."""
+    """Train the model of `opened` with these settings instead of those of its job."""
     shutil.rmtree(folder, ignore_errors=True)
     opened = dataclasses.replace(opened, job=dataclasses.replace(opened.job, training=settings), resume=folder)
     learned = alignment_spec(opened, settings, large)

@@ -1,4 +1,4 @@
-"""What a drafter is worth beside the large model: how often it is accepted, and how fast the two decode together."""
+"""Evaluation of a drafter beside the large model: acceptance, and speed of the pair."""
 
 from __future__ import annotations
 

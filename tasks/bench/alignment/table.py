@@ -1,4 +1,4 @@
-"""Rows of drafters as means over seeds, as differences from BiLD's own alignment, and as Markdown."""
+"""Drafters as means over seeds, as differences from BiLD's own alignment, and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.bench.alignment.rows import Row
 
 @dataclass(frozen=True)
 class Column:
-    """A number of a row, and how it is shown."""
+    """A column of the table, and its format."""
 
     name: str
     title: str
@@ -44,11 +44,11 @@ DIFFERENCES = (
 )
 
 Spread = dict[str, Any]
-"""`mean`, `spread` (standard deviation, of one less than the values; none of a single one) and `values`."""
+"""`mean`, `spread` (sample standard deviation; none for a single value) and `values`."""
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Recipes by name, the best of them by α at temperature 1, and how it stands to BiLD's alignment."""
+    """Recipes by name, the best of them by α at temperature 1, and its difference from BiLD's alignment."""
     by_recipe: dict[str, dict[int, Row]] = {}
     for row in rows:
         by_recipe.setdefault(row["recipe"], {})[row["seed"]] = row
@@ -92,7 +92,7 @@ def _differences(seeds: Mapping[int, Row], others: Mapping[int, Row]) -> dict[st
 
 
 def _fewer(rate: float, other: float) -> float:
-    """By which share a drafter is rejected less often than another, which is rejected at all."""
+    """Relative reduction of the rejection rate, compared with a drafter of acceptance rate `other`."""
     return 1 - (1 - rate) / (1 - other) if other < 1 else 0.0
 
 

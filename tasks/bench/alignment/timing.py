@@ -1,4 +1,4 @@
-"""What training costs by the clock: the seconds of a step, evaluations aside."""
+"""Training time per step, without evaluations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tasks.training.sources import BatchSource
 
 
 def training_clock(device: torch.device) -> Callable[[], float]:
-    """Seconds by the wall clock; of one thread on a CPU those of the processor, which nothing that runs beside it lengthens."""
+    """Wall-clock seconds; on one CPU thread processor time, which other processes do not lengthen."""
     alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.process_time if alone else time.perf_counter
 
 
 class TimedSource:
-    """A source of text that notes when each step asks for its own, and how many target tokens it gets.
+    """A batch source that records when each step asks for its batches, and counts target tokens.
 
-    What is written while training is written when a step asks, so that its time is the step's.
+    Rollouts are generated when a step asks for them, so their time is part of the step.
     """
 
     def __init__(self, source: BatchSource, clock: Callable[[], float]) -> None:

@@ -1,1 +1,1 @@
-"""Training and labelling here beside `transformers`: see `command`."""
+"""Benchmarks of training and labelling against `transformers`; see `command`."""

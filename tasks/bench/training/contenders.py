@@ -1,11 +1,11 @@
-"""The two sides, `tasks.training` and `transformers.Seq2SeqTrainer`, each of which says what it has learned from."""
+"""The two contenders, `tasks.training` and `transformers.Seq2SeqTrainer`; each counts the text that it has trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -18,17 +18,20 @@ from tasks.training.optimizers import rate_factor
 from tasks.training.settings import TrainingSettings
 from tasks.training.sources import DatasetSource
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _HELD = 8
 
 
 @dataclass
 class Learned:
-    """What a side has learned from, up to now."""
+    """What a contender has trained on so far."""
 
     tokens: int = 0
-    """Of sources and targets, without padding."""
+    """Tokens of sources and targets, without padding."""
     losses: list[float] = field(default_factory=list)
-    """Mean loss a target token, in nats, of every 20 steps or so."""
+    """Mean loss per target token, in nats, about every 20 steps."""
 
 
 class Contender(Protocol):
@@ -37,15 +40,15 @@ class Contender(Protocol):
     learned: Learned
 
     def loop(self, begin: Begin) -> object:
-        """Trains for ever."""
+        """Train without end."""
         ...
 
 
 class DraftlineContender:
-    """The loop of this project."""
+    """This project's training loop."""
 
     def __init__(self, opened: LoadedRecipe, folder: Path) -> None:
-        """Takes a recipe, and an empty folder that stays empty."""
+        """Take a recipe and an empty folder, which stays empty."""
         self._opened, self._folder, self.learned = opened, folder, Learned()
 
     def loop(self, begin: Begin) -> object:
@@ -68,7 +71,7 @@ class DraftlineContender:
 
 
 class _Counted:
-    """A source that says when each step begins, and counts what it gives."""
+    """A source that reports the beginning of each step and counts tokens."""
 
     def __init__(self, source: DatasetSource, begin: Begin, learned: Learned) -> None:
         self._source, self._begin, self._learned = source, begin, learned
@@ -86,14 +89,14 @@ LENGTHS: dict[str, Callable[[int, int], int]] = {
     "sum": lambda source, target: source + target,
     "longer": max,
 }
-"""Of what Trainer can be told to group examples by, made of a source's length and a target's."""
+"""Lengths that Trainer can group examples by, computed from the lengths of source and target."""
 
 
 class TrainerContender:
-    """`Seq2SeqTrainer` at its fastest: examples grouped by length, no cache, nothing logged, saved or evaluated."""
+    """`Seq2SeqTrainer` at its fastest: grouped by length, without cache, logging, checkpoints or evaluation."""
 
     def __init__(self, opened: LoadedRecipe, folder: Path, dataset: Any) -> None:
-        """Takes a recipe, a folder that stays empty, and the examples (see `dataset_of`)."""
+        """Take a recipe, a folder, which stays empty, and the examples (see `dataset_of`)."""
         self._opened, self._folder, self._dataset, self.learned = opened, folder, dataset, Learned()
 
     def loop(self, begin: Begin) -> object:
@@ -128,8 +131,8 @@ class TrainerContender:
         )
 
 
-def trainer_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """What Trainer would make of these settings: the Adafactor of `transformers`, or fused AdamW."""
+def trainer_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """The optimiser that Trainer would use: the Adafactor of `transformers`, or fused AdamW."""
     if settings.optimizer == "adamw":
         rate, decay = settings.learning_rate, settings.weight_decay
         return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
@@ -146,7 +149,7 @@ def trainer_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Opt
 
 
 def arguments(settings: TrainingSettings, device: torch.device, folder: Path) -> Any:
-    """Trainer's, by which it does nothing but train."""
+    """Trainer's arguments, with everything but training switched off."""
     from transformers import Seq2SeqTrainingArguments
 
     return Seq2SeqTrainingArguments(
@@ -169,7 +172,7 @@ def arguments(settings: TrainingSettings, device: torch.device, folder: Path) ->
 
 
 def dataset_of(examples: TokenDataset, length: str) -> Any:
-    """The examples as Trainer reads them, with the column that it groups them by, of `LENGTHS`."""
+    """The examples as Trainer reads them, with the length column that it groups by, one of `LENGTHS`."""
     import datasets
 
     measure = LENGTHS[length]
@@ -185,7 +188,7 @@ def dataset_of(examples: TokenDataset, length: str) -> Any:
 
 
 def _trainer_of() -> Any:
-    """A Trainer that counts what it learns from; made when it is asked for, since transformers takes seconds to import it."""
+    """A Trainer that counts tokens; defined here because importing transformers takes seconds."""
     from transformers import Seq2SeqTrainer
 
     class Counting(Seq2SeqTrainer):  # type: ignore[misc]  # transformers shows mypy no types
@@ -193,7 +196,7 @@ def _trainer_of() -> Any:
             super().__init__(**options)
             self._learned, self._recent = learned, list[tuple[torch.Tensor, int]]()
 
-        def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
+        def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
             targets = int((inputs["labels"] != IGNORED).sum())
             self._learned.tokens += targets + int(inputs["attention_mask"].sum())
             loss = super().compute_loss(model, inputs, *given, **options)

@@ -1,4 +1,4 @@
-"""Two training loops in turns: each goes a number of steps and waits, though neither knows of the other."""
+"""Training loops that run alternately, a number of steps at a time, without knowing of each other."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import time
 from collections.abc import Callable
 
 Begin = Callable[[], None]
-"""What a loop calls as each step begins."""
+"""A loop calls this at the beginning of each step."""
 
 
 class _Stopped(BaseException):
-    """Ends a loop between two steps; nothing catches it on the way."""
+    """Ends a loop between two steps; loops do not catch it."""
 
 
 class PausableLoop:
-    """A loop on a thread of its own, which runs only when it is told to.
+    """A loop in its own thread that runs only when told to.
 
-    A loop such as `transformers.Trainer`'s cannot be left and entered again. Here it waits where a step begins, so that what is
-    timed is the loop as it is, and a machine that slows down slows both of two loops that take turns.
+    A loop such as `transformers.Trainer`'s cannot be left and entered again. Here it waits at the beginning of a step: the
+    timed loop is unchanged, and a slower machine slows both contenders of a round.
     """
 
     def __init__(self, loop: Callable[[Begin], object], clock: Callable[[], float] = time.perf_counter) -> None:
-        """Starts the loop and waits for its first step to begin.
+        """Start the loop and wait until its first step begins.
 
         Args:
-            loop: Runs for ever, and calls what it is given where each step begins.
-            clock: Seconds.
+            loop: Runs without end, and calls its argument at the beginning of each step.
+            clock: Returns seconds.
 
         Raises:
-            Exception: whatever the loop ends with.
+            Exception: whatever ends the loop.
         """
         self._loop, self._clock = loop, clock
         self._steps, self._begun, self._taken, self._ended = 0, 0.0, 0.0, False
@@ -40,14 +40,14 @@ class PausableLoop:
         self._wait()
 
     def advance(self, steps: int) -> float:
-        """Goes that many steps, at least one; gives the seconds that they took, until the next one would begin."""
+        """Run at least one step; return the seconds until the next one would begin."""
         self._steps = steps
         self._go.release()
         self._wait()
         return self._taken
 
     def stop(self) -> None:
-        """Ends the loop; its files may then be removed."""
+        """End the loop; its files may then be removed."""
         self._ended = True
         self._go.release()
         self._thread.join()

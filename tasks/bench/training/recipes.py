@@ -1,11 +1,11 @@
-"""What both sides train: a task's own model, text and recipe, without its end."""
+"""Recipes of the training benchmark: a task's model, text and settings, without an end."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,23 +19,26 @@ from tasks.paths import TaskPaths
 from tasks.training.data import JsonlDataset, TokenDataset
 from tasks.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 _FOREVER = 10**9
 _ADAMW_RATE = 1e-3
-"""Adafactor's rate is relative to the weights and does not suit it."""
+"""AdamW's learning rate; Adafactor's is relative to the weights and does not suit it."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One comparison: which model of a task, and by which optimiser."""
+    """One comparison: a model of a task, and an optimiser."""
 
     task: str
     params: str
-    """The parameter file."""
+    """Parameter file."""
     model: str
     """large or small."""
     optimizer: str
     threads: int = 0
-    """As many as torch finds if 0."""
+    """0: as many as torch finds."""
 
     @property
     def name(self) -> str:
@@ -46,19 +49,19 @@ class Recipe:
 class LoadedRecipe:
     """A recipe with its files read."""
 
-    model: Any
-    """Of `transformers`, fresh."""
-    tokenizer: Any
+    model: PreTrainedModel
+    """A new model of `transformers`."""
+    tokenizer: PreTrainedTokenizerBase
     examples: TokenDataset
     settings: TrainingSettings
     device: torch.device
 
 
 def load_recipe(recipe: Recipe) -> LoadedRecipe:
-    """Reads the text and starts the model, the same for the same recipe.
+    """Read the text and create the model, equal for equal recipes.
 
     Raises:
-        InputError: the text is missing, or is not of a kind that both sides train on alike.
+        InputError: the text is missing, or the contenders cannot train on it in the same way.
     """
     task, paths = load(Path(recipe.params)).task(recipe.task), TaskPaths(recipe.task)
     device, _ = set_up(MachineSettings(threads=recipe.threads))
@@ -74,7 +77,7 @@ def load_recipe(recipe: Recipe) -> LoadedRecipe:
 
 
 def endless(settings: TrainingSettings, optimizer: str) -> TrainingSettings:
-    """A recipe of float32 by this optimiser that neither ends, nor evaluates, nor saves."""
+    """Settings in float32 with this optimiser that neither end, evaluate nor save."""
     own = settings.optimizer == optimizer
     return dataclasses.replace(
         settings,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tasks.training.settings import TrainingSettings
 
 PARTS = ("imports", "files", "first step")
-"""Modules; text to tokens, and a fresh model; optimiser, engine and a step."""
+"""Importing modules; tokenising text and creating a model; optimiser, engine and one step."""
 
 
 def startup_seconds(side: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
@@ -40,7 +40,7 @@ def _once(side: str, task: str, params: str, model: str) -> dict[str, float]:
 
 
 class _FirstStep(BaseException):
-    """One step was made; nothing catches it on the way."""
+    """Ends a loop after its first step; loops do not catch it."""
 
 
 class _Laps:
@@ -53,18 +53,18 @@ class _Laps:
         self._last = now
 
     def begin(self) -> None:
-        """A step begins; the second one ends it all."""
+        """Called when a step begins; the second step ends the measurement."""
         self._steps += 1
         if self._steps == 2:
             self.lap()
             raise _FirstStep
 
-    def told(self) -> str:
+    def as_json(self) -> str:
         return json.dumps(dict(zip(PARTS, self._parts, strict=True)))
 
 
 def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
-    """What `tasks.finetune` does, but for its record."""
+    """As `tasks.finetune` does, without recording."""
     from tasks.bench.training.contenders import DraftlineContender
     from tasks.bench.training.recipes import LoadedRecipe, endless
     from tasks.config import load
@@ -131,13 +131,13 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
 
 
 def main() -> None:
-    """Runs one side to the end of its first step."""
+    """Run one contender to the end of its first step."""
     side, task, params, model, begun = sys.argv[1:]
     laps = _Laps(float(begun))
     try:
         {"ours": _ours, "trainer": _theirs}[side](task, params, model, laps)
     except _FirstStep:
-        print(laps.told(), flush=True)
+        print(laps.as_json(), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process of its own for each comparison, and for each side's memory: reads what to do from standard input, prints JSON."""
+"""Runs each comparison, and each memory measurement, in its own process: reads a request from standard input, prints JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tasks.bench.training.recipes import Recipe, load_recipe
 from tasks.evaluation.timing import synchronised_clock
 
 _WARM = 3
-"""Steps that are not timed: the first ones ask for memory."""
+"""Untimed first steps, which allocate memory."""
 _MIB = 1 << 20
 
 
 def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
-    """What one of the functions below, by name, finds in a process of its own."""
+    """Call one of the functions below, by name, in its own process."""
     request = json.dumps({"what": what, "recipe": asdict(recipe), **more})
     done = supervisor.run([sys.executable, "-m", "tasks.bench.training.worker"], text=request)
     if done.returncode:
@@ -38,14 +38,14 @@ def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
 
 
 class Timed:
-    """A side in its turns."""
+    """A contender in a pausable loop."""
 
     def __init__(self, side: Contender, clock: Callable[[], float]) -> None:
         self.side, self.turns = side, PausableLoop(side.loop, clock)
         self.turns.advance(_WARM)
 
     def speed(self, steps: int) -> float:
-        """Tokens a second of the next steps."""
+        """Tokens per second of the next steps."""
         before = self.side.learned.tokens
         seconds = self.turns.advance(steps)
         return (self.side.learned.tokens - before) / seconds
@@ -97,7 +97,7 @@ def ratios(ours: list[float], theirs: list[float]) -> dict[str, Any]:
 
 
 def peak(recipe: Recipe, steps: int, side: str) -> dict[str, float]:
-    """MiB that this process had at most, all in all, or of the GPU's memory, when it trained alone."""
+    """Peak memory in MiB, of this process or of the GPU, when this contender trains alone."""
     with _open(recipe, [side]) as sides:
         sides[side].speed(steps)
         if torch.cuda.is_available():
@@ -106,20 +106,20 @@ def peak(recipe: Recipe, steps: int, side: str) -> dict[str, float]:
 
 
 def _interleaved(sides: Mapping[str, Timed], steps: int, rounds: int) -> dict[str, list[float]]:
-    chance, found = random.Random(0), dict[str, list[float]]()  # noqa: S311 (an order, not a secret)
+    rng, found = random.Random(0), dict[str, list[float]]()  # noqa: S311 (an order, not a secret)
     for _ in range(rounds):
-        for name in chance.sample(sorted(sides), len(sides)):
+        for name in rng.sample(sorted(sides), len(sides)):
             found.setdefault(name, []).append(sides[name].speed(steps))
     return found
 
 
 def _ends(losses: list[float]) -> list[float]:
-    """The first and the last."""
+    """The first and the last loss."""
     return [round(loss, 3) for loss in (*losses[:1], *losses[-1:])]
 
 
 def main() -> None:
-    """Does what is asked."""
+    """Answer the request."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

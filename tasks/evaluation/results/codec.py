@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 VERSION = 1
-"""Of all files of results. Files without a version were written before versions were recorded and have the same fields."""
+"""Of all files of results. A file without a version is older, and is read as version 1."""
 
 Json = dict[str, JsonValue]
 Setting = bool | int | float | str | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.statistics import Interval
@@ -94,8 +95,10 @@ class MeasuredCosts:
     small_step_ms: float | None = None
     verify_ms: dict[int, float] | None = None
     """A run of the large model by the number of positions that it verifies."""
-    overhead_ms: dict[str, MethodOverhead] | None = None
-    """By method."""
+    overhead_ms: Annotated[
+        dict[str, MethodOverhead] | None, Field(validation_alias=AliasChoices("overhead_ms", "beside_ms"))
+    ] = None
+    """By method; files without a version call it `beside_ms`."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
 

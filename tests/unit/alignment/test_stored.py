@@ -16,10 +16,10 @@ Rows = list[tuple[Tensor, Tensor]]
 
 
 def predictions(lengths: list[int], seed: int, vocabulary: int = 50, scale: float = 3.0) -> Rows:
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     found = []
     for length in lengths:
-        best, tokens = (scale * torch.randn(length, vocabulary, generator=chance)).log_softmax(-1).topk(4)
+        best, tokens = (scale * torch.randn(length, vocabulary, generator=rng)).log_softmax(-1).topk(4)
         found.append((tokens, best))
     return found
 

@@ -81,10 +81,10 @@ def test_more_training_examples_leave_the_held_out_splits_alone(corpus: Corpus) 
 def test_every_name_and_figure_of_a_summary_stands_in_the_report(corpus: Corpus) -> None:
     names = {*TOWNS, *SURNAMES, *DAYS}
     for example in everything(corpus):
-        told = set(re.findall(r"\w+", example.source))
+        words = set(re.findall(r"\w+", example.source))
         for text in example.references:
             stated = {word for word in re.findall(r"\w+", text) if word in names or word.isdigit()}
-            assert stated <= told, (text, stated - told)
+            assert stated <= words, (text, stated - words)
 
 
 def test_the_first_sentence_is_a_poor_summary(corpus: Corpus) -> None:

@@ -138,8 +138,8 @@ def test_every_alignment_names_its_paper(loss: str) -> None:
     assert re.fullmatch(r"It learned what .* et al\., \d{4}.*\)\.", describe_method(AlignSettings(loss=loss)))
 
 
-def test_text_and_replay_are_told() -> None:
+def test_text_and_replay_are_described() -> None:
     both = AlignSettings(loss="reverse_kl", on_policy=0.25, writer="interleaved", replay_rounds=2, replay_steps=30)
-    told = describe_method(both)
-    assert "25% of its steps were on text that both models wrote in turns" in told
-    assert "2 rounds of 30 steps on what verification rejected" in told
+    described = describe_method(both)
+    assert "25% of its steps were on text that both models wrote in turns" in described
+    assert "2 rounds of 30 steps on what verification rejected" in described

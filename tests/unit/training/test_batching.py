@@ -19,8 +19,8 @@ def texts(lengths: list[tuple[int, int]]) -> TokenDataset:
 
 
 def drawn(count: int, seed: int = 0, longest: int = 40) -> list[tuple[int, int]]:
-    chance = random.Random(seed)
-    return [(chance.randint(1, longest), chance.randint(1, longest)) for _ in range(count)]
+    rng = random.Random(seed)
+    return [(rng.randint(1, longest), rng.randint(1, longest)) for _ in range(count)]
 
 
 @given(
@@ -72,8 +72,8 @@ def test_batches_are_alike_in_both_lengths(settings: TrainingSettings) -> None:
 
 
 def test_what_varies_most_is_sorted_first() -> None:
-    chance = random.Random(0)
-    lengths = [(chance.randint(20, 400), chance.randint(10, 50)) for _ in range(2000)]
+    rng = random.Random(0)
+    lengths = [(rng.randint(20, 400), rng.randint(10, 50)) for _ in range(2000)]
     assert overhead(lengths, TrainingSettings(batch_size=16)) < 1.2
 
 

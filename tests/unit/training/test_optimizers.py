@@ -17,15 +17,15 @@ SHAPES = [(6, 4), (3,), (6, 4), (), (4, 6), (2, 3, 4), (3,), (6, 4), (2, 3, 4), 
 
 
 def weights(seed: int = 0) -> list[Tensor]:
-    chance = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=chance).requires_grad_() for shape in SHAPES]
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=rng).requires_grad_() for shape in SHAPES]
 
 
 def set_gradients(sets: list[list[Tensor]], step: int, missing: frozenset[int]) -> None:
     """The same gradients everywhere, and none for those that are missing; some are tiny, some huge."""
-    chance = torch.Generator().manual_seed(100 + step)
+    rng = torch.Generator().manual_seed(100 + step)
     for place in range(len(SHAPES)):
-        gradient = torch.randn(SHAPES[place], generator=chance) * 10.0 ** (step % 5 * 2 - 4)
+        gradient = torch.randn(SHAPES[place], generator=rng) * 10.0 ** (step % 5 * 2 - 4)
         for one in sets:
             one[place].grad = None if place in missing else gradient.clone()
 

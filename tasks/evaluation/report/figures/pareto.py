@@ -86,7 +86,7 @@ def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_sc
     """Frontiers and points over the latency and the quality of vanilla large."""
     x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=_TICKS)
     y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} (points)", scale=y_scale)
-    names = dict.fromkeys(record["method"] for record in records)
+    names = sorted({record["method"]: None for record in records}, key=lambda name: name != "BiLD")
     methods = [Series(name, INK, SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
     points = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])
     points = points.encode(shape=parts.shape(methods, "method"))
@@ -120,13 +120,13 @@ def _models_alone(summary: Summary) -> list[alt.Chart]:
         ("large", 1.0, large),
         *((n, one.relative_latency, one) for n, one in summary.vanilla.small_models()),
     ):
-        text = "vanilla large" if model is large else f"small, {name} {1 / x:.1f}×"
+        text = "vanilla large" if model is large else f"small {1 / x:.1f}×"
         low, high = model.quality_interval or (model.quality, model.quality)
         form = "square" if model is large else "triangle-down"
         bounds = {"x": x, "y": model.quality, "low": low, "high": high}
         records.append({**bounds, "text": text, "tone": COLORS.get(name, INK), "form": form})
     base = alt.Chart(data(records)).encode(x="x:Q", y="y:Q", color=alt.Color("tone:N", scale=None), tooltip=["text:N"])
-    names = base.mark_text(align="left", dx=9, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1")
+    names = base.mark_text(align="left", dx=5, dy=15, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1")
     return [
         *reference_line(large.quality, "vanilla large"),
         base.mark_rule(strokeWidth=1.2, opacity=0.5).encode(y="low:Q", y2="high:Q"),

@@ -15,7 +15,7 @@ from tasks.evaluation.results.summary import Summary
 Record = dict[str, Any]
 """One mark: `x`, `y`, the name of its `series`, and for its tooltip `point` (an index into the summary's points) or `text`."""
 SOLID, DASHED, DOTTED = (1, 0), (5, 3), (2, 3)
-PADDED = alt.Scale(padding=10)
+PADDED = alt.Scale(padding=10, nice=False)
 """Keeps marks off the axes, pixels."""
 _GREY_SYMBOLS = alt.Legend(symbolFillColor=REFERENCE, symbolStrokeColor=REFERENCE)
 

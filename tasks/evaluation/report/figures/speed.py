@@ -66,7 +66,7 @@ def operations_bars(summary: Summary) -> Figure | None:
         tooltip=["text:N"],
     )
     numbers = base.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"))
-    panel = alt.layer(base.mark_bar().encode(color=color(series)), *parts.reference_line(1.0), numbers)
+    panel = alt.layer(base.mark_bar().encode(color=color(series)), numbers)
     caption = (
         "All relative to the vanilla large model. The first three are computed from the models' sizes and from counts; only "
         "the last was timed. Checking several tokens in one run reads the weights once for all of them."
@@ -122,7 +122,7 @@ def prediction(summary: Summary) -> Figure | None:
     panel = alt.layer(
         *line,
         base.mark_rule(strokeWidth=1, opacity=0.3).encode(y="low:Q", y2="high:Q"),
-        marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, fill="white", opacity=0.8),
+        marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
     caption = (

@@ -117,7 +117,7 @@ def test_the_pareto_figure_names_what_is_chosen(sweeps: Sweeps) -> None:
         "C  1.50× BiLD, unaligned: ≤ 1 point",
     ]
     named = {record["text"] for record in drawn(everything, "text") if "text" in record}
-    assert named == {"vanilla large", "small, unaligned 4.0×", "small, aligned 4.0×"}
+    assert named == {"vanilla large", "small 4.0×"}
     assert figure.title == "toy: BLEU against latency (validation split, 200 examples)"
 
 

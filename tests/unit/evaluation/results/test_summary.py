@@ -12,7 +12,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
-from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
+from tasks.evaluation.results.pair import MethodOverhead, PairRecord, read_pair, write_pair
 from tasks.evaluation.results.points import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import SweptPairs, read_summary, rounded, summary_json
 from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
@@ -117,3 +117,13 @@ def test_nothing_is_known_of_a_pair_that_was_not_recorded(tmp_path: Path) -> Non
     assert (nothing.acceptance_rate(), nothing.cost_ratio, nothing.sample_error, nothing.origin("host_cpu")) == (None,) * 3 + (
         "",
     )
+
+
+@pytest.mark.parametrize("key", ["overhead_ms", "beside_ms"])
+def test_the_overhead_of_a_pair_is_read_by_its_name_and_by_the_older_one(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "pair.json"
+    file.write_text(json.dumps({"costs": {key: {"bild": {"text": 0.1, "call": 0.2}}}}), encoding="utf-8")
+    pair = read_pair(file, FIX)
+    assert pair is not None and pair.costs is not None
+    assert pair.costs.overhead_ms == {"bild": MethodOverhead(text=0.1, call=0.2)}
+    assert "beside_ms" not in write_pair(pair, file).read_text(encoding="utf-8")
