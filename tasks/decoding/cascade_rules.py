@@ -3,7 +3,7 @@
 A deferral rule says where the small model is not good enough. What it compares (top probabilities, entropies in nats, the
 distance D of BiLD*) it reads from scores; D_TV and what is drawn are read from dist, so that greedy decoding, whose dist is
 one-hot, defers by how sure the models are (appendix C.3). All rules are pure functions of q, p and the rule's own α, on blocks
-of positions and on noted readings of one position alike (`readings.Reading`).
+of positions and on single cached positions alike (`token_statistics.CachedStatistics`).
 """
 
 from __future__ import annotations
