@@ -238,4 +238,4 @@ METHOD_SETTINGS: dict[str, type] = {
     "speculative_cascade": SpeculativeCascadeSettings,
     "calm": CalmSettings,
 }
-"""The settings of each method of the registry in `strategies`, for whoever must not load torch to read them."""
+"""The settings of each method of the registry (`tasks/decoding/registry.py`), readable without loading torch."""
