@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def read_text(path: Path) -> str:
@@ -41,7 +44,7 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
 
 
-def stream(tokenizer: Any, path: Path, chunk: int) -> tuple[Rows, Rows]:
+def stream(tokenizer: PreTrainedTokenizerBase, path: Path, chunk: int) -> tuple[Rows, Rows]:
     """The chunks of a text, each as its first token, which is only read, and the tokens to score.
 
     Raises:
@@ -54,7 +57,7 @@ def stream(tokenizer: Any, path: Path, chunk: int) -> tuple[Rows, Rows]:
     return sources, texts
 
 
-def pairs(tokenizer: Any, source_path: Path, text_path: Path, limit: int) -> tuple[Rows, Rows]:
+def pairs(tokenizer: PreTrainedTokenizerBase, source_path: Path, text_path: Path, limit: int) -> tuple[Rows, Rows]:
     """The source and the text to score of each line, each cut to `limit` tokens with the end token last.
 
     Raises:

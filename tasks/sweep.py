@@ -12,7 +12,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -44,6 +44,9 @@ from tasks.models.pair import check_architectures, check_lengths, check_pair, vo
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 _CODE = [
     "decoding",
     "models",
@@ -69,7 +72,7 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
             raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
 
 
-def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: Any, limit: int) -> Rows:
+def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTrainedTokenizerBase, limit: int) -> Rows:
     """Target tokens of the calibration set, at most `limit` each; empty if no point drafts from n-gram tables.
 
     Raises:
@@ -89,7 +92,7 @@ class LoadedPair:
 
     pair: Pair
     models: dict[str, Any]
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     device: str
     inputs: list[Path]
     """Files and folders whose content a row depends on."""

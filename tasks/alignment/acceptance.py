@@ -8,13 +8,16 @@ score given texts. The estimate serves for monitoring and choosing weights; the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.training.data import TokenDataset
 from tasks.training.predictions import target_log_probs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _BATCH = 64
 _MOST_KEPT = 2**29
@@ -28,7 +31,7 @@ class HeldOutAcceptance:
     and the drafter at temperature 1. `acceptance_greedy` is the share of positions at which both have the same top token.
     """
 
-    def __init__(self, large: Any, held_out: TokenDataset, vocabulary: int, device: torch.device) -> None:
+    def __init__(self, large: PreTrainedModel, held_out: TokenDataset, vocabulary: int, device: torch.device) -> None:
         """Run the large model along the texts once, and release it where its distributions are small enough to keep.
 
         Args:
@@ -44,7 +47,7 @@ class HeldOutAcceptance:
             self._kept = list(self._distributions(large))
             self._large = None
 
-    def __call__(self, model: Any) -> dict[str, float]:
+    def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """`{"acceptance_rate": …, "acceptance_greedy": …}` of a model in evaluation mode, in 0…1 up to rounding."""
         shared = agreeing = 0.0
         positions = 0
@@ -56,7 +59,7 @@ class HeldOutAcceptance:
         return {"acceptance_rate": shared / positions, "acceptance_greedy": agreeing / positions}
 
     @torch.inference_mode()
-    def _distributions(self, model: Any) -> Iterator[Tensor]:
+    def _distributions(self, model: PreTrainedModel) -> Iterator[Tensor]:
         """Softmaxes (positions, vocabulary) of each batch of the texts."""
         model.eval()
         for begin in range(0, len(self._held_out), _BATCH):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,11 +12,14 @@ from tasks.training.data import Batch
 from tasks.training.losses import TokenLevelLoss
 from tasks.training.predictions import target_log_probs, target_positions
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class DivergenceLoss(TokenLevelLoss):
     """Sum over target positions of a divergence between the large model's predictions and the drafter's."""
 
-    def __init__(self, divergence: Divergence, vocabulary: int, large: Any | None) -> None:
+    def __init__(self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None) -> None:
         """Take the loss's parts.
 
         Args:
@@ -26,7 +29,7 @@ class DivergenceLoss(TokenLevelLoss):
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
 
-    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets = target_positions(model, batch)
         log_q = target_log_probs(model, batch, self._vocabulary)
         if self._large is not None:

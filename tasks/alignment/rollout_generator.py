@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.alignment.interleaving import interleaved
 from tasks.alignment.settings import AlignSettings
@@ -20,6 +20,9 @@ from tasks.decoding.method import DecodingMethod, Pair, Request
 from tasks.decoding.registry import build_method
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _BATCH_SIZE = 64
 
@@ -52,7 +55,9 @@ def rejection_weights(generation: Generation, kept: float) -> list[float]:
 class RolloutGenerator:
     """Generates texts with a drafter in training, and with the large model where the method needs both."""
 
-    def __init__(self, drafter: Any, large: Any, vocabulary: int, limit: int, settings: AlignSettings) -> None:
+    def __init__(
+        self, drafter: PreTrainedModel, large: PreTrainedModel, vocabulary: int, limit: int, settings: AlignSettings
+    ) -> None:
         """Take the two models, on one device.
 
         Args:
@@ -89,7 +94,7 @@ class RolloutGenerator:
 
 
 @contextlib.contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
     """Switch the model to evaluation mode, and back to its mode afterwards."""
     training = model.training
     model.eval()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.alignment.distillation import DivergenceLoss
@@ -27,6 +27,9 @@ from tasks.training.loop import EvaluationData
 from tasks.training.losses import Loss
 from tasks.training.sources import BatchSource, DatasetSource
 from tasks.training.stage import TrainingSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
@@ -113,7 +116,7 @@ def _scheduled_source(
     )
 
 
-def _loss(settings: AlignSettings, large: Any, vocabulary: int) -> Loss | None:
+def _loss(settings: AlignSettings, large: PreTrainedModel, vocabulary: int) -> Loss | None:
     if settings.loss == "sequence":
         return None
     live = large if settings.reference == "live" else None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 @torch.inference_mode()
-def generate(model: Any, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
+def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
     """`transformers.generate`, greedy, on the sources as one batch.
 
     Args:
@@ -52,7 +55,7 @@ def _dynamic_cache(encoded: bool) -> Any:
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
 
 
-def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
+def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, Any]:
     """Arguments that request a preallocated cache; built here where `generate` would create too few layers."""
     from transformers import EncoderDecoderCache, StaticCache
 
@@ -64,7 +67,7 @@ def _static_cache(model: Any, source: int, limit: int) -> dict[str, Any]:
     return {"past_key_values": EncoderDecoderCache(own, cross)}
 
 
-def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
+def assisted(model: PreTrainedModel, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
     """`generate` with a small model drafting `draft_length` tokens at a time; None keeps the drafting rules of `generate`."""
     settings = assistant.generation_config
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length
@@ -73,7 +76,7 @@ def assisted(model: Any, assistant: Any, source: list[int], limit: int, draft_le
     return generate(model, [source], limit, assistant_model=assistant)
 
 
-def new_tokens(model: Any, output: Tensor, sources: Rows) -> Rows:
+def new_tokens(model: PreTrainedModel, output: Tensor, sources: Rows) -> Rows:
     """The new tokens of each row of the output of `generate`, up to and including the first end token."""
     skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
     ends = model.generation_config.eos_token_id

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
@@ -17,6 +17,9 @@ from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import BildSettings, VanillaSettings
 from tasks.models.checkpoints import load_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _SOURCES = 64
 
@@ -73,11 +76,11 @@ class LoadedCase:
         self.case = case
 
     @cached_property
-    def large(self) -> Any:
+    def large(self) -> PreTrainedModel:
         return load_model(self.case.large)
 
     @cached_property
-    def small(self) -> Any:
+    def small(self) -> PreTrainedModel:
         """None for a case without a small model."""
         return None if self.case.small is None else load_model(self.case.small)
 

@@ -19,6 +19,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tasks import supervisor
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 if TYPE_CHECKING:  # the translating processes need no torch
     from tasks.decoding.decoder import Rows
 
@@ -39,7 +42,7 @@ def version() -> str | None:
         return None
 
 
-def convert(model: Any, folder: Path) -> None:
+def convert(model: PreTrainedModel, folder: Path) -> None:
     """Convert a T5 of `transformers` to float32 files. Tokens are named by their numbers, so no tokenizer is needed."""
     from ctranslate2.converters.transformers import T5Loader
 

@@ -17,7 +17,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,6 +31,9 @@ from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, stage
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE
 from tasks.evaluation.timing import synchronised_clock
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _FUSED = Runtime("fused")
 _COPIED = {"cpu": 1 << 26, "cuda": 1 << 33}
@@ -110,7 +113,7 @@ class _Pair:
         self.found[name] = done
         say(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(done)}")
 
-    def _agreement(self, small: Any, large: Any, sources: Rows, limit: int) -> dict[str, Any]:
+    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> dict[str, Any]:
         ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (_FUSED, REFERENCE))
         found = agreement(ours, reference, sources, limit)
         beyond_tolerance = sum(margin >= MARGIN_TOLERANCE for margin in found.margins) if large.dtype == torch.float32 else 0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from tasks.decoding.runtimes.blueprint import Layer, Linear, blueprint_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _COPIES = 5
 
@@ -25,7 +28,7 @@ def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) 
     return 2 * size / statistics.median(seconds[1:])
 
 
-def step_bytes(model: Any, rows: int, written: int, source: int) -> int:
+def step_bytes(model: PreTrainedModel, rows: int, written: int, source: int) -> int:
     """Bytes that one decoding step must read.
 
     Args:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 START, END = 0, 1
 _SHARES = (1.0, 0.85)
@@ -60,7 +63,7 @@ QUICK = (
 )
 
 
-def random_model(shape: Shape, device: torch.device, seed: int) -> Any:
+def random_model(shape: Shape, device: torch.device, seed: int) -> PreTrainedModel:
     """A float32 model in evaluation mode, in which one of two tokens follows each token and no text ends before its limit."""
     with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]), torch.no_grad(), device:
         torch.manual_seed(seed)
@@ -92,7 +95,7 @@ def random_sources(vocabulary: int, count: int, longest: int) -> Rows:
     return [[rng.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]
 
 
-def _t5(shape: Shape) -> Any:
+def _t5(shape: Shape) -> PreTrainedModel:
     from transformers import T5Config, T5ForConditionalGeneration
 
     return T5ForConditionalGeneration(
@@ -112,7 +115,7 @@ def _t5(shape: Shape) -> Any:
     )
 
 
-def _llama(shape: Shape) -> Any:
+def _llama(shape: Shape) -> PreTrainedModel:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(

@@ -7,19 +7,22 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from tasks.bench.baselines import assisted, generate
 from tasks.bench.timing import Work, median_ratio, time_interleaved, timed_by
 from tasks.bench_gpu.roofline import step_bytes
-from tasks.decoding.decoder import Decoder, Rows, StopRule
+from tasks.decoding.decoder import Capabilities, Decoder, Rows, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 BATCH = 32
 PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
@@ -51,7 +54,7 @@ class PairBenchmark:
         """Decode the sources of a round with a method of this project."""
         return lambda round_index: decode(method, settings, self.pair, self.window(round_index, count), Request(self.limit))
 
-    def generated(self, model: Any, count: int = 1, **options: Any) -> Work:
+    def generated(self, model: PreTrainedModel, count: int = 1, **options: Any) -> Work:
         """Decode the sources of a round with `generate`."""
         return lambda round_index: generate(model, self.window(round_index, count), self.limit, **options)
 
@@ -136,15 +139,17 @@ def sync_policies(bench: PairBenchmark) -> dict[str, dict[str, float]]:
 
 
 class WithoutDeviceCheck:
-    """A decoder without `check_draft`, so that the loop verifies drafts on the host."""
+    """A decoder that does not declare `check_draft`, so that the loop verifies drafts on the host."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
     def __getattr__(self, name: str) -> Any:
-        if name == "check_draft":
-            raise AttributeError(name)
         return getattr(self._decoder, name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._decoder.capabilities, check_draft=None)
 
 
 def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.replay.prefix_trie import ReplaySource
 from tasks.decoding.runtimes.layout import NativeLoopModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Rows = list[list[int]]
 """Token ids, one list a row; the rows may differ in length."""
@@ -144,6 +148,14 @@ class DraftCheck(Protocol):
         ...
 
 
+class TokenGuarantee(Enum):
+    """How closely greedy tokens agree when a text is decoded alone, in a batch or from cached predictions; strongest first."""
+
+    EQUAL = "logits are equal to the bit in every shape"
+    EQUAL_BEYOND_TOLERANCE = "float32 logits: tokens differ only at very narrow top-2 margins"
+    NONE = "reduced precision without a promise"
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a runtime declares that it can do beyond the calls of `Decoder`; nothing else says so.
@@ -157,10 +169,12 @@ class Capabilities:
     """The model as the compiled kernel runs it without Python."""
     replay: ReplaySource | None = None
     """Cached predictions that stand in for the model: it is never run by the calls of `Decoder`."""
-    transformers_model: Any = None
+    transformers_model: PreTrainedModel = None
     """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""
     runtime: Runtime = AUTO
     """How a second decoder over parts of this model is to be run."""
+    tokens: TokenGuarantee = TokenGuarantee.EQUAL
+    """How closely tokens agree between shapes of a run."""
 
 
 class Decoder(Protocol):

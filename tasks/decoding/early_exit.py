@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
 from tasks.models.extras import ExitClassifier, classifier_of
 from tasks.models.layers import normed, predict, require_layered
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Confidence = Callable[[Tensor, Tensor | None], Tensor]
 """(a layer's output, the layer's before it or none), (rows, 1, width) both, to confidences (rows,) of at most 1."""
@@ -40,7 +43,7 @@ def saturation(hidden: Tensor, before: Tensor | None) -> Tensor:
     return functional.cosine_similarity(hidden[:, 0].float(), before[:, 0].float(), dim=-1).clamp(max=1.0)
 
 
-def confidence_of(kind: str, model: Any, vocabulary: int) -> Confidence:
+def confidence_of(kind: str, model: PreTrainedModel, vocabulary: int) -> Confidence:
     """The confidence of that name (one of the choices of `CalmSettings`), over the first `vocabulary` tokens.
 
     Raises:

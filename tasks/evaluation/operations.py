@@ -22,13 +22,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tasks.evaluation.results.pair import ModelSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _SOURCE, _TARGET = 3, 2
 """Tokens of the probe: two different numbers, so that a source can be told from a target."""
@@ -47,7 +50,7 @@ class Operations:
 
 
 @torch.inference_mode()
-def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
+def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
     """Counts the weights of a `transformers` model that a probe of a few tokens runs through.
 
     Args:
@@ -89,7 +92,7 @@ def sizes_of(model: Any, *, int8: bool = False) -> ModelSizes:
 
 
 @contextmanager
-def _watched(model: Any, count: Callable[[Any, int], None]) -> Iterator[None]:
+def _watched(model: PreTrainedModel, count: Callable[[Any, int], None]) -> Iterator[None]:
     """Calls `count` with each matrix that runs and the number of positions that it runs over."""
     from transformers.pytorch_utils import Conv1D
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,6 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tasks.files import checksum
 from tasks.models.extras import classifier_of, heads_of
 from tasks.models.settings import TextSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ROLES = {
     "large": "The large model of a pair, which verifies what a small one drafts:",
@@ -71,7 +74,7 @@ def non_default(settings: Any) -> dict[str, Any]:
     return {field.name: value for field, value in values.items() if value != field.default and field.name not in _NO_EFFECT}
 
 
-def render_card(card: Card, model: Any, tokenizer: Any) -> str:
+def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the card as Markdown with YAML front matter.
 
     Args:
@@ -114,7 +117,7 @@ def _weights(card: Card) -> list[tuple[str, Path]]:
     return [(what, file) for what, folder in folders for file in sorted(folder.glob("*.safetensors"))]
 
 
-def _appends_end(tokenizer: Any) -> bool:
+def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer appends the end token to a text by itself."""
     return bool(tokenizer("text")["input_ids"][-1] == tokenizer.eos_token_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,8 +13,11 @@ from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> Any:
+
+def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> PreTrainedModel:
     """Return the model that training starts from: `settings.pretrained`, or a random initialisation.
 
     Equal arguments give equal weights, so that an aligned and an unaligned drafter differ in their training text only.
@@ -31,7 +34,7 @@ def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) 
         return _set_decoder_depth(_RANDOM[settings.architecture](settings, tokens))
 
 
-def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
     from transformers import T5Config, T5ForConditionalGeneration
 
     return T5ForConditionalGeneration(
@@ -50,7 +53,7 @@ def _random_t5(settings: ModelSettings, tokens: dict[str, int]) -> Any:
     )
 
 
-def _random_llama(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+def _random_llama(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(
@@ -68,7 +71,7 @@ def _random_llama(settings: ModelSettings, tokens: dict[str, int]) -> Any:
     )
 
 
-def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> Any:
+def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> PreTrainedModel:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(
@@ -89,7 +92,7 @@ def _random_gpt2(settings: ModelSettings, tokens: dict[str, int]) -> Any:
 _RANDOM = {"t5": _random_t5, "llama": _random_llama, "gpt2": _random_gpt2}
 
 
-def _set_decoder_depth(model: Any) -> Any:
+def _set_decoder_depth(model: PreTrainedModel) -> PreTrainedModel:
     """Add `decoder_layers` to the configuration of a T5 whose decoder and encoder differ in depth.
 
     Without that name `generate` sizes its caches by the encoder's layers and fails at the next decoder layer.
@@ -100,7 +103,7 @@ def _set_decoder_depth(model: Any) -> Any:
     return model
 
 
-def _check_vocabulary(model: Any, vocabulary: int, name: str) -> Any:
+def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> PreTrainedModel:
     if embedded_tokens(model) < vocabulary:
         raise InputError(
             f"the tokenizer has {vocabulary} tokens but the model {name} has {embedded_tokens(model)}; "
@@ -109,7 +112,7 @@ def _check_vocabulary(model: Any, vocabulary: int, name: str) -> Any:
     return model
 
 
-def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Any:
+def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """Load a model from a local folder or from the hub, in evaluation mode, with its draft heads and exit classifier.
 
     The configuration decides between encoder-decoder and decoder-only.
@@ -127,7 +130,7 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     return model.to(device).eval()
 
 
-def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> Any:
+def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     config = AutoConfig.from_pretrained(source, local_files_only=local_files_only)
@@ -135,12 +138,12 @@ def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> Any
     return kind.from_pretrained(source, local_files_only=local_files_only, **options)
 
 
-def embedded_tokens(model: Any) -> int:
+def embedded_tokens(model: PreTrainedModel) -> int:
     """Return the number of rows of the input embedding, including padding."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path, *, card: str | None = None) -> None:
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, card: str | None = None) -> None:
     """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier and model card.
 
     The folder appears whole or not at all; an older folder is removed when the new one is in its place.

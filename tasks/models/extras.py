@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _HEADS, _CLASSIFIER = "draft_heads", "exit_classifier"
 
@@ -60,17 +63,17 @@ class ExitClassifier(torch.nn.Module):
         return hidden @ self.weight + self.bias
 
 
-def heads_of(model: Any) -> ParallelHeads | None:
+def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
     """Return the draft heads of a model, or None."""
     return getattr(model, _HEADS, None)
 
 
-def classifier_of(model: Any) -> ExitClassifier | None:
+def classifier_of(model: PreTrainedModel) -> ExitClassifier | None:
     """Return the exit classifier of a model, or None."""
     return getattr(model, _CLASSIFIER, None)
 
 
-def add_heads(model: Any, count: int, seed: int) -> None:
+def add_heads(model: PreTrainedModel, count: int, seed: int) -> None:
     """Add `count` new draft heads to a T5-style model, unless it has that many already."""
     there = heads_of(model)
     if there is None or there.count != count:
@@ -79,18 +82,18 @@ def add_heads(model: Any, count: int, seed: int) -> None:
         setattr(model, _HEADS, heads.to(model.device))
 
 
-def add_classifier(model: Any) -> None:
+def add_classifier(model: PreTrainedModel) -> None:
     """Add a new exit classifier to a T5-style model, unless it has one."""
     if classifier_of(model) is None:
         setattr(model, _CLASSIFIER, ExitClassifier(model.config.d_model).to(model.device))
 
 
-def own_weights(model: Any) -> dict[str, Tensor]:
+def own_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return the state of a model without its draft heads and its exit classifier."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.partition(".")[0] not in _FILES}
 
 
-def save_extras(model: Any, folder: Path) -> None:
+def save_extras(model: PreTrainedModel, folder: Path) -> None:
     """Write one file each for the draft heads and the exit classifier, where the model has them."""
     from safetensors.torch import save_file
 
@@ -100,7 +103,7 @@ def save_extras(model: Any, folder: Path) -> None:
             save_file({key: tensor.contiguous() for key, tensor in extra.state_dict().items()}, folder / file)
 
 
-def load_extras(model: Any, folder: Path) -> None:
+def load_extras(model: PreTrainedModel, folder: Path) -> None:
     """Attach the modules that `save_extras` wrote to the folder, in the model's precision and on its device.
 
     Raises:

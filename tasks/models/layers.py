@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tasks.errors import InputError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _LAYERED = ("t5", "mt5")
 _LAYER_LISTS = ("decoder.block", "model.decoder.layers", "transformer.h", "model.layers")
 """Attribute paths of the decoder layers in T5, BART, GPT-2 and Llama."""
 
 
-def require_layered(model: Any, what: str) -> None:
+def require_layered(model: PreTrainedModel, what: str) -> None:
     """Raise `InputError` if the decoder of `model` is not built from T5's blocks, which `what` needs."""
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
     if kind not in _LAYERED:
         raise InputError(f"{what} takes T5 and mT5, but the model is of type {kind}; name one of those")
 
 
-def normed(model: Any, hidden: Tensor) -> Tensor:
+def normed(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Apply the final norm, and dropout in training, to a decoder layer's output; both of shape (..., width)."""
     result: Tensor = model.decoder.dropout(model.decoder.final_layer_norm(hidden))
     return result
 
 
-def predict(model: Any, hidden: Tensor) -> Tensor:
+def predict(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Apply the output head of a T5-style model to normed hidden states: (..., width) to (..., vocabulary)."""
     logits: Tensor = model.lm_head(hidden if head_scale(model) == 1 else hidden * head_scale(model))
     return logits
 
 
-def head_scale(model: Any) -> float:
+def head_scale(model: PreTrainedModel) -> float:
     """Return the factor that a T5-style model applies to its last hidden state before the head."""
     config = model.config
     # T5 and LongT5 have a setting for it; UMT5 scales if its embeddings are tied; mT5 never scales.
@@ -43,7 +46,7 @@ def head_scale(model: Any) -> float:
     return float(config.d_model**-0.5) if scaled else 1.0
 
 
-def decoder_layers(model: Any) -> torch.nn.ModuleList:
+def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
     """Return the decoder's layers, first to last.
 
     Raises:
@@ -53,7 +56,7 @@ def decoder_layers(model: Any) -> torch.nn.ModuleList:
     return layers
 
 
-def first_layers(model: Any, count: int) -> Any:
+def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     """Return a view of `model` whose decoder ends after `count` layers; norm, head and all weights are shared."""
     *owners, name = _path(model)
     view = inner = _shallow(model)
@@ -64,7 +67,7 @@ def first_layers(model: Any, count: int) -> Any:
     return view
 
 
-def exit_layer_of(model: Any) -> int:
+def exit_layer_of(model: PreTrainedModel) -> int:
     """Return the number of decoder layers of the early-layer drafter: `exit_layer` of the configuration, or 1.
 
     Raises:
@@ -78,7 +81,7 @@ def exit_layer_of(model: Any) -> int:
     return int(count)
 
 
-def _path(model: Any) -> list[str]:
+def _path(model: PreTrainedModel) -> list[str]:
     for path in _LAYER_LISTS:
         if isinstance(_follow(model, path.split(".")), torch.nn.ModuleList):
             return path.split(".")
@@ -86,7 +89,7 @@ def _path(model: Any) -> list[str]:
     raise InputError(f"the decoder layers of a model of type {kind} cannot be located; name a T5, BART, GPT-2 or Llama")
 
 
-def _follow(model: Any, path: list[str]) -> Any:
+def _follow(model: PreTrainedModel, path: list[str]) -> Any:
     return functools.reduce(lambda inner, name: getattr(inner, name, None), path, model)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 _SPECIAL = ("pad_token_id", "eos_token_id", "unk_token_id", "bos_token_id")
 
 
-def check_pair(small: Any, large: Any, small_name: str, large_name: str) -> None:
+def check_pair(small: PreTrainedModel, large: PreTrainedModel, small_name: str, large_name: str) -> None:
     """Compare two tokenizers token by token, including special tokens.
 
     Raises:
@@ -30,7 +33,7 @@ def check_pair(small: Any, large: Any, small_name: str, large_name: str) -> None
             raise InputError(f"{role} differs between {small_name} and {large_name}; {fix}")
 
 
-def check_architectures(small: Any, large: Any) -> None:
+def check_architectures(small: PreTrainedModel, large: PreTrainedModel) -> None:
     """Check that both models are encoder-decoders or both are decoder-only.
 
     Raises:
@@ -40,11 +43,11 @@ def check_architectures(small: Any, large: Any) -> None:
         raise InputError(f"the small model is {_kind(small)} but the large one is {_kind(large)}; take two of one kind")
 
 
-def _kind(model: Any) -> str:
+def _kind(model: PreTrainedModel) -> str:
     return f"{'encoder-decoder' if model.config.is_encoder_decoder else 'decoder-only'} ({model.config.model_type})"
 
 
-def vocabulary_size(tokenizer: Any, *models: Any) -> int:
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase, *models: Any) -> int:
     """Return the number of token ids of the tokenizer. Each model may predict over more of them, which are padding.
 
     Raises:
@@ -60,12 +63,12 @@ def vocabulary_size(tokenizer: Any, *models: Any) -> int:
     return known
 
 
-def output_vocabulary(model: Any) -> int:
+def output_vocabulary(model: PreTrainedModel) -> int:
     """Return the number of tokens that a model predicts over: the rows of its output head, including padding."""
     return int(model.get_output_embeddings().weight.shape[0])
 
 
-def max_positions(model: Any) -> int | None:
+def max_positions(model: PreTrainedModel) -> int | None:
     """Return the number of absolute positions of a model; None if its positions are relative or rotary and have no limit."""
     if getattr(model.config, "rope_parameters", None) is not None:
         return None
@@ -73,7 +76,7 @@ def max_positions(model: Any) -> int | None:
     return known
 
 
-def check_lengths(model: Any, name: str, text: TextSettings) -> None:
+def check_lengths(model: PreTrainedModel, name: str, text: TextSettings) -> None:
     """Compare the longest text with the number of positions of a model.
 
     Raises:

@@ -9,15 +9,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.errors import InputError
 from tasks.models.settings import TokenizerSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 PAD, END, UNKNOWN = 0, 1, 2
 
 
-def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> Any:
+def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> PreTrainedTokenizerBase:
     """Train a unigram SentencePiece model of exactly `settings.vocabulary` pieces and return a T5 tokenizer over it.
 
     Raises:
@@ -65,7 +68,7 @@ def _untrainable(reason: str, vocabulary: int) -> str:
     return f"no tokenizer can be trained: {reason or 'the training text is empty'}; look at the training text"
 
 
-def load_tokenizer(source: str | Path) -> Any:
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a local folder, or of the hub if there is no such folder.
 
     Raises:
@@ -125,7 +128,7 @@ def _hub_answers() -> bool:
     return True
 
 
-def encode(tokenizer: Any, texts: list[str], limit: int) -> list[list[int]]:
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:
     """Return the token ids of each text, ending with the end token, truncated to `limit` tokens in all.
 
     Tokenizers of decoder-only models add no end token by themselves; there it separates the source from the target.

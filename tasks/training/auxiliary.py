@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from tasks.training.data import IGNORED, Batch
 from tasks.training.losses import total_weight
 from tasks.training.predictions import forward
 from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class AuxiliaryLoss:
@@ -33,7 +36,7 @@ class AuxiliaryLoss:
         heads = [total_weight(_later(batch, ahead)) for ahead in range(1, self._settings.draft_heads + 1)]
         return [whole] * self._trunk + heads + [whole] * self._settings.exit_classifier
 
-    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         output = forward(model, batch, output_hidden_states=True)
         # transformers returns the embeddings, every layer's output, and for the last layer its output after the final norm.
         *inner, last = output.decoder_hidden_states[1:]

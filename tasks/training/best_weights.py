@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from tasks.files import atomic_path, checksum, partial_path
 from tasks.training import distributed
 from tasks.training.checkpoints import KEPT_CHECKPOINTS, writing_to_resume
 from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _LOWER = ("validation_loss",)
 
@@ -27,7 +30,7 @@ class BestWeights:
         self._named: list[int] = []
         """Best steps that the checkpoints on disk refer to."""
 
-    def update(self, model: Any, measured: Mapping[str, float], step: int) -> None:
+    def update(self, model: PreTrainedModel, measured: Mapping[str, float], step: int) -> None:
         """Save these weights if they are better than all before. The first of equal values stays; NaN and infinity never win.
 
         Raises:
@@ -53,7 +56,7 @@ class BestWeights:
         """Whether `patience` evaluations have passed without better weights."""
         return self._patience > 0 and self._waited >= self._patience
 
-    def restore_weights(self, model: Any) -> int | None:
+    def restore_weights(self, model: PreTrainedModel) -> int | None:
         """Load the best weights into the model; return their step, none where the last weights are kept."""
         from safetensors.torch import load_file
 
@@ -89,7 +92,7 @@ class BestWeights:
             if old not in kept:
                 old.unlink()
 
-    def _save(self, model: Any) -> None:
+    def _save(self, model: PreTrainedModel) -> None:
         from safetensors.torch import save_file
 
         file = self._file(self._step)
@@ -103,6 +106,6 @@ class BestWeights:
         return self._folder / f"best{step:08d}.safetensors"
 
 
-def _learned(model: Any) -> dict[str, torch.nn.Parameter]:
+def _learned(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
     """The trained weights, each under one name even where weights are tied."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

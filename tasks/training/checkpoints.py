@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks import errors
 from tasks.errors import InputError
 from tasks.files import atomic_write, checksum, remove
 from tasks.training import distributed
 
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+
 KEPT_CHECKPOINTS = 2
 """Checkpoints on disk: the newest, and the one before in case the newest is damaged."""
 _SEAL = "complete.json"
 
 
-def save(engine: Any, folder: Path, step: int, state: dict[str, Any]) -> None:
+def save(engine: DeepSpeedEngine, folder: Path, step: int, state: dict[str, Any]) -> None:
     """Write the engine's state after `step` steps, with `state` beside it; keep only the last two checkpoints.
 
     Raises:
@@ -49,7 +52,7 @@ def _goes_on(folder: Path) -> str:
     return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
 
 
-def load_latest(engine: Any, folder: Path) -> tuple[int, dict[str, Any]]:
+def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, dict[str, Any]]:
     """Restore the newest intact checkpoint; return its step and saved state, or 0 and an empty state where there is none.
 
     DeepSpeed's files are pickles, so only files of this run's own folder are opened, and only after their checksums match.

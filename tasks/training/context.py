@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +20,9 @@ from tasks.training import distributed
 from tasks.training.data import JsonlDataset, TokenDataset
 from tasks.training.model_checks import check_precision, check_trainable, check_vocabulary
 from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,9 @@ class TrainingContext:
     """A training job with its files read: model, tokenizer and data."""
 
     job: TrainingJob
-    model: Any
+    model: PreTrainedModel
     """A model of `transformers`, on `device`."""
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     examples: TokenDataset
     held_out: TokenDataset
     device: torch.device

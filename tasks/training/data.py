@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """Label of padding, which `transformers` leaves out of the loss."""
@@ -120,7 +123,9 @@ class TokenDataset:
 class JsonlDataset(TokenDataset):
     """Sources and first references of a JSONL file."""
 
-    def __init__(self, path: Path, tokenizer: Any, text: TextSettings, *, decoder_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, tokenizer: PreTrainedTokenizerBase, text: TextSettings, *, decoder_only: bool = False
+    ) -> None:
         """Read and tokenise the file; `decoder_only` joins each source with its target.
 
         Raises:

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,15 +16,19 @@ from tasks.training import distributed
 from tasks.training.optimizers import make_optimizer, rate_factor
 from tasks.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+    from transformers import PreTrainedModel
+
 _LINEAR = torch.nn.functional.linear
 
 
 def create_engine(
-    model: Any,
+    model: PreTrainedModel,
     settings: TrainingSettings,
     device: torch.device,
     optimizer_of: Callable[[Any, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
-) -> Any:
+) -> DeepSpeedEngine:
     """A DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
     The engine averages gradients over processes and micro-batches; `loss_scale` undoes that.
@@ -57,7 +61,7 @@ def loss_scale(settings: TrainingSettings) -> int:
     return distributed.world_size() * settings.accumulation
 
 
-def backward(engine: Any, loss: Tensor, settings: TrainingSettings) -> None:
+def backward(engine: DeepSpeedEngine, loss: Tensor, settings: TrainingSettings) -> None:
     """Add the gradients of a micro-batch's share of the loss; a single process skips the all-reduce, which would copy them."""
     alone = distributed.world_size() == 1 and settings.zero_stage == 0
     with engine.no_sync() if alone else contextlib.nullcontext():
@@ -65,7 +69,7 @@ def backward(engine: Any, loss: Tensor, settings: TrainingSettings) -> None:
 
 
 @contextlib.contextmanager
-def gathered_weights(engine: Any) -> Iterator[None]:
+def gathered_weights(engine: DeepSpeedEngine) -> Iterator[None]:
     """Give every process the complete weights for reading, where ZeRO stage 3 partitions them."""
     if engine.zero_optimization_stage() < 3:
         yield
@@ -86,19 +90,19 @@ def gathered_weights(engine: Any) -> Iterator[None]:
             hooks._register_deepspeed_module(hooks.module)
 
 
-def weights_finite(engine: Any) -> bool:
+def weights_finite(engine: DeepSpeedEngine) -> bool:
     """Whether the weights of all processes are finite: a finite loss can still have an infinite gradient."""
     parts = (getattr(weight, "ds_tensor", weight) for weight in engine.module.parameters())
     broken = sum(not bool(part.isfinite().all()) for part in parts)
     return not distributed.all_reduce(torch.tensor(float(broken), device=engine.device))
 
 
-def step_was_skipped(engine: Any) -> bool:
+def step_was_skipped(engine: DeepSpeedEngine) -> bool:
     """Whether ZeRO has silently skipped a step over a gradient that is not finite; float16 training expects such steps."""
     return engine.skipped_steps > 0 and not engine.fp16_enabled()
 
 
-def close(engine: Any) -> None:
+def close(engine: DeepSpeedEngine) -> None:
     """Destroy an engine; every process keeps the complete weights of the model."""
     weights = list(engine.module.parameters())
     with gathered_weights(engine):

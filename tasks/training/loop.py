@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tqdm import tqdm
@@ -20,6 +20,9 @@ from tasks.training.engine import backward, close, create_engine, gathered_weigh
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tasks.training.sources import BatchSource
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
@@ -135,7 +138,9 @@ def train(
     return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
 
 
-def _train_step(engine: Any, objective: Objective, parts: list[Batch], settings: TrainingSettings) -> tuple[float, float]:
+def _train_step(
+    engine: DeepSpeedEngine, objective: Objective, parts: list[Batch], settings: TrainingSettings
+) -> tuple[float, float]:
     """Mean loss of the step over all processes, and the count that its first term was divided by."""
     counts = objective.counts(parts)
     engine.train()

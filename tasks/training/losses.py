@@ -6,13 +6,16 @@ gradient. A mean of per-part means would give tokens of short texts more weight.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 from torch.nn import functional
 
 from tasks.training.data import IGNORED, Batch
 from tasks.training.predictions import forward, target_positions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Loss(Protocol):
@@ -26,7 +29,7 @@ class Loss(Protocol):
         """Divisor of each term; computed from the labels alone, before the model runs."""
         ...
 
-    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         """Each term, summed over the batch: scalars on the model's device, in nats."""
         ...
 
@@ -44,7 +47,7 @@ class TokenLevelLoss:
 class CrossEntropyLoss(TokenLevelLoss):
     """Cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
 
-    def sums(self, model: Any, batch: Batch) -> list[Tensor]:
+    def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets = target_positions(model, batch)
         logits = targets.select(forward(model, batch).logits)
         return [(functional.cross_entropy(logits.float(), targets.tokens, reduction="none") * targets.weights).sum()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,11 +12,14 @@ from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 _OVERFLOWING = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pix2struct", "udop")
 """Model types with T5's layers; their activations exceed float16's range."""
 
 
-def check_precision(model: Any, name: str, settings: TrainingSettings, device: torch.device) -> None:
+def check_precision(model: PreTrainedModel, name: str, settings: TrainingSettings, device: torch.device) -> None:
     """Refuse float16 where training in it fails.
 
     Raises:
@@ -36,7 +39,7 @@ def check_precision(model: Any, name: str, settings: TrainingSettings, device: t
         )
 
 
-def check_vocabulary(tokenizer: Any, tokenizer_name: str, settings: ModelSettings) -> None:
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, settings: ModelSettings) -> None:
     """Refuse a pre-trained model whose tokenizer has another vocabulary: its embeddings would stand for other tokens.
 
     A pre-trained model without a tokenizer is accepted.
@@ -53,7 +56,7 @@ def check_vocabulary(tokenizer: Any, tokenizer_name: str, settings: ModelSetting
     check_pair(tokenizer, own, f"the tokenizer at {tokenizer_name}", f"that of {settings.pretrained}")
 
 
-def check_trainable(model: Any, name: str) -> None:
+def check_trainable(model: PreTrainedModel, name: str) -> None:
     """Raise `InputError` for model types that transformers does not train on their labels."""
     if model.config.model_type == "fsmt":
         raise InputError(

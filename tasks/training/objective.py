@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,11 +16,14 @@ from tasks.training.data import Batch
 from tasks.training.losses import CrossEntropyLoss, Loss
 from tasks.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class Objective(torch.nn.Module):
     """A model with its loss. A frozen trunk runs without dropout, so that its hidden states are those of decoding."""
 
-    def __init__(self, model: Any, settings: TrainingSettings, loss: Loss | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, settings: TrainingSettings, loss: Loss | None = None) -> None:
         """Add the heads of the settings to `model`, and mark what is trained.
 
         Args:
@@ -73,7 +76,7 @@ class Objective(torch.nn.Module):
         return self
 
 
-def _prepare(model: Any, settings: TrainingSettings) -> None:
+def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
     if settings.has_auxiliary_losses:
         require_layered(model, "training with exit_loss, draft_heads or exit_classifier")
         layers = len(decoder_layers(model))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tasks.training.settings import TrainingSettings
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _TOGETHER = 1 << 18
 """Most numbers stacked into one update, so that it stays in the processor's cache."""
 
 
-def make_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
+def make_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
     """AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":

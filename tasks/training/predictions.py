@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tasks.training.data import IGNORED, Batch, TopLogits
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def forward(model: Any, batch: Batch, **options: Any) -> Any:
+
+def forward(model: PreTrainedModel, batch: Batch, **options: Any) -> Any:
     """Output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
@@ -38,7 +41,7 @@ class TargetPositions:
         return values[:, : values.shape[1] - self._shift][self._places]
 
 
-def target_positions(model: Any, batch: Batch) -> TargetPositions:
+def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
     """The target positions of a batch for this kind of model."""
     shift = 0 if model.config.is_encoder_decoder else 1
     labels = batch.labels[:, shift:]
@@ -52,6 +55,6 @@ def target_positions(model: Any, batch: Batch) -> TargetPositions:
     return TargetPositions(tokens, weights, top, places, shift)
 
 
-def target_log_probs(model: Any, batch: Batch, vocabulary: int) -> Tensor:
+def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
     """Log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), in nats."""
     return target_positions(model, batch).select(forward(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)

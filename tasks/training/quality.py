@@ -6,7 +6,7 @@ Outputs come from transformers' `generate`, so that a change of `tasks.decoding`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,13 +16,18 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 from tasks.training.data import pad_rows
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 _BATCH = 64
 
 
 class HeldOutQuality:
     """An `Evaluator` of `quality`: the metric of greedy outputs against all references, in points from 0 to 100."""
 
-    def __init__(self, examples: Sequence[Example], tokenizer: Any, text: TextSettings, metric: str) -> None:
+    def __init__(
+        self, examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, text: TextSettings, metric: str
+    ) -> None:
         """Tokenise the held-out text.
 
         Args:
@@ -38,7 +43,7 @@ class HeldOutQuality:
         self._sources = [sources[place] for place in order]
         self._references = [examples[place].references for place in order]
 
-    def __call__(self, model: Any) -> dict[str, float]:
+    def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """`{"quality": …}` of a model, which is left in evaluation mode."""
         model.eval()
         outputs: list[str] = []
@@ -46,7 +51,7 @@ class HeldOutQuality:
             outputs += self._written(model, self._sources[begin : begin + _BATCH])
         return {"quality": value_of(outputs, self._references, self._metric)}
 
-    def _written(self, model: Any, sources: list[list[int]]) -> list[str]:
+    def _written(self, model: PreTrainedModel, sources: list[list[int]]) -> list[str]:
         """Greedy output for each source."""
         pad = self._tokenizer.pad_token_id
         # Decoder-only models continue the row, so padding goes on the left; encoders ignore it.

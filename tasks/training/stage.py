@@ -56,7 +56,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
 
 def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
     """Train, record and save."""
-    job, held = opened.job, _judged(opened, learned.held)
+    job, held = opened.job, _evaluation_data(opened, learned.held)
     objective = Objective(opened.model, job.training, learned.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
     label = f"{job.stage} {job.name}"
@@ -64,16 +64,16 @@ def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
         outcome = train(
             objective, learned.source, held, job.training, opened.device, resume=opened.resume, log=log, label=label
         )
-        log(_ended(outcome), outcome.steps)
+        log(_final_metrics(outcome), outcome.steps)
     if distributed.is_main():
         folder = job.paths.model(job.name)
         with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
             _save(opened, outcome)
         remove(opened.resume)
-        print(_told(job, parameters, outcome))
+        print(_summary_line(job, parameters, outcome))
 
 
-def _judged(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
+def _evaluation_data(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
     """Add the quality of greedy outputs where weights are chosen by it; it takes time and is left out otherwise."""
     job, measure = opened.job, held.measure
     if job.training.choose_by != "quality":
@@ -104,8 +104,8 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
         yield record.log_metrics
 
 
-def _ended(outcome: TrainingResult) -> dict[str, float]:
-    """Final metrics: the curves show every evaluation, these the weights that are kept."""
+def _final_metrics(outcome: TrainingResult) -> dict[str, float]:
+    """Return the final metrics: the curves show every evaluation, these the weights that are kept."""
     kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
     return {"seconds": outcome.seconds, "steps": outcome.steps, "kept_step": outcome.kept, **kept}
 
@@ -121,7 +121,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
         stage=job.stage,
         base=job.model.pretrained,
         method=job.method,
-        settings=_told_settings(job),
+        settings=_card_settings(job),
         text=job.text,
         texts=(
             TextFile("training", job.train_file, len(opened.examples)),
@@ -135,14 +135,14 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
     save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
-def _told_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
+def _card_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
     """Settings for the model card. A pre-trained model lists only its checkpoint, not the shape settings."""
-    told = {"training": non_default(job.training), "text": non_default(job.text)}
-    return told if job.model.pretrained is not None else {"model": non_default(job.model), **told}
+    shown = {"training": non_default(job.training), "text": non_default(job.text)}
+    return shown if job.model.pretrained is not None else {"model": non_default(job.model), **shown}
 
 
-def _told(job: TrainingJob, parameters: int, outcome: TrainingResult) -> str:
-    """A run in one line."""
+def _summary_line(job: TrainingJob, parameters: int, outcome: TrainingResult) -> str:
+    """Return the run in one line."""
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
     took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}"

@@ -50,7 +50,7 @@ for folder in sys.argv[1:]:
     scope = {}
     for snippet in re.findall(r"```python\\n(.*?)```", open("README.md").read(), re.DOTALL):
         exec(snippet, scope)
-    print("told", json.dumps({"tasks": "tasks" in sys.modules, "type": scope["model"].config.model_type,
+    print("printed", json.dumps({"tasks": "tasks" in sys.modules, "type": scope["model"].config.model_type,
         "dtype": str(scope["model"].dtype), "tokens": scope["written"].tolist()}))
 """
 
@@ -112,12 +112,12 @@ def test_the_lines_of_a_card_open_it_anywhere(folders: dict[str, Path]) -> None:
         timeout=120,
     )
     assert ran.returncode == 0, ran.stderr
-    told = [json.loads(line.removeprefix("told ")) for line in ran.stdout.split("\n") if line.startswith("told ")]
-    assert [one["type"] for one in told] == ["t5", "t5", "llama", "gpt2"]
-    assert not any(one["tasks"] for one in told)
-    assert {one["dtype"] for one in told} == {"torch.float32"}
+    printed = [json.loads(line.removeprefix("printed ")) for line in ran.stdout.split("\n") if line.startswith("printed ")]
+    assert [one["type"] for one in printed] == ["t5", "t5", "llama", "gpt2"]
+    assert not any(one["tasks"] for one in printed)
+    assert {one["dtype"] for one in printed} == {"torch.float32"}
     # A start token and at most as many as the texts that it was trained on; a decoder-only model's begins after the source.
-    assert all(0 < len(one["tokens"][0]) <= 12 + (one["type"] == "t5") for one in told)
+    assert all(0 < len(one["tokens"][0]) <= 12 + (one["type"] == "t5") for one in printed)
 
 
 def test_weights_are_whole_whatever_they_were_trained_in(folders: dict[str, Path]) -> None:

@@ -55,19 +55,19 @@ def files() -> dict[str, bytes]:
 def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run(top_logits=5)
     kept, held_out = read_jsonl(PATHS.calibration_set), read_jsonl(PATHS.held_out_calibration)
-    told = json.loads((PATHS.calibration / "provenance.json").read_text())
-    assert told["sets"]["calibration"]["inputs"] == 30
-    assert told["sets"]["calibration"]["kept"] == len(kept) > 0
-    assert told["sets"]["validation"]["kept"] == len(held_out) > 0
+    found = json.loads((PATHS.calibration / "provenance.json").read_text())
+    assert found["sets"]["calibration"]["inputs"] == 30
+    assert found["sets"]["calibration"]["kept"] == len(kept) > 0
+    assert found["sets"]["validation"]["kept"] == len(held_out) > 0
     assert {example.source for example in kept} <= {*SOURCES[:26], *SOURCES[36:]}
     assert {example.source for example in held_out} <= {*SOURCES[26:36]}
-    assert told["model"]["folder"] == "models/words/large"
-    assert told["settings"]["top_logits"] == 5
+    assert found["model"]["folder"] == "models/words/large"
+    assert found["settings"]["top_logits"] == 5
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
-    assert f"{told['sets']['calibration']['over_long']} over-long" in warning
-    tokenizer, decoder_only = load_tokenizer(PATHS.model("large")), told["model"]["type"] == "llama"
+    assert f"{found['sets']['calibration']['over_long']} over-long" in warning
+    tokenizer, decoder_only = load_tokenizer(PATHS.model("large")), found["model"]["type"] == "llama"
     for which, file in (("calibration", PATHS.calibration_set), ("validation", PATHS.held_out_calibration)):
         stored, read = (
             StoredTopLogits.open(PATHS.calibration, which),

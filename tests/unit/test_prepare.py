@@ -66,5 +66,5 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     monkeypatch.setattr(sys, "argv", ["prepare", "--task", "words"])
     prepare.main()
     assert len(read_jsonl(TaskPaths("words").unlabelled)) == (2 if named else 0)
-    told = "40 train, 40 validation, 40 test" + (", 2 unlabelled" if named else "")
-    assert capsys.readouterr().out.strip() == f"words: {told} examples"
+    found = "40 train, 40 validation, 40 test" + (", 2 unlabelled" if named else "")
+    assert capsys.readouterr().out.strip() == f"words: {found} examples"

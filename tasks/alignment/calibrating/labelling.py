@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -19,6 +19,9 @@ from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Labeller:
     def __init__(
         self,
         decoder: Decoder,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         text: TextSettings,
         settings: CalibrateSettings,
         predictor: TopLogitsPredictor | None = None,

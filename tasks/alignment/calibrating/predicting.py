@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from tasks.models.tokenizers import encode
 from tasks.training.data import TokenDataset
 from tasks.training.predictions import target_log_probs
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 _MOST_LOGITS = 2**26
 """Most logits of one run of the model: 256 MB in float32."""
 
@@ -22,7 +25,15 @@ _MOST_LOGITS = 2**26
 class TopLogitsPredictor:
     """Runs a `transformers` model along texts and keeps its k most likely tokens at each target position."""
 
-    def __init__(self, model: Any, tokenizer: Any, text: TextSettings, vocabulary: int, kept: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        text: TextSettings,
+        vocabulary: int,
+        kept: int,
+        batch_size: int,
+    ) -> None:
         """Take the model, its tokenizer and length limits, the number of ids it predicts over, k, and the largest batch.
 
         Raises:

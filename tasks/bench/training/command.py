@@ -37,7 +37,7 @@ _TRIALS = 3
 
 
 def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
-    """Everything, told line by line as it is found.
+    """Run every part and print each line as soon as it is found.
 
     Raises:
         UnequalError: labels here are not what `generate` writes.

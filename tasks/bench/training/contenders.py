@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -17,6 +17,9 @@ from tasks.training.objective import Objective
 from tasks.training.optimizers import rate_factor
 from tasks.training.settings import TrainingSettings
 from tasks.training.sources import DatasetSource
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _HELD = 8
 
@@ -128,7 +131,7 @@ class TrainerContender:
         )
 
 
-def trainer_optimizer(model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
+def trainer_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
     """The optimiser that Trainer would use: the Adafactor of `transformers`, or fused AdamW."""
     if settings.optimizer == "adamw":
         rate, decay = settings.learning_rate, settings.weight_decay
@@ -193,7 +196,7 @@ def _trainer_of() -> Any:
             super().__init__(**options)
             self._learned, self._recent = learned, list[tuple[torch.Tensor, int]]()
 
-        def compute_loss(self, model: Any, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
+        def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
             targets = int((inputs["labels"] != IGNORED).sum())
             self._learned.tokens += targets + int(inputs["attention_mask"].sum())
             loss = super().compute_loss(model, inputs, *given, **options)

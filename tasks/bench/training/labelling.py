@@ -7,7 +7,7 @@ import random
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.bench.baselines import generate, new_tokens
@@ -28,6 +28,9 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 BATCHES = (64, 128, 256)
 """Examples side by side that `generate` is tried with, beside the task's own number."""
 _COMPARED = 48
@@ -41,7 +44,7 @@ class UnequalError(RuntimeError):
 class Generating:
     """Labels texts with `generate`, in place of the labeller."""
 
-    def __init__(self, model: Any, tokenizer: Any, text: TextSettings) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: TextSettings) -> None:
         """Take the large model, its tokenizer and the length limits."""
         self._model, self._tokenizer, self._text = model, tokenizer, text
 
@@ -103,7 +106,7 @@ def _generated(rival: Generating, sources: list[str], size: int, _turn: int) -> 
     return rival.label(sources, size)
 
 
-def _compared(decoder: Decoder, model: Any, rows: Rows, text: TextSettings) -> dict[str, int]:
+def _compared(decoder: Decoder, model: PreTrainedModel, rows: Rows, text: TextSettings) -> dict[str, int]:
     request = Request(text.max_target_tokens)
     ours = [one.tokens for one in decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), rows, request)]
     theirs = new_tokens(model, generate(model, rows, text.max_target_tokens), rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +18,9 @@ from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.data import JsonlDataset, TokenDataset
 from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _FOREVER = 10**9
 _ADAMW_RATE = 1e-3
@@ -46,9 +49,9 @@ class Recipe:
 class LoadedRecipe:
     """A recipe with its files read."""
 
-    model: Any
+    model: PreTrainedModel
     """A new model of `transformers`."""
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     examples: TokenDataset
     settings: TrainingSettings
     device: torch.device

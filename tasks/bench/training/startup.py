@@ -59,7 +59,7 @@ class _Laps:
             self.lap()
             raise _FirstStep
 
-    def told(self) -> str:
+    def as_json(self) -> str:
         return json.dumps(dict(zip(PARTS, self._parts, strict=True)))
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     try:
         {"ours": _ours, "trainer": _theirs}[side](task, params, model, laps)
     except _FirstStep:
-        print(laps.told(), flush=True)
+        print(laps.as_json(), flush=True)
 
 
 if __name__ == "__main__":

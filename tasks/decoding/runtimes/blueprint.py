@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Table = Callable[[int], Tensor]
 
@@ -99,7 +102,7 @@ class Blueprint:
     encoder: Stack | None = None
 
 
-def blueprint_of(model: Any) -> Blueprint | None:
+def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
     """What fast runtimes need of a `transformers` model in evaluation mode; none where its architecture is not known here.
 
     Fused matrices are copies; everything else shares the model's own weights.
@@ -115,7 +118,7 @@ class _UnknownError(Exception):
     """A module that computes something else than its place in the architecture says."""
 
 
-def _t5(model: Any) -> Blueprint | None:
+def _t5(model: PreTrainedModel) -> Blueprint | None:
     config = model.config
     activation = {"relu": "relu", "gelu_new": "gelu_new", "silu": "silu", "gelu": "gelu"}.get(config.dense_act_fn)
     if activation is None:
@@ -187,7 +190,7 @@ def _t5_bias(attention: Any, reach: int) -> Tensor:
     return bias
 
 
-def _llama(model: Any) -> Blueprint | None:
+def _llama(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.model
     attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
     # Other kinds of scaling change the angles with the length of the text; others yet turn a part of each head.
@@ -233,7 +236,7 @@ def _angles(rotary: Any, positions: int) -> Tensor:
     return torch.cat([cosines, sines]).contiguous()
 
 
-def _gpt2(model: Any) -> Blueprint | None:
+def _gpt2(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.transformer
     activation = {"gelu_new": "gelu_new", "relu": "relu", "gelu": "gelu", "silu": "silu"}.get(config.activation_function)
     odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.runtimes.loaded_model import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class CachedDecoder(LoadedModel, ABC):
@@ -20,7 +23,7 @@ class CachedDecoder(LoadedModel, ABC):
     are padded on the right, where causality does. A rewind cuts columns off, or shifts the rows to a common end.
     """
 
-    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, name: str, vocabulary: int | None = None) -> None:
         super().__init__(model, name, vocabulary)
         self._cache: Any = None
         self._width = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class CausalDecoder(CachedDecoder):
     """A `Decoder` over an `AutoModelForCausalLM`: GPT-2, Llama, Gemma and their like.
@@ -19,7 +22,7 @@ class CausalDecoder(CachedDecoder):
     Padding on the left shifts columns, not positions: those are given with each run, counted from each row's first token.
     """
 
-    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, name: str, vocabulary: int | None = None) -> None:
         super().__init__(model, name, vocabulary)
         takes = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in takes

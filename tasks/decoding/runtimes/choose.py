@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,11 +23,14 @@ from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 _PROBE = 16
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
-def open_decoder(model: Any, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO) -> Decoder:
+def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO) -> Decoder:
     """A runtime for a model of `transformers`.
 
     Args:
@@ -56,7 +59,7 @@ def open_decoder(model: Any, name: str, vocabulary: int | None = None, runtime: 
     return _reference(model, name, vocabulary)
 
 
-def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
+def _native(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
     """None where it does not take this model and another runtime may."""
     number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
     here = model.device.type == "cpu"
@@ -80,7 +83,7 @@ def _native(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> 
     return None
 
 
-def _fused(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
+def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
     """None where it does not take this model and another runtime may."""
     asked, on_gpu = runtime.name == "fused", model.device.type == "cuda"
     if not asked and model.device.type not in ("cuda", "cpu"):
@@ -101,7 +104,7 @@ def _fused(model: Any, name: str, vocabulary: int | None, runtime: Runtime) -> F
     return None
 
 
-def _reference(model: Any, name: str, vocabulary: int | None) -> Decoder:
+def _reference(model: PreTrainedModel, name: str, vocabulary: int | None) -> Decoder:
     """The plain runtime, which takes any architecture."""
     takes = inspect.signature(model.forward).parameters
     if model.config.model_type == "fsmt":
@@ -113,7 +116,7 @@ def _reference(model: Any, name: str, vocabulary: int | None) -> Decoder:
     return causal if "position_ids" in takes else PerRowDecoder(causal)
 
 
-def _require_rewindable(model: Any, name: str) -> None:
+def _require_rewindable(model: PreTrainedModel, name: str) -> None:
     odd = set(getattr(model.config, "layer_types", None) or ()) - _ATTENTION
     if odd or "past_key_values" not in inspect.signature(model.forward).parameters:
         what = f"layers of {', '.join(sorted(odd))}" if odd else "no cache of keys and values"
@@ -124,7 +127,11 @@ def _require_rewindable(model: Any, name: str) -> None:
 
 
 def open_pair(
-    small: Any, large: Any, vocabulary: int | None = None, calibration: Rows | None = None, runtime: Runtime = AUTO
+    small: PreTrainedModel,
+    large: PreTrainedModel,
+    vocabulary: int | None = None,
+    calibration: Rows | None = None,
+    runtime: Runtime = AUTO,
 ) -> Pair:
     """Two models of `transformers` as a pair; what they share is found out here.
 
@@ -147,7 +154,7 @@ def open_pair(
 
 
 @torch.inference_mode()
-def shares_encoder(small: Any, large: Any) -> bool:
+def shares_encoder(small: PreTrainedModel, large: PreTrainedModel) -> bool:
     """Whether two encoder-decoders have one encoder: the same weights, and the same output, to the bit, for a probe.
 
     The probe tells encoders of equal weights apart that do not read them alike (heads, activation).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,8 +28,11 @@ from tasks.decoding.runtimes.fused_draft_check import DraftChecker
 from tasks.decoding.runtimes.fused_greedy_loop import GreedyLoop
 from tasks.decoding.runtimes.fused_stack import FusedStack
 from tasks.decoding.runtimes.fused_step import StepOutput, SyncPolicy
-from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.runtimes.loaded_model import LoadedModel, token_guarantee
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _LONGEST = 16
 """New tokens of a row up to which a run is recorded as a graph; longer runs, such as prompts, keep a GPU busy anyway."""
@@ -47,7 +50,7 @@ class FusedDecoder(LoadedModel):
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         blueprint: Blueprint,
         name: str,
         vocabulary: int | None = None,
@@ -152,6 +155,7 @@ class FusedDecoder(LoadedModel):
             check_draft=self.check_draft,
             transformers_model=self.model,
             runtime=self.runtime,
+            tokens=token_guarantee(self.model.dtype),
         )
 
     def rewind(self, lengths: Sequence[int]) -> None:

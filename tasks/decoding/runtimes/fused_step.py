@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Result = TypeVar("Result")
 
@@ -41,7 +44,7 @@ class SyncPolicy:
 class StepRunner(Protocol):
     """A decoder as the greedy loop and the draft checker use it."""
 
-    model: Any
+    model: PreTrainedModel
     device: torch.device
     vocabulary: int
     end_tokens: frozenset[int]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime
+from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuarantee
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class LoadedModel:
     """A model of `transformers` in evaluation mode."""
 
-    def __init__(self, model: Any, name: str, vocabulary: int | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, name: str, vocabulary: int | None = None) -> None:
         """Take the model, what to call it, and the ids to predict over: those below `vocabulary`.
 
         Raises:
@@ -39,7 +42,7 @@ class LoadedModel:
     @functools.cached_property
     def capabilities(self) -> Capabilities:
         """What the runtime can do beyond the calls of `Decoder`; faster runtimes add to it."""
-        return Capabilities(transformers_model=self.model, runtime=self.runtime)
+        return Capabilities(transformers_model=self.model, runtime=self.runtime, tokens=token_guarantee(self.model.dtype))
 
     @property
     def specials(self) -> frozenset[int]:
@@ -49,7 +52,7 @@ class LoadedModel:
         return frozenset(token for token in ids if token < self.vocabulary)
 
 
-def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
+def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:
     """Return the token that ends a text, and all tokens that do, which generation configurations may list."""
     listed = [getattr(config, "eos_token_id", None) for config in (model.config, getattr(model, "generation_config", None))]
     first, generating = ([ids] if isinstance(ids, int) else list(ids or ()) for ids in listed)
@@ -59,10 +62,15 @@ def _ends(model: Any, name: str) -> tuple[int, frozenset[int]]:
     return next(token for token in [*first, *generating] if token in ends), ends
 
 
-def _start_token(model: Any) -> int:
+def _start_token(model: PreTrainedModel) -> int:
     """Return the token that every output begins with, which configurations keep in one of two places."""
     for config in (getattr(model, "generation_config", None), model.config):
         start = getattr(config, "decoder_start_token_id", None)
         if start is not None:
             return int(start)
     return int(model.config.bos_token_id)
+
+
+def token_guarantee(dtype: torch.dtype) -> TokenGuarantee:
+    """The guarantee of a runtime whose library sums in an order that depends on the shape of a run."""
+    return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if dtype == torch.float32 else TokenGuarantee.NONE

@@ -7,7 +7,7 @@ import functools
 import operator
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -33,6 +33,9 @@ from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 class NativeDecoder(LoadedModel):
     """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
@@ -42,7 +45,13 @@ class NativeDecoder(LoadedModel):
     """
 
     def __init__(
-        self, model: Any, blueprint: Blueprint, functions: ctypes.CDLL, name: str, vocabulary: int | None, number_format: str
+        self,
+        model: PreTrainedModel,
+        blueprint: Blueprint,
+        functions: ctypes.CDLL,
+        name: str,
+        vocabulary: int | None,
+        number_format: str,
     ) -> None:
         """Takes a model, its blueprint, what `compiled.library` gives, and the number format of its matrices.
 

@@ -23,7 +23,7 @@ class PerRowDecoder:
         """Takes a runtime that is right for one row."""
         self._runtime = runtime
         self._rows: list[CachedDecoder] = []
-        self.capabilities = Capabilities(transformers_model=runtime.model)
+        self.capabilities = Capabilities(transformers_model=runtime.model, tokens=runtime.capabilities.tokens)
         """None of those that take one row at a time: they would act on the inner runtime, whose cache is not used."""
         self.name = runtime.name
         self.vocabulary = runtime.vocabulary

@@ -13,8 +13,8 @@ function tooltipText(value) {
   if (value.point === undefined) return value.text;
   const row = document.getElementById(`point-${value.point}`);
   const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
-  const told = [...row.cells].map((cell, column) => (column < 3 ? cell.textContent : `${names[column]}: ${cell.textContent}`));
-  return told.filter((line) => !/: –?\s*$/.test(line)).map((line) => line.trim()).join("\n");
+  const lines = [...row.cells].map((cell, column) => (column < 3 ? cell.textContent : `${names[column]}: ${cell.textContent}`));
+  return lines.filter((line) => !/: –?\s*$/.test(line)).map((line) => line.trim()).join("\n");
 }
 
 function showTooltip(handler, event, item, value) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows
@@ -13,11 +13,16 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.evaluation.settings import SweepSettings
 from tasks.models.tokenizers import encode
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 class Split:
     """The tokenised examples of one split, and the random subset of them that is timed."""
 
-    def __init__(self, name: str, examples: list[Example], tokenizer: Any, limit: int, sweep: SweepSettings) -> None:
+    def __init__(
+        self, name: str, examples: list[Example], tokenizer: PreTrainedTokenizerBase, limit: int, sweep: SweepSettings
+    ) -> None:
         self.name = name
         self.examples = examples
         self.sources: Rows = encode(tokenizer, [example.source for example in examples], limit)

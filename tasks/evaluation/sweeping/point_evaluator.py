@@ -7,9 +7,10 @@ import random
 import statistics
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
@@ -19,8 +20,11 @@ from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
-from tasks.evaluation.sweeping.token_check import TokenGuarantee, count_mismatches, guarantee_of
+from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _EXAMPLES_SHOWN = 6
 """Examples whose texts a timed row holds."""
@@ -30,7 +34,9 @@ _CACHED_TEXTS = 1 << 16
 class PointEvaluator:
     """Evaluates points of one sweep with one pair of models."""
 
-    def __init__(self, pair: Pair, tokenizer: Any, metric: str, request: Request, sweep: SweepSettings, device: str) -> None:
+    def __init__(
+        self, pair: Pair, tokenizer: PreTrainedTokenizerBase, metric: str, request: Request, sweep: SweepSettings, device: str
+    ) -> None:
         self.pair = pair
         self.metric = metric
         self.request = request

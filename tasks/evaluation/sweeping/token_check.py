@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
-from tasks.decoding.decoder import Decoder
+from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Pair
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
@@ -17,25 +16,10 @@ class TimedTokensError(RuntimeError):
     """A timed call generated other tokens than the replay, or than the decoding that quality was measured on."""
 
 
-class TokenGuarantee(Enum):
-    """How closely greedy tokens of a pair agree when a text is decoded alone, in a batch or in a replay."""
-
-    EQUAL = "logits are equal to the bit in every shape"
-    EQUAL_BEYOND_TOLERANCE = "float32 logits: tokens differ only at top-2 margins below `MARGIN_TOLERANCE`"
-    NONE = "reduced precision without a promise"
-
-
 def guarantee_of(pair: Pair) -> TokenGuarantee:
     """The weaker guarantee of the pair's two runtimes."""
     order = list(TokenGuarantee)
-    return max((_decoder_guarantee(decoder) for decoder in (pair.small, pair.large)), key=order.index)
-
-
-def _decoder_guarantee(decoder: Decoder) -> TokenGuarantee:
-    runtime, _, number_format = str(getattr(decoder, "described", "exact")).partition(", ")
-    if runtime in ("native", "exact"):
-        return TokenGuarantee.EQUAL
-    return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if number_format == "float32" else TokenGuarantee.NONE
+    return max((decoder.capabilities.tokens for decoder in (pair.small, pair.large)), key=order.index)
 
 
 def count_mismatches(

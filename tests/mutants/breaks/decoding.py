@@ -7,6 +7,10 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit/decoding"
 _COUNTS = (f"{_UNIT}/test_counts.py",)
 _TURN = (f"{_UNIT}/test_turn.py",)
+_EXECUTORS = f"{_UNIT}/test_executors.py::test_an_executor_takes_the_turns_as_they_are_written_out"
+_EVERY_CALLER = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "native", "replay"))
+_PYTHON_CALLERS = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "replay"))
+"""The kernel decides by itself when a draft ends."""
 _REPLAY = (f"{_UNIT}/replay/test_replay.py::test_played_is_decoded_by_any_runtime",)
 _NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_general_loop",)
 
@@ -61,7 +65,8 @@ BREAKS = (
     Break(
         "end-token-followed", "tasks.decoding.turn", "TurnRules.adds_bonus",
         " and not (drafted and drafted[-1] in self.end_tokens)", "",
-        _TURN,
+        _PYTHON_CALLERS,
+        every=True,
     ),
     Break(
         "rewind-one-token-short", "tasks.decoding.loop", "_verify",
@@ -81,37 +86,44 @@ BREAKS = (
     Break(
         "no-room-for-the-bonus-token", "tasks.decoding.turn", "TurnRules.budget",
         " - (self.bonus and not rule.ends_unverified)", "",
-        _COUNTS,
+        _PYTHON_CALLERS,
+        every=True,
     ),
     Break(
         "limit-passed-by-one", "tasks.decoding.turn", "TurnRules.finish",
         ">= self.limit", "> self.limit",
-        _COUNTS,
+        _EVERY_CALLER,
+        every=True,
     ),
     Break(
         "rollback-counted-for-whole-drafts", "tasks.decoding.turn", "TurnRules.finish",
         "kept < drafted", "kept <= drafted",
-        _COUNTS,
+        _EVERY_CALLER,
+        every=True,
     ),
     Break(
         "verified-positions-one-short", "tasks.decoding.turn", "TurnRules.finish",
         "counts.verified[drafted + self.bonus]", "counts.verified[drafted]",
-        _COUNTS,
+        _EVERY_CALLER,
+        every=True,
     ),
     Break(
         "fallbacks-not-counted", "tasks.decoding.turn", "TurnRules.finish",
         "counts.fallbacks += fallback", "counts.fallbacks += 0",
-        _COUNTS,
+        _EVERY_CALLER,
+        every=True,
     ),
     Break(
         "corrected-token-counted-as-large", "tasks.decoding.turn", "TurnRules.finish",
         "LARGE if kept == drafted else CORRECTED", "LARGE",
-        _COUNTS,
+        _EVERY_CALLER,
+        every=True,
     ),
     Break(
         "window-one-too-long", "tasks.decoding.turn", "TurnRules.budget",
         "min(window, left)", "min(window + 1, left)",
-        _COUNTS,
+        _PYTHON_CALLERS,
+        every=True,
     ),
     Break(
         "fallback-below-threshold-only", "tasks.decoding.drafting", "DraftBuilder.add",
@@ -121,7 +133,8 @@ BREAKS = (
     Break(
         "large-does-not-begin", "tasks.decoding.turn", "TurnRules.budget",
         "generated == 0", "generated == 1",
-        (f"{_UNIT}/test_bild.py",),
+        _PYTHON_CALLERS,
+        every=True,
     ),
     Break(
         "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "_Replayer.run",
@@ -136,7 +149,8 @@ BREAKS = (
     Break(
         "every-draft-may-end-unverified", "tasks.decoding.turn", "TurnRules.ends_unverified",
         "self.draft_rule.ends_unverified and drafted", "drafted",
-        _TURN,
+        _PYTHON_CALLERS,
+        every=True,
     ),
     Break(
         "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "_Replayer._verify",
@@ -229,5 +243,23 @@ BREAKS = (
         "draws-ignore-the-example", "tasks.decoding.randomness", "TokenSource.uniform",
         "{self.seed} {example} {position}", "{self.seed} {position}",
         (f"{_UNIT}/test_stochastic.py",),
+    ),
+    Break(
+        "steps-are-drafted-tokens", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.small_steps += steps", "counts.small_steps += drafted",
+        _EVERY_CALLER,
+        every=True,
+    ),
+    Break(
+        "drafted-counted-as-accepted", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.accepted += kept", "counts.accepted += drafted",
+        _EVERY_CALLER,
+        every=True,
+    ),
+    Break(
+        "prompt-counted-as-generated", "tasks.decoding.turn", "TurnRules.finish",
+        "counts.tokens = generated", "counts.tokens = len(row.tokens)",
+        (f"{_EXECUTORS}[loop]", f"{_EXECUTORS}[native]"),
+        every=True,
     ),
 )  # fmt: skip

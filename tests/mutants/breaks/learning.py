@@ -111,7 +111,7 @@ BREAKS = (
     ),
     Break(
         "unlabelled-inputs-of-a-split-kept", "tasks.prepare", "load_corpus",
-        " if text not in known", "",
+        " if text not in labelled", "",
         (f"{_UNIT}/test_prepare.py",),
     ),
     Break(

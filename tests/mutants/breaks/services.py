@@ -87,7 +87,7 @@ BREAKS = (
     Break(
         "second-holder-let-in", "flows.lockfile", "lock_file",
         "raise AlreadyLockedError(path.read_text(encoding=\"utf-8\")) from None", "pass",
-        (f"{_UNIT}/flows/test_lockfile.py::test_a_second_holder_is_told_who_the_first_is",),
+        (f"{_UNIT}/flows/test_lockfile.py::test_a_second_owner_is_refused_with_the_note_of_the_first",),
     ),
     Break(
         "file-written-in-place", "tasks.files", "atomic_path",

@@ -1,4 +1,4 @@
-"""What an alignment cannot be: each is refused in one sentence that names the setting and the mend."""
+"""Settings that cannot be aligned with: each is refused in one sentence that names the setting and the fix."""
 
 from __future__ import annotations
 

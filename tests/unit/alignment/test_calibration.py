@@ -132,11 +132,11 @@ def test_outputs_depend_on_the_number_of_an_input_and_not_on_its_shard() -> None
 
 def test_equal_outputs_of_one_input_are_kept_once() -> None:
     cold = CalibrateSettings(sampling=SamplingSettings(temperature=0.3), samples=8, batch_size=64, max_repeats=0)
-    told = list[int]()
-    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, cold).label(SOURCES[:6], samples=8, advance=told.append)
+    found = list[int]()
+    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, cold).label(SOURCES[:6], samples=8, advance=found.append)
     pairs = [(example.source, example.references) for example in labelled.examples]
     assert len(set(pairs)) == len(pairs) == labelled.counts["kept"]
-    assert labelled.counts["outputs"] == sum(told) == 48
+    assert labelled.counts["outputs"] == sum(found) == 48
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama"])

@@ -1,4 +1,4 @@
-"""What a lesson is made of, and pairs that cannot be taught."""
+"""The parts of a training spec, and pairs that cannot be aligned."""
 
 from __future__ import annotations
 

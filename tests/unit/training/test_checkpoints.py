@@ -140,11 +140,11 @@ def full() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(("earlier", "mend"), [((3, 5), "goes on from step 5"), ((), "starts anew")])
-def test_no_space_left_leaves_older_checkpoints_and_no_partial_one(earlier: tuple[int, ...], mend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("earlier", "fix"), [((3, 5), "goes on from step 5"), ((), "starts anew")])
+def test_no_space_left_leaves_older_checkpoints_and_no_partial_one(earlier: tuple[int, ...], fix: str, tmp_path: Path) -> None:
     for step in earlier:
         save(Engine(), tmp_path, step, {})
-    with pytest.raises(InputError, match=rf"no space left for the checkpoint of step 7 in {tmp_path}.* MB .*{mend}"):
+    with pytest.raises(InputError, match=rf"no space left for the checkpoint of step 7 in {tmp_path}.* MB .*{fix}"):
         save(Engine(full), tmp_path, 7, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"step{step:08d}" for step in earlier]
 

@@ -1,4 +1,4 @@
-"""What DeepSpeed is told."""
+"""The configuration that DeepSpeed receives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tasks.training.settings import TrainingSettings
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_deepspeed_converts_weights_for_float16_alone(precision: str) -> None:
-    told = deepspeed_config(TrainingSettings(precision=precision))
-    assert told["fp16"] == {"enabled": precision == "float16"}
+    found = deepspeed_config(TrainingSettings(precision=precision))
+    assert found["fp16"] == {"enabled": precision == "float16"}
     # bfloat16 is the forward pass's affair: weights and optimiser stay in float32.
-    assert "bf16" not in told
+    assert "bf16" not in found
 
 
 def test_what_is_split_and_what_is_kept_in_main_memory() -> None:
@@ -30,12 +30,13 @@ def test_what_is_split_and_what_is_kept_in_main_memory() -> None:
     assert zero(zero_stage=3, offload="parameters") == {"stage": 3, "offload_optimizer": cpu, "offload_param": cpu}
 
 
-def test_clipping_and_accumulation_are_always_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clipping_and_accumulation_are_always_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSpeed clips at 1 where nothing is said, and checks its three batch sizes against each other."""
     monkeypatch.setenv("WORLD_SIZE", "4")
-    told = deepspeed_config(TrainingSettings(gradient_clipping=0.0, accumulation=3, batch_size=64))
-    assert told["gradient_clipping"] == 0.0
-    assert (told["train_batch_size"], told["train_micro_batch_size_per_gpu"], told["gradient_accumulation_steps"]) == (12, 1, 3)
+    found = deepspeed_config(TrainingSettings(gradient_clipping=0.0, accumulation=3, batch_size=64))
+    assert found["gradient_clipping"] == 0.0
+    sizes = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    assert [found[name] for name in sizes] == [12, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
     return dataclasses.replace(make_spec(opened), held=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
 
 
-def test_quality_is_measured_where_it_chooses_and_beside_what_the_lesson_measures(
+def test_quality_is_measured_where_it_chooses_and_beside_what_the_spec_measures(
     job: TrainingJob, measured: list[dict[str, float]]
 ) -> None:
     chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))

@@ -122,7 +122,7 @@ def prediction(summary: Summary) -> Figure | None:
     panel = alt.layer(
         *line,
         base.mark_rule(strokeWidth=1, opacity=0.3).encode(y="low:Q", y2="high:Q"),
-        marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, fill="white", opacity=0.8),
+        marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
     caption = (

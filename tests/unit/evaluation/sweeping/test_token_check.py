@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tasks.corpora.example import Example
 from tasks.decoding import native_loop
-from tasks.decoding.decoder import REFERENCE, Runtime
+from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.loop import LoopParts
 from tasks.decoding.method import DecodingMethod
@@ -24,7 +24,7 @@ from tasks.evaluation.sweeping import point_evaluator
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.replaying import replay_grid
-from tasks.evaluation.sweeping.token_check import TimedTokensError, TokenGuarantee, count_mismatches, guarantee_of
+from tasks.evaluation.sweeping.token_check import TimedTokensError, count_mismatches, guarantee_of
 from tests.architectures import pair_of
 from tests.sweeps import GRID, Sweep, by_name, in_file, named
 from tests.ticking import LIMIT, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
@@ -34,8 +34,8 @@ BILD = SweepPoint("bild", BildSettings(fallback_threshold=0.4))
 RIGHT = (5, 6, 7, 1)
 
 
-def pair_with(described: str, margin: float = 20.0) -> Pair:
-    """Models that prefer the tokens of `RIGHT` by this margin, in a runtime of that description."""
+def pair_with(guarantee: TokenGuarantee, margin: float = 20.0) -> Pair:
+    """Models that prefer the tokens of `RIGHT` by this margin, in a runtime of that guarantee."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         logits = torch.zeros(8)
@@ -44,7 +44,7 @@ def pair_with(described: str, margin: float = 20.0) -> Pair:
 
     pair = prefix_pair(predict, predict)
     for model in (pair.small, pair.large):
-        model.described = described  # type: ignore[attr-defined]  # a runtime describes itself
+        model.capabilities = Capabilities(tokens=guarantee)  # type: ignore[misc]
     return pair
 
 
@@ -58,12 +58,9 @@ def check(pair: Pair, *texts: Sequence[int], expected: Sequence[int] = RIGHT) ->
     return count_mismatches(BILD, [trials], outputs, split, pair)
 
 
-EXACT = ["native, float32", "native, bfloat16", "native, int8"]
-
-
-@pytest.mark.parametrize("described", [*EXACT, "reference, float32", "fused, bfloat16"])
-def test_equal_tokens_are_no_mismatch(described: str) -> None:
-    assert check(pair_with(described), RIGHT, RIGHT) == 0
+@pytest.mark.parametrize("guarantee", TokenGuarantee)
+def test_equal_tokens_are_no_mismatch(guarantee: TokenGuarantee) -> None:
+    assert check(pair_with(guarantee), RIGHT, RIGHT) == 0
 
 
 @pytest.mark.parametrize(
@@ -76,12 +73,12 @@ def test_equal_tokens_are_no_mismatch(described: str) -> None:
     ],
     ids=["another token", "it ends early", "it ends late", "the first token"],
 )
-@pytest.mark.parametrize("described", [*EXACT, "reference, float32"])
+@pytest.mark.parametrize("guarantee", [TokenGuarantee.EQUAL, TokenGuarantee.EQUAL_BEYOND_TOLERANCE])
 def test_a_difference_names_point_example_position_and_both_tokens(
-    described: str, text: Sequence[int], expected: Sequence[int], facts: tuple[str, ...]
+    guarantee: TokenGuarantee, text: Sequence[int], expected: Sequence[int], facts: tuple[str, ...]
 ) -> None:
     with pytest.raises(TimedTokensError) as caught:
-        check(pair_with(described), RIGHT if expected == RIGHT else expected, text, expected=expected)
+        check(pair_with(guarantee), RIGHT if expected == RIGHT else expected, text, expected=expected)
     message = str(caught.value)
     assert all(fact in message for fact in ("bild", "fallback_threshold=0.4", "validation example 1", "replayed", *facts))
     assert "\n" not in message
@@ -89,29 +86,31 @@ def test_a_difference_names_point_example_position_and_both_tokens(
 
 @pytest.mark.parametrize(("margin", "fails"), [(9e-5, False), (2e-4, True)])
 def test_float32_may_differ_at_a_margin_below_the_tolerance(margin: float, fails: bool) -> None:
-    pair = pair_with("reference, float32", margin)
+    pair = pair_with(TokenGuarantee.EQUAL_BEYOND_TOLERANCE, margin)
     if fails:
         with pytest.raises(TimedTokensError):
             check(pair, (5, 4))
     else:
         assert check(pair, (5, 4), (5, 4), RIGHT) == 1  # one example, whatever the number of trials
     with pytest.raises(TimedTokensError):  # a promise of equal logits is kept at any margin
-        check(pair_with("native, float32", margin), (5, 4))
+        check(pair_with(TokenGuarantee.EQUAL, margin), (5, 4))
 
 
 def test_reduced_precision_without_a_promise_is_counted() -> None:
-    assert check(pair_with("fused, bfloat16"), RIGHT, (5, 4)) == 1
+    assert check(pair_with(TokenGuarantee.NONE), RIGHT, (5, 4)) == 1
 
 
 @pytest.mark.parametrize(
     ("small", "large", "guarantee"),
     [
-        ("native, float32", "native, float32", TokenGuarantee.EQUAL),
-        ("native, float32", "reference, float32", TokenGuarantee.EQUAL_BEYOND_TOLERANCE),
-        ("fused, bfloat16", "reference, float32", TokenGuarantee.NONE),
+        (TokenGuarantee.EQUAL, TokenGuarantee.EQUAL, TokenGuarantee.EQUAL),
+        (TokenGuarantee.EQUAL, TokenGuarantee.EQUAL_BEYOND_TOLERANCE, TokenGuarantee.EQUAL_BEYOND_TOLERANCE),
+        (TokenGuarantee.NONE, TokenGuarantee.EQUAL_BEYOND_TOLERANCE, TokenGuarantee.NONE),
     ],
 )
-def test_a_pair_promises_what_its_weaker_runtime_does(small: str, large: str, guarantee: TokenGuarantee) -> None:
+def test_a_pair_promises_what_its_weaker_runtime_does(
+    small: TokenGuarantee, large: TokenGuarantee, guarantee: TokenGuarantee
+) -> None:
     pair = dataclasses.replace(pair_with(small), large=pair_with(large).large)
     assert guarantee_of(pair) is guarantee
 
