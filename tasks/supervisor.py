@@ -126,9 +126,10 @@ def die_with_parent() -> None:
 
 def _end(grace: float) -> NoReturn:
     """End the command, everything that it started, and the supervisor itself."""
+    # First of all: the kernel sends one signal for each thread of a killed parent, and a second one must not interrupt this.
+    _ignore_signals()
     import psutil
 
-    _ignore_signals()
     below = psutil.Process().children(recursive=True)
     os.killpg(0, signal.SIGTERM)
     for process in below:

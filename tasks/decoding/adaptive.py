@@ -1,6 +1,6 @@
 """What speculative decoding gains, by theory, and the draft length that theory would choose (SD, sections 3.2 to 3.5).
 
-The acceptance rate here is SD's α: the chance that a drafted token is kept, taken to be the same and independent for each.
+The acceptance rate here is SD's α: the probability that a drafted token is accepted, the same for each.
 c is the time of one run of the drafter over that of one run of the large model (Definition 3.7).
 """
 

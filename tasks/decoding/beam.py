@@ -43,11 +43,11 @@ class Beam:
 
 
 class Search:
-    """Beam search of one source, told what the model predicts."""
+    """Beam search of one source, which is given the model's predictions."""
 
-    def __init__(self, place: int, start: list[int], width: int, end_tokens: frozenset[int], limit: int) -> None:
-        """Begins at `start`; `width` is w, `limit` the most tokens to generate; `place` numbers the source."""
-        self.place = place
+    def __init__(self, source: int, start: list[int], width: int, end_tokens: frozenset[int], limit: int) -> None:
+        """Begin at `start`; `width` is w, `limit` the most tokens to generate; `source` is its number."""
+        self.source = source
         self.prompt = len(start)
         self.width = width
         self.end_tokens = end_tokens
@@ -63,13 +63,13 @@ class Search:
         """One letter a step."""
 
     def advance(self, ranked: Sequence[Ranked]) -> None:
-        """One step; takes the likeliest next tokens of each beam, as many as `reach` says or more."""
+        """Take one step, given the likeliest next tokens of each beam, `candidates_per_beam` of them or more."""
         self.generated += 1
         full = self.generated == self.limit
         going: list[Beam] = []
-        for place, beam in enumerate(extended(self.beams, ranked)):
+        for position, beam in enumerate(extended(self.beams, ranked)):
             ends = beam.tokens[-1] in self.end_tokens
-            if place < self.width and (full or ends):
+            if position < self.width and (full or ends):
                 self.ended.append(Beam(beam.tokens, beam.score / self.generated))
             if not ends:
                 going.append(beam)
@@ -115,33 +115,33 @@ class PrefixCache:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self._places: list[int] = []
+        self._sources: list[int] = []
         self._held: list[Tokens] = []
         """What the cache holds in each row."""
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         """One empty row a source; gives their first tokens."""
         starts = self.decoder.start(encoder_output)
-        self._places = list(range(len(starts)))
+        self._sources = list(range(len(starts)))
         self._held = [()] * len(starts)
         return starts
 
-    def hold(self, places: Sequence[int], texts: Sequence[Tokens]) -> None:
-        """Makes one row for each text of source `places[row]`, with as much of it cached as a row of that source has.
+    def hold(self, sources: Sequence[int], texts: Sequence[Tokens]) -> None:
+        """Makes one row for each text of source `sources[row]`, with as much of it cached as a row of that source has.
 
         The last token is never held, since what follows it is to be predicted. Rows that no text needs are dropped.
         """
         rows = defaultdict(list)
-        for row, place in enumerate(self._places):
-            rows[place].append(row)
+        for row, source in enumerate(self._sources):
+            rows[source].append(row)
         chosen, lengths = [], []
-        for place, text in zip(places, texts, strict=True):
-            row, length = self._nearest(rows[place], text[:-1])
+        for source, text in zip(sources, texts, strict=True):
+            row, length = self._nearest(rows[source], text[:-1])
             chosen.append(row)
             lengths.append(length)
         self.decoder.reorder(chosen)
         self.decoder.rewind(lengths)
-        self._places = list(places)
+        self._sources = list(sources)
         self._held = [text[:length] for text, length in zip(texts, lengths, strict=True)]
 
     def _nearest(self, rows: Sequence[int], text: Tokens) -> tuple[int, int]:
@@ -170,10 +170,10 @@ def _shared(one: Tokens, other: Tokens) -> int:
     return next(index for index in range(length) if one[index] != other[index])
 
 
-def predict(cache: PrefixCache, places: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:
+def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:
     """What follows each beam of each source, in one run: the `count` likeliest tokens."""
     texts = [beam.tokens for group in groups for beam in group]
-    cache.hold([place for place, group in zip(places, groups, strict=True) for _ in group], texts)
+    cache.hold([source for source, group in zip(sources, groups, strict=True) for _ in group], texts)
     ranked = iter(rank(cache.feed(texts).last([1] * len(texts))[:, 0], count))
     return [[next(ranked) for _ in group] for group in groups]
 
@@ -194,12 +194,12 @@ class BeamSearch:
         cache = PrefixCache(self.model)
         starts = cache.start(self.model.encode(sources))
         ends = self.model.end_tokens
-        searches = [Search(place, start, self.beams, ends, limit) for place, start in enumerate(starts)]
+        searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
         going = searches
         while going:
-            places, groups = [search.place for search in going], [search.beams for search in going]
+            owners, groups = [search.source for search in going], [search.beams for search in going]
             for search, ranked in zip(
-                going, predict(cache, places, groups, candidates_per_beam(self.beams, ends)), strict=True
+                going, predict(cache, owners, groups, candidates_per_beam(self.beams, ends)), strict=True
             ):
                 search.counts.large_calls += 1
                 search.counts.verified[len(search.beams)] += 1

@@ -3,7 +3,7 @@
 A deferral rule says where the small model is not good enough. What it compares (top probabilities, entropies in nats, the
 distance D of BiLD*) it reads from scores; D_TV and what is drawn are read from dist, so that greedy decoding, whose dist is
 one-hot, defers by how sure the models are (appendix C.3). All rules are pure functions of q, p and the rule's own α, on blocks
-of positions and on noted readings of one position alike (`readings.Reading`).
+of positions and on cached statistics of one position alike (`token_statistics.TokenStatistics`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
 
 
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
-    """Acceptance toward T(q, p) of a rule; greedy, a token stays where the rule does not ask, or where p has the same."""
+    """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's likeliest."""
     asks = defers(rule, alpha)
     return match_target(
         cascade_target(rule, alpha),

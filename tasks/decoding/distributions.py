@@ -79,8 +79,8 @@ class PredictionBlock:
 
     def at(self, rows: Sequence[int], positions: Sequence[int]) -> PredictionBlock:
         """One position of each of `rows`: (rows, 1, vocabulary)."""
-        places = list(zip(rows, positions, strict=True))
-        known = None if self._likeliest is None else [[self._likeliest[row][place]] for row, place in places]
+        cells = list(zip(rows, positions, strict=True))
+        known = None if self._likeliest is None else [[self._likeliest[row][column]] for row, column in cells]
         return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 

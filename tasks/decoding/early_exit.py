@@ -26,7 +26,7 @@ Confidence = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def exit_threshold(settings: CalmSettings, position: int, limit: int) -> float:
-    """clip(0.9 λ + 0.1 exp(-t i / N), 0, 1) for the token in place i, counted from 0, of at most N (BiLD, 7.2)."""
+    """clip(0.9 λ + 0.1 exp(-t i / N), 0, 1) for token number i, counted from 0, of at most N (BiLD, 7.2)."""
     return min(1.0, max(0.0, 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * position / limit)))
 
 

@@ -71,7 +71,7 @@ class BildSettings(DraftingSettings):
         le=1,
     )
     rollback_threshold: float = setting(
-        "Largest distance -log p(y) at which a small token stays; infinity never rolls back.", default=2.0, unit="nats", ge=0
+        "Largest distance -log p(y) at which a small token is kept; infinity never rolls back.", default=2.0, unit="nats", ge=0
     )
     max_draft: int = setting("Small tokens in a row before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
     large_first: bool = setting("The authors' code: the first token comes from the large model.", default=False)
@@ -83,7 +83,7 @@ class BildOracleSettings:
     """The oracle study: both models at every step (BiLD, 3.1 and Figure 2)."""
 
     rollback_threshold: float = setting(
-        "Largest distance -log p(y) at which the small model's token stays.", default=2.0, unit="nats", ge=0
+        "Largest distance -log p(y) at which the small model's token is kept.", default=2.0, unit="nats", ge=0
     )
 
 
@@ -238,4 +238,4 @@ METHOD_SETTINGS: dict[str, type] = {
     "speculative_cascade": SpeculativeCascadeSettings,
     "calm": CalmSettings,
 }
-"""The settings of each method of the registry in `strategies`, for whoever must not load torch to read them."""
+"""The settings of each method of the registry (`tasks/decoding/registry.py`), readable without loading torch."""

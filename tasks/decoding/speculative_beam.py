@@ -10,7 +10,7 @@
 A wider draft need not hold what a narrower one does, since its further beams have offspring too; with u = w a drafter that
 agrees with the large model is always accepted.
 
-The search is never told more than the large model's predictions for its own beams, hence gives exactly its output. The
+The search reads the large model's predictions for its own beams alone, and so gives exactly its output. The
 paper's elaborate variant, which would keep drafted beams better than the large model's own, would not, and is left out.
 
 Counts are those of a search alone, steps of all beams at once: `drafted` and `accepted` are drafted steps, `small_steps`
@@ -62,7 +62,7 @@ class SpeculativeBeamSearch:
             # A prompt is run once, as an encoder is, before its row becomes one row a branch.
             large.feed([tuple(start[:-1]) for start in starts])
         ends = self.large.end_tokens
-        searches = [Search(place, start, self.beams, ends, limit) for place, start in enumerate(starts)]
+        searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
         going = searches
         while going:
             drafts = self._draft(small, going)
@@ -75,10 +75,10 @@ class SpeculativeBeamSearch:
         """1. The small model's beams, level by level, short of the step that the limit ends."""
         budgets = [min(self.draft_length, search.limit - search.generated - 1) for search in searches]
         drafts = [[search.beams] for search in searches]
-        places = [search.place for search in searches]
+        owners = [search.source for search in searches]
         count = candidates_per_beam(self.draft_beams, self.large.end_tokens)
         for depth in range(max(budgets)):
-            predicted = predict(small, places, [levels[-1] for levels in drafts], count)
+            predicted = predict(small, owners, [levels[-1] for levels in drafts], count)
             # A shorter draft's last beams ride along, so that the small model keeps their rows.
             for search, budget, levels, ranked in zip(searches, budgets, drafts, predicted, strict=True):
                 if depth < budget and len(levels) == depth + 1:
@@ -91,22 +91,22 @@ class SpeculativeBeamSearch:
     def _verify(self, large: PrefixCache, searches: list[Search], drafts: list[Levels]) -> list[Predictions]:
         """2. One run over every branch of every draft."""
         branches = [_branches(levels) for levels in drafts]
-        places = [search.place for search, texts in zip(searches, branches, strict=True) for _ in texts]
+        owners = [search.source for search, texts in zip(searches, branches, strict=True) for _ in texts]
         known = [search.prompt + search.generated for search, texts in zip(searches, branches, strict=True) for _ in texts]
         texts = list(itertools.chain(*branches))
-        large.hold(places, [text[:length] for text, length in zip(texts, known, strict=True)])
+        large.hold(owners, [text[:length] for text, length in zip(texts, known, strict=True)])
         step = large.feed(texts)
         # Each candidate is read once, whatever number of branches it is in.
         cells = {
-            (place, text[:end]): (row, step.lengths[row] - 1 - len(text) + end)
-            for row, (place, text, length) in enumerate(zip(places, texts, known, strict=True))
+            (owner, text[:end]): (row, step.lengths[row] - 1 - len(text) + end)
+            for row, (owner, text, length) in enumerate(zip(owners, texts, known, strict=True))
             for end in range(length, len(text) + 1)
         }
         rows, columns = zip(*cells.values(), strict=True)
-        found: dict[int, Predictions] = {search.place: {} for search in searches}
+        found: dict[int, Predictions] = {search.source: {} for search in searches}
         count = candidates_per_beam(self.beams, self.large.end_tokens)
-        for (place, text), ranked in zip(cells, rank(step.logits[list(rows), list(columns)], count), strict=True):
-            found[place][text] = ranked
+        for (owner, text), ranked in zip(cells, rank(step.logits[list(rows), list(columns)], count), strict=True):
+            found[owner][text] = ranked
         return list(found.values())
 
 

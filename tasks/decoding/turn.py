@@ -119,17 +119,19 @@ class TurnRules:
         """
         counts, kept = row.counts, len(accepted)
         counts.small_steps += steps
-        counts.drafted += drafted
         counts.fallbacks += fallback
-        row.tokens.extend(accepted)
-        row.proposers.append(SMALL * kept)
+        if kept:
+            row.tokens.extend(accepted)
+            row.proposers.append(SMALL * kept)
         if verified:
             counts.large_calls += 1
             counts.verified[drafted + self.bonus] += 1
             counts.layers += layers
-            counts.accepted += kept
-            counts.rollbacks += kept < drafted
-            if drafted:
+        if drafted:
+            counts.drafted += drafted
+            if verified:
+                counts.accepted += kept
+                counts.rollbacks += kept < drafted
                 counts.kept[drafted, kept] += 1
         if next_token is not None:
             row.tokens.append(next_token)

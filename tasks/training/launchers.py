@@ -29,6 +29,8 @@ def run_with_torch(processes: int) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    # Ranks inherit it: otherwise one that outlives its store for a moment fills the screen.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     logging.disable(logging.CRITICAL)  # it reports at length what the ranks report in a line
     with tempfile.TemporaryDirectory(prefix="draftline-launch-") as logs:
         config = LaunchConfig(

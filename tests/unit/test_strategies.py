@@ -1,4 +1,4 @@
-"""The table of methods: complete, and the README's is this one."""
+"""The table of methods is complete, and docs/methods.md shows it."""
 
 from __future__ import annotations
 

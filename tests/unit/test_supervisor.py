@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -57,6 +60,16 @@ def test_stopping_ends_the_whole_family(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", FAMILY) as process:
         processes = family(tmp_path)
         supervisor.stop(process)
+        assert gone(processes)
+
+
+def test_a_signal_for_each_thread_of_a_killed_parent_ends_the_family_once(tmp_path: Path) -> None:
+    with start(tmp_path, "sh", "-c", FAMILY) as process:
+        processes = family(tmp_path)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
         assert gone(processes)
 
 

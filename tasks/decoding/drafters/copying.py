@@ -32,20 +32,20 @@ class CopyDrafter(DeterministicDrafter):
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
         context = self._sources[row] + self._text(tokens)
-        place = after_match(context)
-        if place is None:
+        index = after_match(context)
+        if index is None:
             return []
-        copy = context[place : place + budget]
+        copy = context[index : index + budget]
         return copy[: copy.index(_BREAK)] if _BREAK in copy else copy
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         block = super().predict_next(tokens, rows)
         proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
-        known = [place for place, new in enumerate(proposed) if new]
+        known = [index for index, new in enumerate(proposed) if new]
         if not known:
             return block
         logits = block.logits.clone()
-        found = torch.tensor([proposed[place] for place in known], device=self.device)
+        found = torch.tensor([proposed[index] for index in known], device=self.device)
         logits[known] = one_hot_predictions(found, self.vocabulary, self.sampling).logits
         return PredictionBlock(logits, self.sampling)
 
@@ -55,8 +55,8 @@ class CopyDrafter(DeterministicDrafter):
 
 
 def after_match(context: Sequence[int]) -> int | None:
-    """The place after the longest, then latest, earlier occurrence of the context's end; `None` where there is none."""
-    best, place = 0, None
+    """The index after the longest, then latest, earlier occurrence of the context's end; `None` where there is none."""
+    best, index = 0, None
     end = len(context) - 1
     last = context[end]
     if last == _BREAK:
@@ -68,7 +68,7 @@ def after_match(context: Sequence[int]) -> int | None:
         while length < min(_LONGEST_MATCH, candidate + 1) and context[candidate - length] == context[end - length] != _BREAK:
             length += 1
         if length > best:
-            best, place = length, candidate + 1
+            best, index = length, candidate + 1
         if best == _LONGEST_MATCH:
             break
-    return place
+    return index

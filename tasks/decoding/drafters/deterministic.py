@@ -1,4 +1,4 @@
-"""Drafters that name tokens and no probabilities: what they propose is certain to them."""
+"""Drafters that propose tokens without probabilities: each proposed token counts as certain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
 
     @abstractmethod
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        """At most `budget` tokens to follow `tokens`, which stand in place `row`, and none behind an end token.
+        """At most `budget` tokens to follow `tokens`, those of row number `row`, and none behind an end token.
 
         `budget` is at least 1.
         """

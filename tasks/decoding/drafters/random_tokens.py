@@ -22,8 +22,8 @@ class RandomDrafter(DeterministicDrafter):
         draws = [self.source.uniform(example, len(tokens) + offset, purpose) for offset in range(budget)]
         return [self._token(int(draw * self.ordinary)) for draw in draws]
 
-    def _token(self, place: int) -> int:
-        """The ordinary token in this place among all."""
+    def _token(self, rank: int) -> int:
+        """Return the ordinary token of this rank."""
         for special in sorted(self.specials):
-            place += place >= special
-        return place
+            rank += rank >= special
+        return rank

@@ -45,13 +45,13 @@ class SequenceCascade:
         """One answer a source; where it is the large model's, the small one's runs count too, and one fallback."""
         first = self.small.run(sources, examples, limit)
         sure = [sequence_confidence(one.log_probabilities, self.settings) for one in first]
-        deferred = [place for place, confidence in enumerate(sure) if confidence < 1 - self.settings.deferral_cost]
+        deferred = [index for index, confidence in enumerate(sure) if confidence < 1 - self.settings.deferral_cost]
         answers = [Generation(one.tokens, one.proposers, one.counts) for one in first]
         if deferred:
-            again = self.large.run([sources[place] for place in deferred], [examples[place] for place in deferred], limit)
-            for place, one in zip(deferred, again, strict=True):
-                tried = Counts(small_steps=first[place].counts.small_steps, fallbacks=1)
-                answers[place] = Generation(one.tokens, one.proposers, one.counts + tried)
+            again = self.large.run([sources[index] for index in deferred], [examples[index] for index in deferred], limit)
+            for index, one in zip(deferred, again, strict=True):
+                tried = Counts(small_steps=first[index].counts.small_steps, fallbacks=1)
+                answers[index] = Generation(one.tokens, one.proposers, one.counts + tried)
         return answers
 
 

@@ -86,13 +86,14 @@ class _Replayer:
     row: RowState
 
     def run(self) -> Generation:
-        turns, row, ended = self.turns, self.row, False
+        turns, row, scored, ended = self.turns, self.row, self.parts.scored, False
+        may_end_unverified = turns.draft_rule.ends_unverified
         while not ended:
             draft = self._draft()
             drafted = draft.tokens
-            verified = not turns.ends_unverified(row, drafted)
+            verified = not (may_end_unverified and turns.ends_unverified(row, drafted))
             accepted, next_token, extra_steps = self._verify(draft) if verified else (len(drafted), None, 0)
-            if self.parts.scored and verified:
+            if scored and verified:
                 self._score(draft, accepted, next_token)
             self.node = draft.nodes[accepted] if next_token is None else draft.nodes[accepted].step(next_token)
             ended = turns.finish(
@@ -147,8 +148,7 @@ class _Replayer:
         Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
         """
         rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
-        positions = self.turns.positions(len(drafted))
-        if len(p) < positions:
+        if len(p) <= len(drafted) and len(p) < (positions := self.turns.positions(len(drafted))):
             p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
         accepted = 0
         for token, q in zip(drafted, draft.q, strict=False):

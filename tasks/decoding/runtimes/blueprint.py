@@ -84,7 +84,7 @@ class Stack:
     learned_positions: Tensor | None = None
     """(positions, width), added to the embedding."""
     position_bias: Table | None = field(default=None, compare=False)
-    """reach to (heads, 2 reach + 1): what is added to a score, by the key's position less the query's, plus reach."""
+    """Longest distance d to (heads, 2 d + 1): what is added to a score, at the key's position less the query's, plus d."""
     rotary: Table | None = field(default=None, compare=False)
     """positions to (2, positions, head width): cosines and sines that queries and keys are turned by."""
 
@@ -115,7 +115,7 @@ def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
 
 
 class _UnknownError(Exception):
-    """A module that computes something else than its place in the architecture says."""
+    """A module that does not compute what its architecture says."""
 
 
 def _t5(model: PreTrainedModel) -> Blueprint | None:
@@ -148,7 +148,7 @@ def _t5_stack(stack: Any, activation: str, head: Linear | None, scale: float) ->
         norm=Norm(stack.final_layer_norm.weight),
         head=head,
         head_scale=scale,
-        position_bias=lambda reach: _t5_bias(attention, reach),
+        position_bias=lambda longest: _t5_bias(attention, longest),
     )
 
 
@@ -178,8 +178,8 @@ def _t5_layer(block: Any) -> Layer:
 
 
 @torch.inference_mode()
-def _t5_bias(attention: Any, reach: int) -> Tensor:
-    distances = torch.arange(-reach, reach + 1, device=attention.relative_attention_bias.weight.device)
+def _t5_bias(attention: Any, longest: int) -> Tensor:
+    distances = torch.arange(-longest, longest + 1, device=attention.relative_attention_bias.weight.device)
     buckets = attention._relative_position_bucket(
         distances,
         bidirectional=not attention.is_decoder,
@@ -231,8 +231,8 @@ def _llama_layer(layer: Any) -> Layer:
 @torch.inference_mode()
 def _angles(rotary: Any, positions: int) -> Tensor:
     frequencies = rotary.inv_freq.float()
-    places = torch.arange(positions, device=frequencies.device)[None]
-    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), places)
+    indices = torch.arange(positions, device=frequencies.device)[None]
+    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
     return torch.cat([cosines, sines]).contiguous()
 
 
@@ -274,14 +274,14 @@ def _gpt2_layer(block: Any) -> Layer:
 
 
 def _linear(module: Any) -> Linear:
-    # Adapters and quantisers put modules in its place whose `weight` is not all that they compute with.
+    # Adapters and quantisers substitute modules that compute with more than their `weight`.
     if type(module) is not torch.nn.Linear:
         raise _UnknownError
     return Linear(module.weight, module.bias)
 
 
 def _epsilon(norm: Any) -> float:
-    """Of the root mean square norms of T5 and Llama; another library may have put its own in their place."""
+    """Return the epsilon of T5's and Llama's norms; refuse a norm that another library has substituted."""
     epsilon: float | None = getattr(norm, "variance_epsilon", None)
     if epsilon is None:
         raise _UnknownError

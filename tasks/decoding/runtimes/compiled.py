@@ -56,8 +56,8 @@ def _compiler() -> list[str] | None:
 
 def _version(compiler: list[str]) -> bytes:
     try:
-        answered = subprocess.run([*compiler, "--version"], capture_output=True, check=False)  # noqa: S603 (the user's compiler)
-        return repr(compiler).encode() + answered.stdout
+        version = subprocess.run([*compiler, "--version"], capture_output=True, check=False)  # noqa: S603 (the user's compiler)
+        return repr(compiler).encode() + version.stdout
     except OSError:
         return b""
 

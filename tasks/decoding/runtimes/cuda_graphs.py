@@ -20,7 +20,7 @@ class GraphRecorder(Protocol):
     """Makes work that is done again and again cheap to start."""
 
     def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
-        """What does the same as `work`, and puts its results in the same place each time: a later run overwrites them.
+        """Return a function that does the same as `work` and writes its results to the same tensors each time.
 
         Args:
             work: Reads nothing but tensors that stay where they are, asks the device for nothing, and may run a few times

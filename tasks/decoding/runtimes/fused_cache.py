@@ -36,7 +36,7 @@ def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tupl
         if staying[-1]:
             taken.add(slot)
     free = (slot for slot in range(width) if slot not in taken)
-    final = [slot if stays else next(free) for slot, stays in zip(slots, staying, strict=True)]
+    final = [slot if unmoved else next(free) for slot, unmoved in zip(slots, staying, strict=True)]
     moves = [(before, after) for before, after in zip(slots, final, strict=True) if before != after]
     return final, moves
 

@@ -91,7 +91,7 @@ class FusedStack:
         return True
 
     def wrap_block(self, wrap: Callable[[Any], Any] | None) -> None:
-        """Puts what `wrap` makes of the function of one layer in its place; none: the function itself."""
+        """Wrap the function that runs one layer; none restores the function itself."""
         self._run_block = self._block if wrap is None else wrap(self._block)
 
     def mask(self, positions: Tensor, kv_length: int) -> Tensor:

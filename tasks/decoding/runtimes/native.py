@@ -222,13 +222,13 @@ class NativeDecoder(LoadedModel):
         self._slots = slots
 
     def _run(
-        self, stack: PackedStack, room: NativeKVCache, tokens: Rows, cached: Sequence[int], slots: Sequence[int]
+        self, stack: PackedStack, kv_cache: NativeKVCache, tokens: Rows, cached: Sequence[int], slots: Sequence[int]
     ) -> Tensor:
         """Last hidden states of all new tokens, row after row: (new tokens, width)."""
         rows, _kept = self._rows(tokens, cached, slots)
         hidden = empty_floats(sum(map(len, tokens)), self._width)
         stack.native.threads = torch.get_num_threads()
-        self._functions.draftline_run(stack.reference, room.reference, rows, hidden.data_ptr())
+        self._functions.draftline_run(stack.reference, kv_cache.reference, rows, hidden.data_ptr())
         return hidden
 
     def _rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, object]:
@@ -255,7 +255,7 @@ class NativeDecoder(LoadedModel):
             raise BrokenLogitsError.at(self.name, self._steps)
 
     def _require_known(self, tokens: Rows) -> None:
-        """Compiled code reads where it is told to: an id that the model has no embedding for must not get there."""
+        """Refuse an id that the model has no embedding for: compiled code would read beyond the matrix."""
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")

@@ -19,10 +19,10 @@ _FLOATS = torch.empty(0, dtype=torch.float32, device="cpu")
 
 
 class NativeKVCache:
-    """Room for the keys and values of texts, and of the sources that they are read against; it grows and is used again."""
+    """The keys and values of texts and of their sources; the cache grows and is reused."""
 
     def __init__(self, stack: PackedStack) -> None:
-        """Takes the stack whose keys and values these are; an encoder's layers use the same room one after the other."""
+        """Take the stack whose keys and values these are; an encoder's layers reuse one layer's memory."""
         self._shape = stack.blueprint
         self._layers = int(stack.native.layers) if stack.blueprint.causal else 1
         self._tables: list[Tensor] = []
@@ -38,7 +38,7 @@ class NativeKVCache:
         return self._own.shape[-1]
 
     def fit(self, slots: int, positions: int) -> None:
-        """Makes room for that many texts and positions; what is there stays.
+        """Grow to that many texts and positions, keeping the contents.
 
         Raises:
             ValueError: the model has fewer learned positions.
@@ -80,7 +80,7 @@ class NativeKVCache:
             cache.cosines, cache.sines = angles[0].data_ptr(), angles[1].data_ptr()
 
     def fit_sources(self, lengths: Sequence[int]) -> None:
-        """Makes room for sources of these lengths, one a slot; what was there is lost."""
+        """Grow to sources of these lengths, one a slot, dropping the contents."""
         slots, longest = self._own.shape[2], max(lengths)
         if self._cross.shape[2] != slots or self._cross.shape[-1] < longest:
             capacity = max(self._cross.shape[-1], _whole(longest))
@@ -108,7 +108,7 @@ class NativeKVCache:
 
 
 def empty_floats(*shape: int) -> Tensor:
-    """Room for what compiled code writes, whose numbers are these whatever the default of this process is."""
+    """Return uninitialised float32 memory for compiled code, whatever the default dtype of this process."""
     return _FLOATS.new_empty(shape)
 
 

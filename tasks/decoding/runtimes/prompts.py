@@ -17,8 +17,8 @@ def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOut
         InputError: a prompt is empty, and a model without an encoder has nothing to begin with.
     """
     if not all(prompts):
-        place = [len(prompt) for prompt in prompts].index(0) + 1
-        raise InputError(f"source {place} is empty; the {name} model is decoder-only and needs a prompt of at least one token")
+        number = [len(prompt) for prompt in prompts].index(0) + 1
+        raise InputError(f"source {number} is empty; the {name} model is decoder-only and needs a prompt of at least one token")
     rows = len(prompts)
     return EncoderOutput(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long), prompts)
 

@@ -231,7 +231,7 @@ BREAKS = (
     ),
     Break(
         "beam-ends-below-the-best", "tasks.decoding.beam", "Search.advance",
-        "place < self.width and", "place <= self.width and",
+        "position < self.width and", "position <= self.width and",
         (f"{_UNIT}/test_beam.py::test_what_ends_under_the_best_w_is_dropped",),
     ),
     Break(

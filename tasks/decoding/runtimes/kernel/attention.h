@@ -24,23 +24,23 @@ inline Vec score(const float* query, const float* keys, int64_t capacity, int64_
 }
 
 // `kLanes` of the result: the values, weighted.
-inline Vec weigh(const float* shares, const float* values, int64_t reach, int64_t width) {
+inline Vec weigh(const float* shares, const float* values, int64_t length, int64_t width) {
     Vec chains[kChains] = {};
     int64_t j = 0;
-    for (; j + kChains <= reach; j += kChains)
+    for (; j + kChains <= length; j += kChains)
         for (int chain = 0; chain < kChains; chain++) chains[chain] += load(values + (j + chain) * width) * shares[j + chain];
-    for (; j < reach; j++) chains[0] += load(values + j * width) * shares[j];
+    for (; j < length; j++) chains[0] += load(values + j * width) * shares[j];
     return joined(chains);
 }
 
-// One head of one query over `reach` keys; `scores` has room for whole vectors.
-void attend(const float* query, const float* keys, const float* values, const float* bias, int64_t reach, int64_t capacity,
+// One head of one query over `length` keys; `scores` is padded to whole vectors.
+void attend(const float* query, const float* keys, const float* values, const float* bias, int64_t length, int64_t capacity,
             int64_t width, float scale, float* scores, float* result) {
-    const int64_t whole = (reach + kLanes - 1) / kLanes * kLanes;
+    const int64_t whole = (length + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = 0; j < whole; j += kLanes) store(scores + j, score(query, keys + j, capacity, width) * scale);
     if (bias)
-        for (int64_t j = 0; j < reach; j++) scores[j] += bias[j];
-    for (int64_t j = reach; j < whole; j++) scores[j] = -INFINITY;
+        for (int64_t j = 0; j < length; j++) scores[j] += bias[j];
+    for (int64_t j = length; j < whole; j++) scores[j] = -INFINITY;
     Vec tops = Vec{} - INFINITY;
     for (int64_t j = 0; j < whole; j += kLanes) {
         const Vec some = load(scores + j);
@@ -56,10 +56,10 @@ void attend(const float* query, const float* keys, const float* values, const fl
     }
     const float factor = 1.0f / total(sums);
     int64_t d = 0;
-    for (; d + kLanes <= width; d += kLanes) store(result + d, weigh(scores, values + d, reach, width) * factor);
+    for (; d + kLanes <= width; d += kLanes) store(result + d, weigh(scores, values + d, length, width) * factor);
     for (; d < width; d++) {
         float sum = 0;
-        for (int64_t j = 0; j < reach; j++) sum += scores[j] * values[j * width + d];
+        for (int64_t j = 0; j < length; j++) sum += scores[j] * values[j * width + d];
         result[d] = sum * factor;
     }
 }

@@ -118,50 +118,50 @@ void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, 
     for (int64_t token = 0; token < tokens; token++) best[token] = likeliest(logits + token * stride, vocabulary);
 }
 
-// Continues one row greedily: at most `budget` tokens, until one whose confidence is not above `floor`, one with which the
-// product of confidences falls under `trust_floor`, or one of `ends`. Gives how many positions were predicted; the last one's
-// token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), room for one run; `best`, `confident`
+// Continues one row greedily: at most `budget` tokens, until one whose confidence is not above `fallback_threshold`, one with which the
+// product of confidences falls under `stop_below`, or one of `ends`. Gives how many positions were predicted; the last one's
+// token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), a buffer for one run; `best`, `confidences`
 // (budget).
-int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t budget, double floor, double trust_floor,
+int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t budget, double fallback_threshold, double stop_below,
                          const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
-                         double* confident) {
-    const bool asked = floor > 0 || trust_floor > 0;
-    double trust = 1;
+                         double* confidences) {
+    const bool reads_scores = fallback_threshold > 0 || stop_below > 0;
+    double cumulative_confidence = 1;
     int32_t begin[2] = {0, rows->begin[1]}, cached = rows->cached[0];
     RowBatch next = *rows;
     next.begin = begin;
     next.cached = &cached;
-    for (int64_t place = 0; place < budget; place++) {
+    for (int64_t index = 0; index < budget; index++) {
         draftline_run(stack, cache, &next, hidden);
-        float* here = logits + place * stride;
-        draftline_predict(stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + place);
-        if (best[place] < 0) return place + 1;
-        confident[place] = asked ? confidence(here, vocabulary, here[best[place]]) : 1;
-        trust *= confident[place];
-        const bool ended = std::find(ends, ends + end_count, best[place]) != ends + end_count;
-        if (ended || confident[place] <= floor || trust < trust_floor) return place + 1;
+        float* here = logits + index * stride;
+        draftline_predict(stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + index);
+        if (best[index] < 0) return index + 1;
+        confidences[index] = reads_scores ? confidence(here, vocabulary, here[best[index]]) : 1;
+        cumulative_confidence *= confidences[index];
+        const bool ended = std::find(ends, ends + end_count, best[index]) != ends + end_count;
+        if (ended || confidences[index] <= fallback_threshold || cumulative_confidence < stop_below) return index + 1;
         cached += begin[1];
         begin[1] = 1;
-        next.tokens = best + place;
+        next.tokens = best + index;
     }
     return budget;
 }
 
 // Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
-// softmax is at most `threshold`, or, where `agreed`, while it is the likeliest. Gives how many are; `best` (drafted + 1) holds
+// softmax is at most `max_surprisal`, or, where `keep_agreed`, while it is the likeliest. Gives how many are; `best` (drafted + 1) holds
 // what follows each of them, the token that replaces the first one not kept included; -1: broken.
-int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double threshold, int32_t agreed,
+int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal, int32_t keep_agreed,
                         float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
     draftline_run(stack, cache, rows, hidden);
     const int64_t before = rows->begin[1] - drafted - 1;
     const int32_t* draft = rows->tokens + before + 1;
     draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
-    for (int64_t place = 0; place < drafted; place++) {
-        const float* here = logits + place * stride;
-        if (best[place] < 0 || (agreed && best[place] == draft[place])) continue;
-        const float top = here[best[place]];
-        const double certain = confidence(here, vocabulary, top) * std::exp(here[draft[place]] - top);
-        if (!(-std::log(certain) <= threshold)) return place;
+    for (int64_t index = 0; index < drafted; index++) {
+        const float* here = logits + index * stride;
+        if (best[index] < 0 || (keep_agreed && best[index] == draft[index])) continue;
+        const float top = here[best[index]];
+        const double probability = confidence(here, vocabulary, top) * std::exp(here[draft[index]] - top);
+        if (!(-std::log(probability) <= max_surprisal)) return index;
     }
     return drafted;
 }

@@ -84,15 +84,15 @@ void activate(const Stack& stack, float* x, int64_t count) {
     }
 }
 
-struct Place {
+struct TokenPosition {
     int64_t slot, position, source;
 };
 
 template <Format format>
-void self_attention(const Stack& stack, const Cache& cache, int index, const std::vector<Place>& places, Scratch& scratch,
+void self_attention(const Stack& stack, const Cache& cache, int index, const std::vector<TokenPosition>& positions, Scratch& scratch,
                     int64_t length, int threads) {
     const Layer& layer = stack.layer[index];
-    const int64_t width = stack.head_width, group = stack.heads / stack.key_value_heads, tokens = places.size();
+    const int64_t width = stack.head_width, group = stack.heads / stack.key_value_heads, tokens = positions.size();
     const int64_t slot_stride = stack.key_value_heads * width * cache.capacity;
     product<format>(layer.query_key_value, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens,
                     false, threads);
@@ -101,23 +101,23 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
     for (int64_t token = 0; token < tokens; token++) {
         float* query = scratch.projected.data() + token * scratch.wide;
         float* key = query + stack.heads * width;
-        const Place place = places[token];
+        const TokenPosition token_position = positions[token];
         if (cache.cosines) {
-            const float *cosines = cache.cosines + place.position * width, *sines = cache.sines + place.position * width;
+            const float *cosines = cache.cosines + token_position.position * width, *sines = cache.sines + token_position.position * width;
             for (int64_t head = 0; head < stack.heads + stack.key_value_heads; head++) turn(query + head * width, cosines, sines, width);
         }
-        remember(all_keys + place.slot * slot_stride, all_values + place.slot * slot_stride, key,
-                 key + stack.key_value_heads * width, stack.key_value_heads, width, cache.capacity, place.position);
+        remember(all_keys + token_position.slot * slot_stride, all_values + token_position.slot * slot_stride, key,
+                 key + stack.key_value_heads * width, stack.key_value_heads, width, cache.capacity, token_position.position);
     }
     thread_local std::vector<float> scores;
     scores.resize(std::max<size_t>(scores.size(), cache.capacity + kLanes));
     for (int64_t token = 0; token < tokens; token++) {
-        const Place place = places[token];
-        const int64_t reach = stack.causal ? place.position + 1 : length;
+        const TokenPosition token_position = positions[token];
+        const int64_t kv_length = stack.causal ? token_position.position + 1 : length;
         for (int64_t head = 0; head < stack.heads; head++) {
-            const int64_t at = place.slot * slot_stride + head / group * width * cache.capacity;
-            const float* bias = cache.bias ? cache.bias + head * (2 * cache.capacity + 1) + cache.capacity - place.position : nullptr;
-            attend(scratch.projected.data() + token * scratch.wide + head * width, all_keys + at, all_values + at, bias, reach,
+            const int64_t at = token_position.slot * slot_stride + head / group * width * cache.capacity;
+            const float* bias = cache.bias ? cache.bias + head * (2 * cache.capacity + 1) + cache.capacity - token_position.position : nullptr;
+            attend(scratch.projected.data() + token * scratch.wide + head * width, all_keys + at, all_values + at, bias, kv_length,
                    cache.capacity, width, stack.score_scale, scores.data(), scratch.attended.data() + token * scratch.inner + head * width);
         }
     }
@@ -125,9 +125,9 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
 }
 
 template <Format format>
-void cross_attention(const Stack& stack, const Cache& cache, int index, const std::vector<Place>& places, Scratch& scratch, int threads) {
+void cross_attention(const Stack& stack, const Cache& cache, int index, const std::vector<TokenPosition>& positions, Scratch& scratch, int threads) {
     const Layer& layer = stack.layer[index];
-    const int64_t width = stack.head_width, tokens = places.size();
+    const int64_t width = stack.head_width, tokens = positions.size();
     const int64_t slot_stride = stack.heads * width * cache.source_capacity;
     product<format>(layer.cross_query, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens, false,
                     threads);
@@ -135,9 +135,9 @@ void cross_attention(const Stack& stack, const Cache& cache, int index, const st
     scores.resize(std::max<size_t>(scores.size(), cache.source_capacity + kLanes));
     for (int64_t token = 0; token < tokens; token++)
         for (int64_t head = 0; head < stack.heads; head++) {
-            const int64_t at = (index * cache.slots + places[token].slot) * slot_stride + head * width * cache.source_capacity;
+            const int64_t at = (index * cache.slots + positions[token].slot) * slot_stride + head * width * cache.source_capacity;
             attend(scratch.projected.data() + token * scratch.wide + head * width, cache.cross_keys + at, cache.cross_values + at,
-                   nullptr, places[token].source, cache.source_capacity, width, stack.score_scale, scores.data(),
+                   nullptr, positions[token].source, cache.source_capacity, width, stack.score_scale, scores.data(),
                    scratch.attended.data() + token * scratch.inner + head * width);
         }
     product<format>(layer.cross_out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true,
@@ -150,14 +150,14 @@ void normalise_all(const Stack& stack, const Norm& norm, Scratch& scratch, int64
                   stack.width);
 }
 
-void embed(const Stack& stack, const int32_t* tokens, const std::vector<Place>& places, Scratch& scratch) {
-    for (size_t token = 0; token < places.size(); token++) {
+void embed(const Stack& stack, const int32_t* tokens, const std::vector<TokenPosition>& positions, Scratch& scratch) {
+    for (size_t token = 0; token < positions.size(); token++) {
         const float* from = stack.embedding + int64_t(tokens[token]) * stack.width;
         float* to = scratch.hidden.data() + token * scratch.narrow;
         std::copy(from, from + stack.width, to);
         std::fill(to + stack.width, to + scratch.narrow, 0.0f);
         if (stack.learned_positions) {
-            const float* position = stack.learned_positions + places[token].position * stack.width;
+            const float* position = stack.learned_positions + positions[token].position * stack.width;
             for (int64_t i = 0; i < stack.width; i++) to[i] += position[i];
         }
     }
@@ -165,19 +165,19 @@ void embed(const Stack& stack, const int32_t* tokens, const std::vector<Place>& 
 
 // All layers for consecutive new tokens; the last hidden state, normed, goes to `result` (tokens, width).
 template <Format format>
-void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, const std::vector<Place>& places, int64_t length,
+void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, const std::vector<TokenPosition>& positions, int64_t length,
                 float* result, int threads) {
     thread_local Scratch scratch;
-    const int64_t count = places.size();
+    const int64_t count = positions.size();
     scratch.fit(stack, count);
-    embed(stack, tokens, places, scratch);
+    embed(stack, tokens, positions, scratch);
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
         normalise_all(stack, layer.norm, scratch, count);
-        self_attention<format>(stack, cache, index, places, scratch, length, threads);
+        self_attention<format>(stack, cache, index, positions, scratch, length, threads);
         if (layer.cross_query.weight) {
             normalise_all(stack, layer.cross_norm, scratch, count);
-            cross_attention<format>(stack, cache, index, places, scratch, threads);
+            cross_attention<format>(stack, cache, index, positions, scratch, threads);
         }
         normalise_all(stack, layer.feed_norm, scratch, count);
         product<format>(layer.feed_in, scratch.normed.data(), scratch.narrow, scratch.fed.data(), scratch.feed, count, false, threads);
@@ -192,17 +192,17 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
 // RowBatch [from, to), as many at a time as go through together; a bidirectional row goes whole.
 template <Format format>
 void run_rows(const Stack& stack, const Cache& cache, const RowBatch& rows, int64_t from, int64_t to, float* result, int threads) {
-    std::vector<Place> places;
+    std::vector<TokenPosition> positions;
     int64_t first = rows.begin[from];
     for (int64_t row = from; row < to; row++) {
         const int64_t count = rows.begin[row + 1] - rows.begin[row], slot = rows.slots[row];
         const int64_t source = cache.source_lengths ? cache.source_lengths[slot] : 0;
-        for (int64_t token = 0; token < count; token++) places.push_back({slot, rows.cached[row] + token, source});
-        const bool full = !stack.causal || int64_t(places.size()) >= kTogether || row + 1 == to;
-        if (full && !places.empty()) {
-            run_layers<format>(stack, cache, rows.tokens + first, places, count, result + first * stack.width, threads);
-            first += places.size();
-            places.clear();
+        for (int64_t token = 0; token < count; token++) positions.push_back({slot, rows.cached[row] + token, source});
+        const bool full = !stack.causal || int64_t(positions.size()) >= kTogether || row + 1 == to;
+        if (full && !positions.empty()) {
+            run_layers<format>(stack, cache, rows.tokens + first, positions, count, result + first * stack.width, threads);
+            first += positions.size();
+            positions.clear();
         }
     }
 }

@@ -1,4 +1,4 @@
-// As many numbers at a time as the processor has room for.
+// Vectors as wide as the processor's registers.
 
 #pragma once
 
