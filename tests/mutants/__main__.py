@@ -57,7 +57,11 @@ def check(
             )
         # A test that fails in any case has noticed nothing.
         noticing = [test for outcome in outcomes for test in outcome.noticed_by]
-        unreliable = set(running.failing_unbroken(root, copies[0], noticing)) if noticing else set()
+        try:
+            unreliable = set(running.failing_unbroken(root, copies[0], noticing)) if noticing else set()
+        except running.BaselineError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     for test in sorted(unreliable):
         print(f"SURVIVED every break that {test} noticed: it fails without any", flush=True)
     survivors = sorted(one.name for one in outcomes if not one.noticed_by or not unreliable.isdisjoint(one.noticed_by))

@@ -10,6 +10,7 @@ import compileall
 import contextlib
 import importlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,12 @@ HEAVY = (
     *("safetensors.torch", "sacrebleu", "rouge_score.rouge_scorer", "sentencepiece", "yaml", "jinja2", "tqdm"),
 )
 """What most tests import; a library that is not installed is left to the tests that need it."""
-SECONDS = 300
-"""A child that runs longer is ended by an alarm and counts as a survivor."""
+CPU_SECONDS = 200
+"""A child that computes longer is ended and counts as a survivor; on a busy machine that may take far longer by the clock."""
+HANGING_SECONDS = 1800
+"""A child that waits for ever is ended after this time."""
+_ALL_TESTS = 10
+"""The tests that noticed any break are run together, in so many times the processor time of one break."""
 _OPTIONS = ("-q", "--no-header", "--tb=line", "-p", "no:cacheprovider")
 _PASSED, _FAILED = 0, 1
 
@@ -45,6 +50,10 @@ class Outcome:
     """Of the processor."""
     detail: str
     """How the tests ended."""
+
+
+class BaselineError(Exception):
+    """The tests cannot be run without a break."""
 
 
 def preload(modules: Sequence[str] = HEAVY) -> None:
@@ -111,14 +120,14 @@ def failing_unbroken(root: Path, copy: Path, tests: Sequence[str]) -> list[str]:
     """Return those of the tests that fail without any break.
 
     Raises:
-        RuntimeError: pytest did not run them.
+        BaselineError: pytest did not run them.
     """
-    pid = _forked(root, copy, sorted(set(tests)))
+    pid = _forked(root, copy, sorted(set(tests)), cpu_seconds=_ALL_TESTS * CPU_SECONDS)
     _, raw = os.waitpid(pid, 0)
     _end_group(pid)
     status = os.waitstatus_to_exitcode(raw)
     if status not in (_PASSED, _FAILED):
-        raise RuntimeError(f"without any break, {_ended(status)}:\n{_log(copy).read_text(errors='replace')[-4000:]}")
+        raise BaselineError(f"without any break, {_ended(status)}:\n{_log(copy).read_text(errors='replace')[-4000:]}")
     return _failures(copy)
 
 
@@ -126,8 +135,10 @@ def _ended(status: int) -> str:
     """Say what a child's exit status means."""
     if status == _PASSED:
         return "all tests pass"
+    if status == -signal.SIGXCPU:
+        return f"the tests took more than {CPU_SECONDS} s of processor time"
     if status == -signal.SIGALRM:
-        return f"the tests took more than {SECONDS} s"
+        return f"the tests took more than {HANGING_SECONDS} s"
     return "tests fail" if status == _FAILED else f"pytest ended with status {status}, which is no failed test"
 
 
@@ -158,7 +169,9 @@ class _Failures:
                 file.write(report.nodeid + "\n")
 
 
-def _forked(root: Path, copy: Path, tests: Sequence[str], *options: str, private_cache: bool = False) -> int:
+def _forked(
+    root: Path, copy: Path, tests: Sequence[str], *options: str, private_cache: bool = False, cpu_seconds: int = CPU_SECONDS
+) -> int:
     """Start pytest on `copy` in a process group of its own; return its process id."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -168,7 +181,8 @@ def _forked(root: Path, copy: Path, tests: Sequence[str], *options: str, private
     status = 0xFF
     try:
         os.setpgid(0, 0)
-        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
+        signal.alarm(HANGING_SECONDS)
         with _log(copy).open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
