@@ -40,7 +40,7 @@ class MachineSettings:
         le=1024,
     )
     hostfile: str | None = setting(
-        "Train on the hosts of this file, a line `host slots=N` each, which share this folder and are reached by ssh.",
+        "Train on the hosts of this file, a line `host slots=N` each, which share this folder; pdsh reaches them over ssh.",
         default=None,
     )
 
