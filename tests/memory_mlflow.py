@@ -184,7 +184,7 @@ def _copy(run: Stored) -> Stored:
 @contextmanager
 def memory_mlflow(folder: Path) -> Iterator[MemoryMlflow]:
     """Replace MLflow by a store in memory; runs wait in `folder`/outbox."""
-    store = MemoryMlflow()
+    store, others = MemoryMlflow(), set(threading.enumerate())
     package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
     entities.__dict__.update(Metric=Metric, Param=Param, ViewType=SimpleNamespace(ALL=3))
     package.__dict__["entities"] = entities
@@ -197,3 +197,5 @@ def memory_mlflow(folder: Path) -> Iterator[MemoryMlflow]:
         patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
         patch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@server")
         yield store
+        for thread in set(threading.enumerate()) - others:
+            thread.join(60)  # a thread that still sends would import the real mlflow

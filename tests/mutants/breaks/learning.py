@@ -117,7 +117,7 @@ BREAKS = (
     Break(
         "splits-share-translations", "tasks.corpora.translation.generate", "generate",
         " or any(owner.get(text, split) != split for text in references)", "",
-        (f"{_UNIT}/corpora/test_translation.py::test_a_sentence_whose_translation_another_split_has_is_left_out",),
+        (f"{_UNIT}/corpora/translation/test_corpus.py::test_a_sentence_with_a_translation_of_another_split_is_omitted",),
     ),
     Break(
         "splits-share-summaries", "tasks/corpora/summarization/__init__.py", "_draw",

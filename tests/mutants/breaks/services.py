@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
-_KILLED = (f"{_UNIT}/test_tracking.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
-_UNANSWERED = (f"{_UNIT}/test_tracking.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
+_KILLED = (f"{_UNIT}/tracking/test_upload.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
+_UNANSWERED = (f"{_UNIT}/tracking/test_upload.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
 
 BREAKS = (
     Break(
@@ -107,12 +107,12 @@ BREAKS = (
     Break(
         "doubled-runs-kept", "tasks.tracking.upload", "Upload._search",
         "self._client.delete_run(run.info.run_id)", "pass",
-        (f"{_UNIT}/test_tracking.py::test_runs_created_after_they_were_looked_for_in_vain_are_kept_once",),
+        (f"{_UNIT}/tracking/test_upload.py::test_runs_created_after_a_search_found_none_are_kept_once",),
     ),
     Break(
         "later-steps-of-a-metric-lost", "tasks.tracking.upload", "Upload.send_values",
         "if (metric[0], metric[2]) not in known", "if metric[0] not in dict(known)",
-        (f"{_UNIT}/test_tracking.py::test_a_live_run_shows_its_metrics_and_what_was_lost_on_the_way_arrives_once_at_its_end",),
+        (f"{_UNIT}/tracking/test_recorder.py::test_a_live_run_shows_its_metrics_and_lost_ones_arrive_once_at_its_end",),
     ),
     Break(
         "passwords-reach-other-hosts", "tasks.training.launchers", "run_with_deepspeed",
