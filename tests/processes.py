@@ -1,4 +1,4 @@
-"""Trains one toy model by several recipes, in one process or many: `python -m tests.processes FOLDER RECIPE … --nproc N`.
+"""Train one toy model by several recipes, in one process or many: `python -m tests.processes FOLDER RECIPE … --nproc N`.
 
 Of a batch of three, one process has two texts and the other one, so that a mean of their means is far from the mean over all
 tokens; of the last of an epoch, which has but one text, one process has none.
@@ -62,7 +62,7 @@ def examples() -> TokenDataset:
 
 
 def train_recipe(name: str, folder: Path, *, killed: bool = False) -> None:
-    """Writes the curves and the final weights of a recipe; `killed`: the last process is, after some steps."""
+    """Write the curves and the final weights of a recipe; `killed` kills the last process after some steps."""
     dropout = 0.1 if RECIPES[name].checkpoint_every < RECIPES[name].steps else 0.0
     shape = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1, dropout=dropout, seed=3)
     model = initial_model(shape, _VOCABULARY, _PAD, _END)

@@ -48,7 +48,7 @@ def add_ranks() -> None:
 
 
 def wait() -> None:
-    """Say that all ranks are up, and go on for a minute."""
+    """Print that all ranks are up, and continue for a minute."""
     distributed.init("gloo")
     distributed.barrier()
     if distributed.is_main():

@@ -37,7 +37,7 @@ GRID = [
 ]
 ORACLE, BEAMS = GRID[-2:]
 TIMES = {"latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "shown"}
-JUDGED = ("quality", "quality_interval", "quality_difference_interval", "signature", "counts")
+MEASURED = ("quality", "quality_interval", "quality_difference_interval", "signature", "counts")
 
 
 Row = dict[str, Any]

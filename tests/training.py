@@ -18,11 +18,11 @@ CPU = torch.device("cpu")
 
 
 class InterruptedRun(Exception):
-    """What a test cuts a run short with."""
+    """Raised by a test to interrupt a run."""
 
 
 def interrupt_at(step: int | None) -> LogMetrics:
-    """A log that cuts the run short at the first evaluation from this step on; none: never."""
+    """Return a log that interrupts the run at the first evaluation from this step on; never if None."""
 
     def log(metrics: dict[str, float], at: int) -> None:
         if step is not None and at >= step and "validation_loss" in metrics:
@@ -42,7 +42,7 @@ def train_on(
     source: BatchSource | None = None,
     loss: Loss | None = None,
 ) -> TrainingResult:
-    """Trains `model` in place on a CPU, and judges it by what it learns from."""
+    """Train `model` in place on a CPU, with its training examples as held-out data."""
     return train(
         Objective(model, settings, loss),
         source or DatasetSource(examples, settings),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -67,15 +68,21 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment(clone: Path) -> dict[str, str]:
-    """Return the environment of this process without variables that lead a stage out of the clone."""
+    """Return the environment of this process without variables that lead a stage out of the clone.
+
+    A package `mlflow` that does not import hides the real one, whose import takes each stage seconds; runs wait in the outbox.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PREFECT_", "DRAFTLINE_"))}
     binaries = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     locks = clone / ".cache" / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    hidden = clone / ".cache" / "without" / "mlflow"
+    for folder in (locks, hidden):
+        folder.mkdir(parents=True, exist_ok=True)
+    (hidden / "__init__.py").write_text("raise ImportError('mlflow is hidden')\n", encoding="utf-8")
     return kept | {
         "TMPDIR": str(locks),  # its own locks, so that these tests and a real sweep do not wait for each other
         "PATH": binaries,
-        "PYTHONPATH": str(clone),
+        "PYTHONPATH": os.pathsep.join([str(hidden.parent), str(clone)]),
         "OMP_NUM_THREADS": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
@@ -114,10 +121,24 @@ def run_in(clone: Path, *command: str, timeout: float = 1800) -> subprocess.Comp
     )
 
 
+def copy_of(clone: Path, folder: Path) -> Path:
+    """Copy a clone to `folder`/copy, for a test that changes it."""
+    return Path(shutil.copytree(clone, folder / "copy", symlinks=True))
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Return a clone in which `dvc repro` has run once, and the output of that run."""
-    clone = make_clone(tmp_path_factory.mktemp("finished"))
-    result = run_in(clone, "dvc", "repro")
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    return clone, result.stdout
+    """Return a clone in which `dvc repro` has run once, and the output of that run.
+
+    All workers of a test run share it, so tests change only copies of it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
+    clone, output = folder / "clone", folder / "output"
+    with FileLock(f"{folder}.lock"):
+        if not output.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            result = run_in(make_clone(clone), "dvc", "repro")
+            assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+            output.write_text(result.stdout, encoding="utf-8")
+    return clone, output.read_text(encoding="utf-8")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import shutil
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.e2e.conftest import read_params, run_in, write_params
+from tests.e2e.conftest import copy_of, read_params, run_in, write_params
 
 _STEPS = 6
 WAYS: dict[str, dict[str, Any]] = {
@@ -43,21 +42,21 @@ for file in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def clone(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished clone whose calibration set holds what the large model thought."""
-    place = Path(shutil.copytree(finished[0], tmp_path_factory.mktemp("aligned") / "copy", symlinks=True))
-    params = read_params(place)
+    """A finished clone whose calibration set contains predictions of the large model."""
+    copy = copy_of(finished[0], tmp_path_factory.mktemp("aligned"))
+    params = read_params(copy)
     params["tasks"]["translation"]["calibrate"] = {"batch_size": 64, "max_repeats": 0, "top_logits": 4}
-    write_params(place, params)
-    labelled = run_in(place, sys.executable, "-m", "tasks.calibrate", "--task", "translation")
+    write_params(copy, params)
+    labelled = run_in(copy, sys.executable, "-m", "tasks.calibrate", "--task", "translation")
     assert labelled.returncode == 0, labelled.stderr[-3000:]
-    return place
+    return copy
 
 
 @pytest.mark.slow
-def test_every_way_of_aligning_trains_from_params_yaml(clone: Path) -> None:
+def test_every_alignment_method_trains_from_params_yaml(clone: Path) -> None:
     begun = read_params(clone)
     for way, changes in WAYS.items():
-        params = copy.deepcopy(begun)
+        params = deepcopy(begun)
         task = params["tasks"]["translation"]
         choosing = {"choose_by": "acceptance_rate", "evaluate_every": _STEPS // 2, "checkpoint_every": _STEPS // 2}
         task["align"] = {**task["align"], **choosing, "steps": _STEPS, **changes}

@@ -1,4 +1,4 @@
-"""A killed stage goes on where it stopped, and bad input ends in one line."""
+"""A killed stage resumes where it stopped, and bad input ends in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from tasks.errors import stage
 from tasks.evaluation.frontier import BASELINES
-from tests.e2e.conftest import GRID, ROOT, environment, read_params, run_in, tiny, write_params
+from tests.e2e.conftest import GRID, ROOT, copy_of, environment, read_params, run_in, tiny, write_params
 
 
 def kill_when(clone: Path, ready: Callable[[], bool], *command: str) -> None:
@@ -34,12 +34,8 @@ def kill_when(clone: Path, ready: Callable[[], bool], *command: str) -> None:
         process.wait(timeout=60)
 
 
-def copy_of(finished: tuple[Path, str], folder: Path) -> Path:
-    return Path(shutil.copytree(finished[0], folder / "copy", symlinks=True))
-
-
-def test_a_killed_sweep_goes_on_at_the_next_point(finished: tuple[Path, str], tmp_path: Path) -> None:
-    clone = copy_of(finished, tmp_path)
+def test_a_killed_sweep_resumes_at_the_next_point(finished: tuple[Path, str], tmp_path: Path) -> None:
+    clone = copy_of(finished[0], tmp_path)
     rows = clone / "results/translation/sweep/unaligned/rows.jsonl"
     params = read_params(clone)
     grid = params["tasks"]["translation"]["sweep"]["grid"] = GRID[:2]
@@ -70,8 +66,8 @@ def _in_grid(row: dict[str, Any], methods: set[str]) -> bool:
     return row["method"] in methods and row["settings"].get("drafter", "small") == "small"
 
 
-def test_a_killed_training_goes_on_at_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
-    clone = copy_of(finished, tmp_path)
+def test_a_killed_training_resumes_from_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
+    clone = copy_of(finished[0], tmp_path)
     model = clone / "models/translation/small/model.safetensors"
     uninterrupted = model.read_bytes()
     shutil.rmtree(model.parent)
@@ -164,7 +160,7 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
     from tasks.models.settings import TokenizerSettings
     from tasks.models.tokenizers import train_tokenizer
 
-    clone = copy_of(finished, tmp_path)
+    clone = copy_of(finished[0], tmp_path)
     text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
     train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/small")
     line = refused(clone, "tasks.sweep", "--task", "translation", "--drafter", "unaligned")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,34 @@ import pytest
 
 from tasks.decoding.settings import METHOD_SETTINGS, ORACLES
 from tasks.evaluation.frontier import BASELINES
-from tests.e2e.conftest import GRID, read_params, run_in, write_params
+from tasks.tracking import upload_all
+from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params
+from tests.memory_mlflow import memory_mlflow
 
 Finished = tuple[Path, str]
+POINTS = sum(math.prod(map(len, entry["values"].values())) for entry in GRID)
 
 
-def repro(clone: Path, *options: str) -> set[str]:
-    """Return the stages that `dvc repro` runs; with `--dry`, the stages whose own inputs changed."""
-    result = run_in(clone, "dvc", "repro", *options)
+def stages_run_by(clone: Path) -> set[str]:
+    """Run `dvc repro` and return the stages that it runs."""
+    result = run_in(clone, "dvc", "repro")
     assert result.returncode == 0, result.stderr[-3000:]
     lines = [line for line in result.stdout.splitlines() if line.startswith("Running stage")]
     return {line.split("'")[1].removesuffix("@translation") for line in lines}
 
 
-@pytest.fixture
-def clone(finished: Finished) -> Path:
-    """The finished clone; tests restore what they change."""
-    return finished[0]
+def outdated_stages(clone: Path) -> set[str]:
+    """Return the stages whose own inputs changed: those of `dvc repro --dry`, in this process."""
+    from dvc.repo import Repo
+
+    with Repo(str(clone)) as repo:
+        return {stage.name.removesuffix("@translation") for stage in repo.reproduce(dry=True)}
+
+
+@pytest.fixture(scope="module")
+def clone(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the finished clone; tests restore what they change."""
+    return copy_of(finished[0], tmp_path_factory.mktemp("pipeline"))
 
 
 def test_the_run_ends_with_the_table(finished: Finished) -> None:
@@ -37,7 +47,7 @@ def test_the_run_ends_with_the_table(finished: Finished) -> None:
         assert row in printed.lower()
 
 
-def test_the_summary_holds_what_programs_read(finished: Finished) -> None:
+def test_the_summary_has_every_field_that_programs_read(finished: Finished) -> None:
     summary = json.loads((finished[0] / "results/translation/summary.json").read_text())
     assert summary["task"] == "translation"
     assert summary["metric"] == "bleu"
@@ -49,8 +59,7 @@ def test_the_summary_holds_what_programs_read(finished: Finished) -> None:
     assert {(point["method"], point["drafter"]) for point in points} == {
         (method, drafter) for method in METHOD_SETTINGS if method not in BASELINES for drafter in ("aligned", "unaligned")
     }
-    asked = sum(math.prod(map(len, entry["values"].values())) for entry in GRID)
-    assert len(points) == 2 * asked
+    assert len(points) == 2 * POINTS
     for point in points:
         assert point["large_calls_per_token"] >= 0
         assert point["chosen"] in ("no_loss", "one_point", None)
@@ -100,8 +109,18 @@ def test_no_scratch_is_left(finished: Finished) -> None:
     assert not list(finished[0].rglob(".partial.*"))
 
 
-def test_a_second_run_runs_nothing(finished: Finished) -> None:
-    assert repro(finished[0]) == set()
+def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Path, tmp_path: Path) -> None:
+    with memory_mlflow(tmp_path) as mlflow:
+        _, waiting = upload_all(clone / ".cache" / "mlflow-outbox", "sqlite:///unused.db")
+    assert waiting == []
+    runs = {run.info.run_name: run for run in mlflow.active() if not run.parent}
+    assert runs.keys() == {"train large", "train small", "train aligned", "sweep unaligned", "sweep aligned", "report"}
+    assert {run.info.status for run in mlflow.active()} == {"FINISHED"}
+    assert sum(run.parent == runs["sweep aligned"].info.run_id for run in mlflow.active()) > POINTS
+
+
+def test_a_second_run_runs_nothing(clone: Path) -> None:
+    assert stages_run_by(clone) == set()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +142,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
     inner[place[-1]] = value
     try:
         write_params(clone, changed)
-        assert repro(clone, "--dry") == runs
+        assert outdated_stages(clone) == runs
     finally:
         write_params(clone, before)
 
@@ -142,20 +161,20 @@ def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: st
     before = file.read_text(encoding="utf-8")
     try:
         file.write_text(before + "\n# an edit\n", encoding="utf-8")
-        assert repro(clone, "--dry") == runs
+        assert outdated_stages(clone) == runs
     finally:
         file.write_text(before, encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_a_changed_grid_runs_the_sweeps_and_keeps_their_points(clone: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(clone, tmp_path / "copy", symlinks=True))
+    copy = copy_of(clone, tmp_path)
     rows = copy / "results/translation/sweep/aligned/rows.jsonl"
     before = rows.read_text().splitlines()
     params = read_params(copy)
     params["tasks"]["translation"]["sweep"]["grid"][1]["values"]["draft_length"] = [3, 4]
     write_params(copy, params)
-    assert repro(copy) == {"sweep_unaligned", "sweep_aligned", "report"}
+    assert stages_run_by(copy) == {"sweep_unaligned", "sweep_aligned", "report"}
     after = rows.read_text().splitlines()
     assert after[: len(before)] == before
     added = [json.loads(row) for row in after[len(before) :]]

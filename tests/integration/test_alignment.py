@@ -66,7 +66,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     folder, rng = tmp_path_factory.mktemp("pair"), random.Random(0)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(60)]
     chosen = [rng.choices(words, k=3) for _ in range(120)]
-    # Nobody can know which of a source's words comes next, so that the large model is not certain.
+    # The next word of a target is random, so the large model is never certain.
     pairs = [Example(" ".join(three), (" ".join(rng.choice(three) for _ in three),)) for three in chosen]
     write_jsonl(pairs, folder / "text.jsonl")
     tokenizer = train_tokenizer((pair.source for pair in pairs), TokenizerSettings(vocabulary=VOCABULARY))
@@ -88,7 +88,7 @@ def recipe(**settings: Any) -> AlignSettings:
 def aligned(
     setting: Setting, settings: AlignSettings, folder: Path, stop_at: int | None = None
 ) -> tuple[Any, TrainingResult, TrainingSpec]:
-    """The drafter, aligned; cut short at an evaluation."""
+    """Align the drafter; `stop_at` interrupts the run at an evaluation."""
     opened = setting.opened(folder)
     learned = alignment_spec(opened, settings, setting.large)
     objective = Objective(opened.model, settings, learned.loss)
@@ -112,7 +112,7 @@ CASES = {loss: {"loss": loss} for loss in LOSSES} | SOURCES
 
 
 FAST = ("jensen_shannon", "mixed", "replayed labels")
-"""One of each kind: a loss alone, rollouts of the drafter, replay. What the others add is shown by unit tests."""
+"""One of each kind: a loss alone, rollouts of the drafter, replay. Unit tests cover what the others add."""
 
 
 def cases(names: Iterable[str]) -> list[Any]:
@@ -130,8 +130,8 @@ def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting,
 
 
 @pytest.mark.parametrize("case", cases(SOURCES))
-def test_a_run_killed_inside_a_pool_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
-    """Texts are of the weights at their pool's first step, which a resumed run no longer has."""
+def test_a_run_killed_inside_a_window_ends_with_the_same_weights(setting: Setting, tmp_path: Path, case: str) -> None:
+    """Texts come from the weights at the first step of their window, which a resumed run no longer has."""
     settings = recipe(
         **SOURCES[case] | {"write_every": 8} | ({"replay_rounds": 1} if "replay_rounds" in SOURCES[case] else {}),
         steps=26,

@@ -1,4 +1,4 @@
-"""Both sides of the training bench on a tiny model: they take turns in one process, learn, and count the same text."""
+"""Both contenders of the training bench on a tiny model: they alternate in one process, learn, and count the same text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened() -> LoadedRecipe:
     )
 
 
-def sides(folder: Path) -> dict[str, tuple[LoadedRecipe, Contender]]:
+def contenders(folder: Path) -> dict[str, tuple[LoadedRecipe, Contender]]:
     one, other = opened(), opened()
     return {
         "trainer": (one, TrainerContender(one, folder / "trainer", dataset_of(one.examples, "target"))),
@@ -47,13 +47,13 @@ def weights(opened: LoadedRecipe) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_both_learn_whole_epochs_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_contenders_learn_whole_epochs_in_alternation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("accelerate")
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         # An engine of an earlier test says so, and Trainer would take itself for one of several processes.
         monkeypatch.delenv(name, raising=False)
-    found = sides(tmp_path)
-    turns = {name: PausableLoop(side.loop) for name, (_, side) in found.items()}
+    found = contenders(tmp_path)
+    turns = {name: PausableLoop(one.loop) for name, (_, one) in found.items()}
     steps = EPOCH // BATCH
     for _ in range(8):
         for name, turn in turns.items():
@@ -62,9 +62,9 @@ def test_both_learn_whole_epochs_in_turns(tmp_path: Path, monkeypatch: pytest.Mo
             after = [weights(one) for other, (one, _) in found.items() if other != name]
             assert all(torch.equal(a, b) for one, two in zip(others, after, strict=True) for a, b in zip(one, two, strict=True))
     whole = sum(map(len, found["ours"][0].examples.sources)) + sum(map(len, found["ours"][0].examples.targets))
-    for name, (_, side) in found.items():
-        assert side.learned.tokens == 8 * whole, name
-        first, *_, last = side.learned.losses
+    for name, (_, one) in found.items():
+        assert one.learned.tokens == 8 * whole, name
+        first, *_, last = one.learned.losses
         assert last < first - 0.3, name
     for turn in turns.values():
         turn.stop()

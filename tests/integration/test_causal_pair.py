@@ -64,10 +64,10 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """Trained to copy the first two words of three; the small model then aligned to what the large one says."""
-    folder, chance = tmp_path_factory.mktemp("causal"), random.Random(0)
+    """Trained to copy the first two words of three; the small model is then aligned to the outputs of the large one."""
+    folder, rng = tmp_path_factory.mktemp("causal"), random.Random(0)
     words = ["red", "blue", "green", "black", "white", "brown"]
-    sources = [chance.choices(words, k=3) for _ in range(160)]
+    sources = [rng.choices(words, k=3) for _ in range(160)]
     examples = [Example(" ".join(three), (" ".join(three[:2]),)) for three in sources]
     write_jsonl(examples, folder / "train.jsonl")
     # Sixty-four pieces need more text than six words.
@@ -88,13 +88,13 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(open_pair(small, large, vocabulary, calibration), kept, examples)
 
 
-def test_the_models_are_what_was_asked_for(ready: Trained) -> None:
+def test_the_models_have_the_configured_shape(ready: Trained) -> None:
     large, small = ready.pair.large.model.config, ready.pair.small.model.config  # type: ignore[attr-defined]  # runtimes have it
     assert (large.model_type, large.num_hidden_layers, large.hidden_size, large.head_dim) == ("llama", 3, 48, 16)
     assert (small.model_type, small.num_hidden_layers, small.hidden_size) == ("llama", 1, 32)
 
 
-def test_the_pair_has_learned_what_a_source_is_followed_by(ready: Trained) -> None:
+def test_the_pair_has_learned_to_copy(ready: Trained) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:60]], TEXT.max_source_tokens)
     outputs = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
     ended = sum(one.tokens[-1] == ready.tokenizer.eos_token_id for one in outputs)
@@ -126,7 +126,7 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_or_says_why_not(ready: Trained, method: str) -> None:
+def test_every_method_runs_or_is_refused_with_a_reason(ready: Trained, method: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:5]], TEXT.max_source_tokens)
     settings = METHOD_SETTINGS[method]()
     if method == "calm":
@@ -141,7 +141,7 @@ def test_every_method_runs_or_says_why_not(ready: Trained, method: str) -> None:
 
 
 @pytest.mark.parametrize("drafter", ["small", "unigram", "bigram", "copy", "random", "early_layer"])
-def test_every_drafter_leaves_greedy_output_alone(ready: Trained, drafter: str) -> None:
+def test_no_drafter_changes_greedy_output(ready: Trained, drafter: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:12]], TEXT.max_source_tokens)
     vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)
     drafted = decode("speculative", SpeculativeSettings(drafter=drafter), ready.pair, sources, REQUEST)

@@ -1,4 +1,4 @@
-"""A trained model's folder, opened by the very lines of its card: another process, another place, none of this project."""
+"""A trained model's folder, opened by the code of its card in another process and folder, without this project."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUNS: dict[str, tuple[ModelSettings, TrainingSettings]] = {
     "llama": (ModelSettings(**SHAPE, architecture="llama", decoder_layers=2), TrainingSettings(**RECIPE)),
     "gpt2": (ModelSettings(**SHAPE, architecture="gpt2", decoder_layers=2), TrainingSettings(**RECIPE)),
 }
-"""Cards know three names; a decoder-only pair lies in a task of its own."""
+"""Cards know three names, so each decoder-only model has its own task."""
 
 OPENED = """
 import json, os, re, sys
@@ -61,7 +61,7 @@ def make_spec(opened: TrainingContext) -> TrainingSpec:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Trained in one place and moved to another."""
+    """Model folders that were moved after training."""
     place = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -101,7 +101,7 @@ def _job(name: str, paths: TaskPaths, model: ModelSettings, training: TrainingSe
     )
 
 
-def test_the_lines_of_a_card_open_it_anywhere(folders: dict[str, Path]) -> None:
+def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ran = subprocess.run(
         [sys.executable, "-I", "-c", OPENED, *map(str, folders.values())],
@@ -120,7 +120,7 @@ def test_the_lines_of_a_card_open_it_anywhere(folders: dict[str, Path]) -> None:
     assert all(0 < len(one["tokens"][0]) <= 12 + (one["type"] == "t5") for one in printed)
 
 
-def test_weights_are_whole_whatever_they_were_trained_in(folders: dict[str, Path]) -> None:
+def test_saved_weights_are_complete_and_float32(folders: dict[str, Path]) -> None:
     for folder in folders.values():
         weights = load_file(folder / "model.safetensors")
         assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
@@ -132,7 +132,7 @@ def test_weights_are_whole_whatever_they_were_trained_in(folders: dict[str, Path
     }
 
 
-def test_a_card_tells_what_was_measured(folders: dict[str, Path]) -> None:
+def test_a_card_contains_the_measurements(folders: dict[str, Path]) -> None:
     card = (folders["large"] / "README.md").read_text(encoding="utf-8")
     assert re.search(r"- quality: \d+\.\d{4} points\n", card)
     assert re.search(r"- validation loss: \d+\.\d{4} nats a token\n", card)

@@ -152,8 +152,8 @@ def test_a_scheduled_run_fires_and_runs_the_graph(served: Served) -> None:
     assert first["auto_scheduled"]
     assert first["state"]["message"] == "4 stages are up to date: 4 ran, 0 cached"
     served.pause()
-    source, *sides, report = log(served.folder)
-    assert (source, sorted(sides), report) == ("source", ["left", "right"], "report")
+    source, *middle, report = log(served.folder)
+    assert (source, sorted(middle), report) == ("source", ["left", "right"], "report")
     assert (served.folder / "run").read_text().strip() == first["id"]
     done = dict.fromkeys(STAGES, "Completed")
     until("the states of the tasks", lambda: served.tasks(first["id"]) == done)
@@ -163,7 +163,7 @@ def test_a_scheduled_run_fires_and_runs_the_graph(served: Served) -> None:
     assert {(row["stage"], row["state"]) for row in json.loads(artifacts["stages"])} == {(name, "ran") for name in STAGES}
 
 
-def test_a_run_by_hand_reports_to_that_server_and_runs_nothing_again(served: Served) -> None:
+def test_a_manual_run_reports_to_that_server_and_repeats_no_stage(served: Served) -> None:
     served.pause()
     result = served.pipeline(served.folder)
     assert result.returncode == 0, result.stdout + result.stderr

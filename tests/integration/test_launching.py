@@ -61,7 +61,7 @@ def srun(scenario: str, tasks: int = 2) -> list[tuple[int, str, str]]:
     return [(process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
 
 
-def test_srun_starts_ranks_and_a_refusal_of_one_is_one_line_of_all() -> None:
+def test_a_refusal_of_one_rank_under_srun_is_one_line_in_all() -> None:
     """Nothing but the ranks themselves ends the others here: rank 0 waits for the one that refuses."""
     found = srun("refuse_in_last_rank")
     assert [status for status, _, _ in found] == [2, 2]
@@ -115,7 +115,7 @@ def test_no_rank_outlives_its_launcher(number: signal.Signals) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["nproc", "srun"])
-def test_what_all_ranks_refuse_is_one_line(launcher: str) -> None:
+def test_a_refusal_of_all_ranks_is_one_line(launcher: str) -> None:
     if launcher == "srun":
         found = srun("refuse")
         statuses, errors = [status for status, _, _ in found], "".join(text for _, _, text in found)
@@ -129,7 +129,7 @@ def test_what_all_ranks_refuse_is_one_line(launcher: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_mistake_of_the_program_has_one_traceback() -> None:
+def test_an_unexpected_error_has_one_traceback() -> None:
     done = ranks("crash", "--nproc", "2")
     assert done.returncode == 1
     assert done.stderr.count("KeyError: 'bug'") == 1
@@ -203,7 +203,7 @@ def test_deepspeed_starts_ranks_on_this_host(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_rank_outlives_deepspeed_s_launcher(hosts: dict[str, str], number: signal.Signals) -> None:
+def test_no_rank_outlives_the_deepspeed_launcher(hosts: dict[str, str], number: signal.Signals) -> None:
     with launcher_of("--hostfile", hosts["hostfile"], PATH=hosts["PATH"]) as launcher:
         wait_for_end(launcher, number)
         launcher.communicate(timeout=60)

@@ -52,7 +52,7 @@ def farthest(left: Path, right: Path) -> float:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process makes of the recipes."""
+    """A folder with the results of one process for each recipe."""
     folder = tmp_path_factory.mktemp("one")
     for name in SAME_MODEL:
         train_recipe(name, folder)
@@ -61,7 +61,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two make of them, started by torchrun."""
+    """The same for two processes, started by torchrun."""
     folder = tmp_path_factory.mktemp("two")
     torchrun = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m")
     done = command(*torchrun, "tests.processes", str(folder), *SAME_MODEL)
@@ -70,7 +70,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", SAME_MODEL)
-def test_two_processes_train_the_model_of_one(one: Path, two: Path, name: str) -> None:
+def test_two_processes_train_the_same_model_as_one(one: Path, two: Path, name: str) -> None:
     alone, together = curves(one, name), curves(two, name)
     assert len(alone["validation_loss"]) == RECIPES[name].steps
     assert together["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -84,8 +84,8 @@ def test_micro_batches_train_the_same_model(one: Path) -> None:
     assert farthest(one / "accumulated.safetensors", one / "adamw.safetensors") < 1e-3
 
 
-def test_a_mean_of_means_would_be_another_loss() -> None:
-    # Or the tests above could not tell them apart: a process has far more tokens than the other, or all of them.
+def test_a_mean_of_means_would_be_a_different_loss() -> None:
+    # Otherwise the tests above could not distinguish them: one process has far more tokens than the other, or all of them.
     texts, recipe = examples(), RECIPES["adamw"]
     order = BucketBatchSampler(texts, recipe)
     shares = [[partition(order.batch_at(step), process, 2) for process in range(2)] for step in range(recipe.steps)]

@@ -119,7 +119,7 @@ def test_an_experiment_offers_its_views(mlflow: Any) -> None:
     assert all(mlflow.search_runs(["1"], json.loads(view["state"])["searchFilter"]) == [] for view in views)
 
 
-def test_stages_that_meet_before_there_is_a_database_all_arrive(tmp_path: Path) -> None:
+def test_concurrent_stages_create_one_database(tmp_path: Path) -> None:
     names = ["one", "two"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "DRAFTLINE_"))}
     command = [sys.executable, "-c", STAGES_AT_ONCE, *names]
@@ -156,7 +156,7 @@ def test_a_live_run_is_visible_and_complete_at_its_end(mlflow: Any, monkeypatch:
     assert len(mlflow.get_metric_history(ended.info.run_id, "validation_loss")) == 29
 
 
-def test_a_run_sent_again_after_a_kill_is_there_once(mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_sent_again_after_a_kill_exists_once(mlflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process killed after it sent everything, and before it removed the run's folder."""
     monkeypatch.setattr("tasks.tracking.upload.shutil.rmtree", lambda folder: None)
     record_a_task(tmp_path)
@@ -260,13 +260,13 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> It
         running.stop()
 
 
-def test_points_reach_a_server_side_by_side_though_it_loses_answers(
+def test_concurrent_points_reach_a_server_that_loses_answers(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that is lost after the work is what a read time-out of a slow server is for its client."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path))
-    # MLflow's client would repeat `create` by itself, and leave a second run that stays RUNNING.
+    # MLflow's client would repeat `create` by itself and leave a second run in the state RUNNING.
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     monkeypatch.setattr("tasks.tracking.upload._PAUSE_SECONDS", 0.01)
     lossy = {"runs/create": {1, 5, 20, 21}, "runs/log-batch": {3, 30}, "runs/update": {2, 10}, "runs/search": {2}}

@@ -101,12 +101,12 @@ def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(
         run(examples, tmp_path / "cut", stop_at=9, measure=measure)
     measured, outcome = run(examples, tmp_path / "cut", measure=measure)
     assert weights_equal(measured, plain)
-    # What it ends as is what it is compared with.
+    # The final weights are those of the model that it is compared with.
     assert outcome.measured["acceptance_rate"] == pytest.approx(1.0, abs=1e-5)
     assert outcome.measured["acceptance_greedy"] == 1.0
 
 
-def test_acceptance_is_a_curve_beside_the_validation_loss(examples: JsonlDataset, tmp_path: Path) -> None:
+def test_acceptance_is_measured_with_the_validation_loss(examples: JsonlDataset, tmp_path: Path) -> None:
     lines: list[tuple[int, dict[str, float]]] = []
     settings = TrainingSettings(optimizer="adamw", learning_rate=1e-2, steps=60, batch_size=16, evaluate_every=30)
     large, _ = run(examples, tmp_path / "large")
@@ -124,7 +124,7 @@ def test_acceptance_is_a_curve_beside_the_validation_loss(examples: JsonlDataset
     assert all(0 < metrics["acceptance_rate"] < 1 and 0 <= metrics["acceptance_greedy"] <= 1 for _, metrics in curve)
 
 
-def test_a_damaged_checkpoint_is_passed_over(examples: JsonlDataset, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(examples: JsonlDataset, tmp_path: Path) -> None:
     with pytest.raises(InterruptedRun):
         run(examples, tmp_path / "cut", stop_at=9)
     newest = max((tmp_path / "cut").glob("step*"))
@@ -139,14 +139,14 @@ def test_a_damaged_checkpoint_is_passed_over(examples: JsonlDataset, tmp_path: P
 def test_two_checkpoints_are_kept(examples: JsonlDataset, tmp_path: Path) -> None:
     engine = create_engine(fresh_model(), TrainingSettings(batch_size=8), CPU)
     for step in (1, 2, 3):
-        checkpoints.save(engine, tmp_path, step, {"beside": step})
+        checkpoints.save(engine, tmp_path, step, {"extra": step})
     assert sorted(path.name for path in tmp_path.glob("step*")) == ["step00000002", "step00000003"]
     step, state = checkpoints.load_latest(engine, tmp_path)
-    assert (step, state["beside"]) == (3, 3)
+    assert (step, state["extra"]) == (3, 3)
     assert checkpoints.load_latest(engine, tmp_path / "nowhere") == (0, {})
 
 
-def test_a_loss_that_is_no_number_names_its_step(examples: JsonlDataset, tmp_path: Path) -> None:
+def test_a_nonfinite_loss_names_its_step(examples: JsonlDataset, tmp_path: Path) -> None:
     model = fresh_model()
     with torch.no_grad():
         model.shared.weight.fill_(float("nan"))

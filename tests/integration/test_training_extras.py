@@ -1,4 +1,4 @@
-"""Heads and classifier through DeepSpeed: trained beside a frozen or a trained model, resumed, saved and decoded with."""
+"""Heads and classifier through DeepSpeed: trained with a frozen or a trained model, resumed, saved and decoded with."""
 
 from __future__ import annotations
 

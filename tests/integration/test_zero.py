@@ -46,7 +46,7 @@ SPLIT: list[dict[str, Any]] = [
 
 @pytest.fixture(autouse=True)
 def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line a step in the log; and stage 3 gives up every weight, where it would keep ones as small as these."""
+    """Log every step, and let stage 3 partition every weight, even ones as small as these."""
     ours = engine.deepspeed_config
 
     def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def trained(folder: Path, **changes: Any) -> tuple[Any, list[float]]:
 
 
 def by_plain_torch(**changes: Any) -> tuple[Any, list[float]]:
-    """The same recipe, each step's batch in one piece."""
+    """The same recipe in plain torch, without micro-batches."""
     settings = TrainingSettings(**{**RECIPE, **changes})
     model, source, losses = fresh_model().train(), DatasetSource(TEXTS, settings), []
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay)
@@ -107,7 +107,7 @@ def slow_unless(fast: list[int], cases: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("accumulation", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("split", slow_unless([0, 3, 5], [{}, *SPLIT]), ids=str)
-def test_every_stage_is_plain_torch_however_a_step_is_cut(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
+def test_every_zero_stage_equals_plain_torch(split: dict[str, Any], accumulation: int, tmp_path: Path) -> None:
     expected, curve = by_plain_torch()
     model, losses = trained(tmp_path, accumulation=accumulation, **split)
     assert losses == pytest.approx(curve, abs=2e-5)
@@ -116,7 +116,7 @@ def test_every_stage_is_plain_torch_however_a_step_is_cut(split: dict[str, Any],
 
 
 @pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
-def test_bfloat16_is_near_float32_and_keeps_its_weights_there(split: dict[str, Any], tmp_path: Path) -> None:
+def test_bfloat16_is_close_to_float32_and_keeps_float32_weights(split: dict[str, Any], tmp_path: Path) -> None:
     _, curve = trained(tmp_path / "float32", **split)
     model, losses = trained(tmp_path / "bfloat16", precision="bfloat16", **split)
     assert losses == pytest.approx(curve, abs=0.03)
@@ -124,7 +124,7 @@ def test_bfloat16_is_near_float32_and_keeps_its_weights_there(split: dict[str, A
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
-def test_what_is_split_is_measured_and_saved_whole(tmp_path: Path) -> None:
+def test_partitioned_weights_are_measured_and_saved_complete(tmp_path: Path) -> None:
     large, shapes = fresh_model(), [weight.shape for weight in fresh_model().parameters()]
     acceptance = HeldOutAcceptance(large, TEXTS, VOCABULARY, CPU)
 
@@ -176,7 +176,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(changes: dict[str, Any], 
 
 @pytest.mark.parametrize("zero_stage", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_best_weights_and_the_patience_survive_an_interruption(zero_stage: int, tmp_path: Path) -> None:
-    """A quality of its own that is best at step 4 and ends the run two evaluations later."""
+    """A made-up quality that is best at step 4, so that the run ends two evaluations later."""
     settings = TrainingSettings(
         **{**RECIPE, "steps": 12, "zero_stage": zero_stage, "choose_by": "quality", "patience": 2, "checkpoint_every": 6}
     )
@@ -199,7 +199,7 @@ def test_the_best_weights_and_the_patience_survive_an_interruption(zero_stage: i
 
 
 class _Steep(torch.autograd.Function):
-    """Leaves a number as it is, and makes its gradient infinite."""
+    """The identity, with an infinite gradient."""
 
     @staticmethod
     def forward(context: Any, value: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ class _Steep(torch.autograd.Function):
 
 
 class _Breaking(CrossEntropyLoss):
-    """Breaks at the third step: in its gradient alone, or in its value."""
+    """A loss that breaks at the third step: in its gradient alone, or in its value."""
 
     def __init__(self, value: float | None = None) -> None:
         self.calls, self.value = 0, value
@@ -226,7 +226,7 @@ class _Breaking(CrossEntropyLoss):
 
 @pytest.mark.parametrize("clipping", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @pytest.mark.parametrize("split", slow_unless([1, 5], [{}, {"optimizer": "adafactor"}, *SPLIT]), ids=str)
-def test_weights_that_are_no_numbers_are_never_kept(split: dict[str, Any], clipping: float, tmp_path: Path) -> None:
+def test_nonfinite_weights_are_never_kept(split: dict[str, Any], clipping: float, tmp_path: Path) -> None:
     settings = TrainingSettings(
         **{**RECIPE, "gradient_clipping": clipping, "checkpoint_every": 1, "choose_by": "validation_loss", **split}
     )
@@ -237,7 +237,7 @@ def test_weights_that_are_no_numbers_are_never_kept(split: dict[str, Any], clipp
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(value: float, tmp_path: Path) -> None:
+def test_a_nonfinite_loss_names_the_last_good_checkpoint(value: float, tmp_path: Path) -> None:
     settings = TrainingSettings(**{**RECIPE, "checkpoint_every": 2})
     with pytest.raises(DivergedError, match=f"loss is {value} at step 3; the last good checkpoint is .*/step00000002; lower"):
         train_on(fresh_model(), TEXTS, settings, tmp_path, loss=_Breaking(value))

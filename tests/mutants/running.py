@@ -1,7 +1,7 @@
 """Runs breaks on copies of the repository, each in a forked process that dies with its tests.
 
 The parent imports the heavy libraries once and none of the project's modules, so that each child imports those anew from its
-copy, with the break in them. Breaks run side by side on copies of their own.
+copy, with the break in them. Breaks run concurrently, each on its own copy.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ def run_breaks(root: Path, copies: Sequence[Path], breaks: Sequence[Break]) -> I
             restore()
             free.append(copy)
             status = os.waitstatus_to_exitcode(raw)
-            proof, detail = _judged(change, _failures(copy) if status == _FAILED else [], _ended(status))
+            proof, detail = _outcome_of(change, _failures(copy) if status == _FAILED else [], _ended(status))
             yield Outcome(change.name, proof, usage.ru_utime + usage.ru_stime, detail)
     finally:
         for pid in running:
             _end_group(pid)
 
 
-def _judged(change: Break, failed: Sequence[str], ended: str) -> tuple[tuple[str, ...], str]:
+def _outcome_of(change: Break, failed: Sequence[str], ended: str) -> tuple[tuple[str, ...], str]:
     """Return the tests that prove that a break was noticed, and otherwise why it was not."""
     if not failed or not change.every:
         return tuple(failed[:1]), ended

@@ -1,4 +1,4 @@
-"""What the stage align tells of its work, so that nothing that was begun on another text is gone on with."""
+"""The inputs that identify the work of the stage align: a run on other text is not resumed."""
 
 from __future__ import annotations
 

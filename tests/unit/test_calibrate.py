@@ -76,7 +76,7 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
         assert [stored.top_logits(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run(top_logits=2, samples=2)
     whole, label, labelled = files(), Labeller.label, list[int]()
 
@@ -98,7 +98,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(run: Run, monkeypatch
     assert not any(PATHS.resume("calibrate").iterdir())
 
 
-def test_a_change_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     label, labelled = Labeller.label, list[int]()
 
     def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_change_begins_anew(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert labelled == [0, 8]
 
 
-def test_a_model_that_writes_nothing_fit_is_refused(run: Run) -> None:
+def test_a_model_without_a_usable_output_is_refused(run: Run) -> None:
     with pytest.raises(InputError, match="no output of models/words/large for validation is fit to learn from; train it"):
         run(longest=2, sampling={"temperature": 0.0})
     assert not PATHS.calibration.exists()

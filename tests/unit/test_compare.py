@@ -42,7 +42,7 @@ def test_a_result_against_itself(before: Path, monkeypatch: pytest.MonkeyPatch, 
     assert not any(heading in printed for heading in ("code", "settings", "data (md5)", "hardware"))
 
 
-def test_what_changed_stands_in_its_section_and_in_the_last_line(
+def test_a_change_is_listed_in_its_section_and_in_the_last_line(
     before: Path, after: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(monkeypatch, before, after)
@@ -64,7 +64,7 @@ def test_json_for_programs(
     assert found["differing"] == {"code": [["git_commit", "a" * 40, "b" * 40]]}
 
 
-def test_numbers_that_cannot_be_judged_are_counted(
+def test_numbers_without_an_interval_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary, _ = finished()
@@ -87,7 +87,7 @@ def test_numbers_that_cannot_be_judged_are_counted(
         ('{"version": 2}', r"summary\.json: version 2, but this code reads version 1; write it"),
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_folder_without_a_result_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:
         (tmp_path / "summary.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=words):
@@ -106,7 +106,7 @@ def test_a_mistake_is_one_line_and_status_2(
     assert "is measured in bleu and" in line and "compare results of one metric" in line
 
 
-def test_a_place_that_is_neither_path_nor_revision_is_refused() -> None:
+def test_a_name_that_is_neither_path_nor_revision_is_refused() -> None:
     for text in ("nowhere", ":nowhere", "HEAD:"):
         with pytest.raises(InputError, match="no such file or folder; give a folder of results, a summary"):
             open_result(text)

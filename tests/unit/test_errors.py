@@ -47,7 +47,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     ],
     ids=repr,
 )
-def test_a_full_disk_is_one_line_that_tells_where(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_one_line_with_the_file(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught, one_line_errors():
         raise error
     assert caught.value.code == 2

@@ -11,7 +11,7 @@ from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, part
 
 @pytest.mark.parametrize("sync", [False, True])
 @pytest.mark.parametrize(("content", "written"), [("ä\r\n", "ä\r\n".encode()), (b"\xff", b"\xff")])
-def test_a_file_has_the_content_and_nothing_lies_beside_it(
+def test_a_file_has_the_content_and_no_partial_file_is_left(
     tmp_path: Path, content: str | bytes, written: bytes, sync: bool
 ) -> None:
     file = tmp_path / "rows.jsonl"
@@ -31,7 +31,7 @@ def test_a_file_is_replaced_only_when_the_new_one_is_finished(tmp_path: Path) ->
     assert file.read_text() == "newer"
 
 
-def test_a_failure_leaves_the_older_file_alone(tmp_path: Path) -> None:
+def test_a_failure_keeps_the_older_file(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("older")
     with pytest.raises(KeyError), atomic_path(file) as partial:
@@ -54,7 +54,7 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_failure_leaves_the_older_folder_alone(tmp_path: Path) -> None:
+def test_a_failure_keeps_the_older_folder(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "old.txt").write_text("older")
@@ -63,7 +63,7 @@ def test_a_failure_leaves_the_older_folder_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old.txt"]
 
 
-def test_removing_takes_files_folders_and_what_is_not_there(tmp_path: Path) -> None:
+def test_files_folders_and_missing_paths_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "folder" / "below").mkdir(parents=True)
     (tmp_path / "file").touch()
     for name in ("folder", "file", "missing"):

@@ -29,7 +29,7 @@ def test_it_changes_with_each_of_its_parts(tmp_path: Path, monkeypatch: pytest.M
     assert made() == names[-1]
 
 
-def test_what_another_piece_of_work_left_is_discarded(tmp_path: Path) -> None:
+def test_files_of_other_work_are_discarded(tmp_path: Path) -> None:
     discard_others(tmp_path / "not" / "there")
     for work in ("ours", "other"):
         (tmp_path / work / "step").mkdir(parents=True)

@@ -19,7 +19,7 @@ EMBEDDED = ("tasks.corpora.summarization", "tasks.corpora.translation")
 
 
 def stages() -> dict[str, Any]:
-    """The stages of dvc.yaml with their own variables filled in; `${key}` and `${item}` stay."""
+    """The stages of dvc.yaml with their own variables filled in, except `${key}` and `${item}`."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     return {name: filled(stage["do"]) for name, stage in stages.items()}
 

@@ -1,4 +1,4 @@
-"""Locks between processes: what waits, what runs side by side, and what a dead holder leaves."""
+"""Locks between processes: what waits, what runs concurrently, and how the lock of a dead process is released."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def seconds_to_get(lock: str, held_by: str, folder: Path, hold: float = 1.0) -> 
     return waited
 
 
-def test_nothing_works_beside_a_timing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_runs_during_a_timing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert seconds_to_get("working_lock", "timing_lock", tmp_path) > 0.5
     assert "waiting: another Draftline stage" in capfd.readouterr().err
     assert seconds_to_get("timing_lock", "working_lock", tmp_path) > 0.5
     assert seconds_to_get("timing_lock", "timing_lock", tmp_path) > 0.5
 
 
-def test_untimed_work_runs_side_by_side(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_untimed_work_runs_concurrently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     seconds_to_get("working_lock", "working_lock", tmp_path, hold=0.1)
     assert "waiting" not in capfd.readouterr().err
 
 
-def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "300"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -82,6 +82,6 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
     assert "waiting: another run of the same stage works in" in capsys.readouterr().err
 
 
-def test_devices_have_locks_of_their_own() -> None:
+def test_each_device_has_its_own_lock() -> None:
     with timing_lock("cuda:0"), timing_lock("cpu"), working_lock("cuda:1"):
         pass

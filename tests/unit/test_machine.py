@@ -9,7 +9,7 @@ from tasks.errors import InputError
 from tasks.machine import MachineSettings, set_up
 
 
-def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_chooses_an_available_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert set_up(MachineSettings(dtype="bfloat16")) == (torch.device("cuda"), torch.bfloat16)

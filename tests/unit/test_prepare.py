@@ -1,4 +1,4 @@
-"""The stage prepare: the splits, and beside them what has no references."""
+"""The stage prepare: the splits, and the inputs without references."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_more_inputs_of_a_generator_leave_the_splits_as_they_are(name: str) -> N
 def folder(tmp_path: Path) -> Path:
     for split in SPLITS:
         lines = "".join(f"{split} {number}\n" for number in range(40))
-        for side in ("de", "en"):
-            (tmp_path / f"{split}.{side}").write_text(lines, encoding="utf-8")
+        for language in ("de", "en"):
+            (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
     (tmp_path / "more.de").write_text("new\ntest 3\nother\nnew\ntrain 7\nvalidation 1\n", encoding="utf-8")
     return tmp_path
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 FILES: dict[str, Any] = {**{split: [f"{split}.de", f"{split}.en"] for split in SPLITS}, UNLABELLED: ["more.de"]}
 
 
-def test_unlabelled_inputs_that_stand_in_a_split_are_left_out(folder: Path) -> None:
+def test_unlabelled_inputs_of_a_split_are_omitted(folder: Path) -> None:
     corpus = prepare.load_corpus(CorpusSettings(source="files", files=FileSettings(files=FILES)), folder)
     assert [example.source for example in corpus[UNLABELLED]] == ["new", "other"]
 

@@ -116,7 +116,7 @@ def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-def test_what_the_sweep_says_of_its_models_goes_into_the_summary(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_facts_of_the_sweep_reach_the_summary(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     about = {"costs": {"cost_ratio": 0.125}}
     paths.rows("aligned").with_name("pair.json").write_text(json.dumps(about), encoding="utf-8")
     run(monkeypatch)

@@ -41,6 +41,6 @@ def test_defaults_and_values() -> None:
         ({"name": "b", "share": 0.0}, "b needs a share"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(values: dict[str, object], words: str) -> None:
+def test_values_out_of_bounds_are_refused(values: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace(".", r"\.")):
         Sample(**values)  # type: ignore[arg-type]  # wrong on purpose

@@ -15,7 +15,7 @@ from tasks.strategies import main, table
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_method_has_a_row_and_every_setting_a_place() -> None:
+def test_every_method_has_a_row_and_every_setting_is_shown() -> None:
     rows = {line.split("|")[1].strip().strip("`"): line for line in table().splitlines()[2:]}
     assert set(rows) == set(METHOD_SETTINGS)
     for name, kind in METHOD_SETTINGS.items():

@@ -45,7 +45,7 @@ def test_the_status_is_the_commands(tmp_path: Path, command: str, status: int) -
         assert process.wait(60) == status
 
 
-def test_the_command_runs_in_its_folder_and_is_heard(tmp_path: Path) -> None:
+def test_the_command_runs_in_its_folder_and_its_output_is_read(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", "pwd; echo wrong >&2") as process:
         assert process.communicate(timeout=60)[0].decode().split() == [str(tmp_path), "wrong"]
 
@@ -56,14 +56,14 @@ def test_a_missing_command_is_named(tmp_path: Path) -> None:
         assert process.returncode == 127
 
 
-def test_stopping_ends_the_whole_family(tmp_path: Path) -> None:
+def test_stopping_ends_all_descendants(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", FAMILY) as process:
         processes = family(tmp_path)
         supervisor.stop(process)
         assert gone(processes)
 
 
-def test_a_signal_for_each_thread_of_a_killed_parent_ends_the_family_once(tmp_path: Path) -> None:
+def test_repeated_signals_of_a_killed_parent_end_the_descendants_once(tmp_path: Path) -> None:
     with start(tmp_path, "sh", "-c", FAMILY) as process:
         processes = family(tmp_path)
         until = time.monotonic() + 0.5
@@ -73,7 +73,7 @@ def test_a_signal_for_each_thread_of_a_killed_parent_ends_the_family_once(tmp_pa
         assert gone(processes)
 
 
-def test_what_ignores_a_request_is_killed(tmp_path: Path) -> None:
+def test_a_command_that_ignores_a_signal_is_killed(tmp_path: Path) -> None:
     deaf = "import signal, pathlib, time; signal.signal(15, signal.SIG_IGN); pathlib.Path('ready').touch(); time.sleep(300)"
     with supervisor.start([sys.executable, "-c", deaf], cwd=tmp_path, grace=0.5) as process:
         while not (tmp_path / "ready").exists():
@@ -91,7 +91,7 @@ def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None
     assert not psutil.pid_exists(pid) or gone([psutil.Process(pid)])
 
 
-def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
+def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tasks import supervisor;"
         "supervisor.start(['sh', '-c', sys.argv[2]], cwd=Path(sys.argv[1])).wait()"
@@ -108,8 +108,8 @@ def test_a_killed_parent_takes_the_family_with_it(tmp_path: Path) -> None:
 def test_a_command_inherits_the_environment_and_the_files_that_it_is_given(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         command = f'echo "$OMP_WAIT_POLICY $WORD"; echo written > /dev/fd/{file.fileno()}'
-        done = supervisor.run(["sh", "-c", command], env={"WORD": "told"}, pass_fds=[file.fileno()])
-    assert done.stdout == " told\n"
+        done = supervisor.run(["sh", "-c", command], env={"WORD": "given"}, pass_fds=[file.fileno()])
+    assert done.stdout == " given\n"
     assert (tmp_path / "file").read_text() == "written\n"
 
 

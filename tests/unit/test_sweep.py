@@ -210,7 +210,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
 
 
-def test_measured_rows_stay_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_rows_are_kept_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = swept(SPECULATIVE, plan=False)
     written = PATHS.rows("aligned").read_bytes()
     with monkeypatch.context() as forbidden:

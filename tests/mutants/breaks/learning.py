@@ -47,7 +47,7 @@ BREAKS = (
     Break(
         "weight-decay-ignored", "tasks.training.optimizers", "make_optimizer",
         "relative=settings.relative_rate, weight_decay=settings.weight_decay", "relative=settings.relative_rate",
-        (f"{_UNIT}/training/test_optimizers.py::test_the_settings_choose_the_optimizer_and_what_it_moves",),
+        (f"{_UNIT}/training/test_optimizers.py::test_the_settings_choose_the_optimizer_and_its_parameters",),
     ),
     Break(
         "damaged-checkpoint-loaded", "tasks.training.checkpoints", "_holds",

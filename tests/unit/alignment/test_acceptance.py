@@ -59,7 +59,7 @@ def test_acceptance_is_the_mean_over_positions_not_over_texts() -> None:
     }
 
 
-def test_what_is_predicted_past_the_vocabulary_is_cut_before_the_softmax() -> None:
+def test_predictions_past_the_vocabulary_are_cut_before_the_softmax() -> None:
     padded = Says([0.25, 0.15, 0.1, 0.5])
     assert measured(padded, Says([0.5, 0.3, 0.2]), texts_of([[1]]), 3)["acceptance_rate"] == pytest.approx(1.0)
 

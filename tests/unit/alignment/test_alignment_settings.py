@@ -32,7 +32,7 @@ from tasks.alignment.settings import LOSSES, AlignSettings
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(chosen: dict[str, Any], words: str) -> None:
+def test_contradictory_settings_are_refused(chosen: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AlignSettings(**chosen)
 

@@ -1,4 +1,4 @@
-"""What the large model writes for inputs: which inputs, what is fit to learn from, and what is stored beside it."""
+"""Outputs of the large model: the choice of inputs, the filter for usable outputs, and the predictions stored with them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_output_is_fit_or_has_a_fault(tokens: list[int], text: str, fault: st
     assert fault is None or fault in FAULTS
 
 
-def test_repeats_may_be_left_unchecked() -> None:
+def test_the_check_for_repeats_can_be_turned_off() -> None:
     assert find_fault([5] * 40 + [END], "no", {END}, max_repeats=0) is None
 
 
@@ -109,7 +109,7 @@ def opened(architecture: str) -> Decoder:
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama"])
-def test_outputs_are_what_the_model_writes_and_all_are_counted(architecture: str) -> None:
+def test_outputs_are_the_texts_of_the_model_and_all_are_counted(architecture: str) -> None:
     _, tokenizer = tiny(architecture)
     labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(SOURCES)
     counts = labelled.counts
@@ -140,7 +140,7 @@ def test_equal_outputs_of_one_input_are_kept_once() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama"])
-def test_stored_predictions_stand_at_the_ids_that_training_reads(architecture: str, tmp_path: Path) -> None:
+def test_stored_predictions_have_the_ids_that_training_reads(architecture: str, tmp_path: Path) -> None:
     tokenizer = saved(architecture, tmp_path / "large")
     if architecture == "llama":
         tokenizer.bos_token = tokenizer.convert_ids_to_tokens(5)
@@ -162,7 +162,7 @@ def test_more_predictions_than_tokens_are_refused() -> None:
         TopLogitsPredictor(*tiny("t5"), TEXT, 64, kept=65, batch_size=8)
 
 
-def test_a_shard_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED).label(SOURCES[:5])
     (tmp_path / "stale" / "calibration-00000").mkdir(parents=True)
     (tmp_path / "stray").touch()

@@ -97,7 +97,7 @@ def test_stored_predictions_of_all_but_one_token_are_the_live_ones(causal: bool)
         assert low < found.item() / live.item() < high
 
 
-def test_ids_past_the_vocabulary_take_no_part() -> None:
+def test_ids_past_the_vocabulary_are_ignored() -> None:
     """Of a model that is padded with more rows, the softmax is over the tokenizer's ids alone."""
     drafter, large = pair(causal=False)
     [plain] = DivergenceLoss(forward_kl, 20, large).sums(drafter, whole(False))
@@ -108,13 +108,13 @@ def test_ids_past_the_vocabulary_take_no_part() -> None:
     torch.testing.assert_close(padded, plain)
 
 
-def test_the_large_model_is_no_part_of_what_the_engine_trains() -> None:
+def test_the_engine_does_not_train_the_large_model() -> None:
     drafter, large = pair(causal=False)
     objective = Objective(drafter, TrainingSettings(), DivergenceLoss(forward_kl, 24, large))
     assert {id(weight) for weight in objective.parameters()} == {id(weight) for weight in drafter.parameters()}
 
 
-def test_a_batch_without_a_reference_is_said_to_have_none() -> None:
+def test_a_batch_without_a_reference_is_an_error() -> None:
     drafter, _ = pair(causal=False)
     batch = dataclasses.replace(whole(False), top=None)
     with pytest.raises(ValueError, match="no predictions of the large model"):

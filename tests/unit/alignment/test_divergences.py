@@ -78,7 +78,7 @@ def test_total_variation_is_one_less_what_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("loss", DIVERGENCES)
-def test_nothing_is_apart_from_itself_and_all_else_is(loss: str) -> None:
+def test_a_divergence_is_zero_only_for_equal_distributions(loss: str) -> None:
     apart = divergence(loss, 0.4)
     assert apart(some(1), some(1)).abs().max() < 1e-6
     assert apart(some(1), some(2)).min() > 1e-3
@@ -86,7 +86,7 @@ def test_nothing_is_apart_from_itself_and_all_else_is(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", DIVERGENCES)
-def test_a_few_steps_down_the_slope_bring_q_to_p(loss: str) -> None:
+def test_a_few_gradient_steps_bring_q_to_p(loss: str) -> None:
     apart, log_p = divergence(loss, 0.4), some(1)
     logits = some(2).clone().requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=0.1)
@@ -145,6 +145,6 @@ def slope(apart: Callable[[Tensor, Tensor], Tensor], vocabulary: int) -> float:
     return float(logits.grad.norm())
 
 
-def test_total_variation_hardly_moves_a_drafter_that_starts_at_random() -> None:
+def test_total_variation_has_small_gradients_for_a_random_drafter() -> None:
     assert slope(total_variation, 1000) < 0.002
     assert slope(forward_kl, 1000) > 0.9

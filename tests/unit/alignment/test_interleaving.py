@@ -47,7 +47,7 @@ def test_texts_follow_the_law(top_k: int, sampling: SamplingSettings) -> None:
     assert p_value(texts, law_of(LARGE, sampling, 3)) < FALSE_ALARM
 
 
-def test_texts_longer_than_a_draft_follow_it_too() -> None:
+def test_texts_longer_than_a_draft_follow_the_law_too() -> None:
     """After a draft that is kept whole the next one begins, with no token of p's between."""
     sampling = SamplingSettings(temperature=0.7)
     pair, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
@@ -63,7 +63,7 @@ def test_with_the_whole_vocabulary_nothing_is_replaced() -> None:
     assert written(VOCABULARY + 9, PLAIN, 3, draws=50) == texts[:50]
 
 
-def test_what_is_replaced_is_marked() -> None:
+def test_replaced_tokens_are_marked() -> None:
     texts = written(2, PLAIN, 3, draws=200)
     assert {place for one in texts for place, who in enumerate(one.proposers) if who == CORRECTED} == {0, 1, 2}
     for one in texts:

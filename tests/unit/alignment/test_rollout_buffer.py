@@ -53,17 +53,17 @@ def test_a_step_s_inputs_are_the_order_s_and_its_texts_the_writer_s(tmp_path: Pa
             assert part.source[:, 0].tolist() == [10 + example for example in order.batch_at(step)]
             assert labels([part]) == [[10 + example, next(numbers)] for example in order.batch_at(step)]
             assert part.weights is None
-    assert [seed for _, _, seed in scribe.asked] == [0, 4], "each pool is written once, with draws of its own"
+    assert [seed for _, _, seed in scribe.asked] == [0, 4], "each window is written once, with its own draws"
 
 
-def test_weights_stand_beside_their_tokens(tmp_path: Path) -> None:
+def test_weights_are_aligned_with_their_tokens(tmp_path: Path) -> None:
     source, _ = source_of(Scribe(weight=0.25), tmp_path)
     [part] = source.microbatches(0)
     assert part.weights is not None
     assert set(map(tuple, part.weights.tolist())) == {(1.0, 0.25)}
 
 
-def test_a_pool_begun_before_a_kill_is_read_again(tmp_path: Path) -> None:
+def test_a_window_written_before_a_kill_is_read_again(tmp_path: Path) -> None:
     first, _ = source_of(Scribe(weight=0.1), tmp_path)
     before = [labels(first.microbatches(step)) for step in range(4)]
     again = Scribe(weight=0.5)
@@ -78,7 +78,7 @@ def test_a_pool_begun_before_a_kill_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["", "{}", '{"tokens": [[10,', None], ids=["empty", "other form", "cut", "one digit changed"])
-def test_a_file_that_is_not_as_it_was_written_is_written_again(tmp_path: Path, torn: str | None) -> None:
+def test_a_damaged_file_is_written_again(tmp_path: Path, torn: str | None) -> None:
     source_of(Scribe(), tmp_path)[0].microbatches(0)
     [file] = tmp_path.glob("*")
     file.write_text(file.read_text().replace("100", "101") if torn is None else torn)
@@ -87,7 +87,7 @@ def test_a_file_that_is_not_as_it_was_written_is_written_again(tmp_path: Path, t
     assert len(scribe.asked) == 1
 
 
-def test_pools_stay_while_a_kept_checkpoint_may_need_them(tmp_path: Path) -> None:
+def test_windows_are_kept_while_a_checkpoint_may_need_them(tmp_path: Path) -> None:
     """With a checkpoint every 6 steps, training may go on at the last two of them."""
     source, _ = source_of(Scribe(), tmp_path, checkpoint_every=6)
     for step in range(40):

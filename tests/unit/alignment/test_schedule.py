@@ -39,11 +39,11 @@ def test_the_rounds_are_the_last_steps() -> None:
     assert rounds.window(31) == [30, 31, 32, 33, 34]
 
 
-def test_a_pool_is_the_written_steps_of_a_window() -> None:
+def test_a_window_contains_the_on_policy_steps() -> None:
     mixed = schedule(steps=48, on_policy=0.5, write_every=10, replay_rounds=2, replay_steps=2)
-    pools = {tuple(mixed.window(step)) for step in range(44) if mixed.source_at(step) is DataSource.ON_POLICY}
-    assert sorted(step for pool in pools for step in pool) == [
+    windows = {tuple(mixed.window(step)) for step in range(44) if mixed.source_at(step) is DataSource.ON_POLICY}
+    assert sorted(step for window in windows for step in window) == [
         step for step in range(44) if mixed.source_at(step) is DataSource.ON_POLICY
     ]
-    assert all(len({step // 10 for step in pool}) == 1 for pool in pools)
-    assert len(pools) == 5
+    assert all(len({step // 10 for step in window}) == 1 for window in windows)
+    assert len(windows) == 5

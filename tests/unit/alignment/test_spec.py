@@ -85,14 +85,14 @@ def test_a_fine_tuned_start_that_is_missing_is_one_line(tmp_path: Path) -> None:
         start_model(AlignSettings(start="fine_tuned"), SHAPE, tmp_path / "nothing")
 
 
-def test_models_that_make_no_pair_are_refused(tokenizer: Any, tmp_path: Path) -> None:
+def test_incompatible_models_are_refused(tokenizer: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is encoder-decoder .* but the large one is decoder-only"):
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "causal", tokenizer, DECODER_ONLY))
     with pytest.raises(InputError, match="train or load both models with one tokenizer"):
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "foreign", tokenizer_of("nopqrstuvwxyz")))
 
 
-def test_it_is_judged_by_acceptance_whatever_it_learns(tokenizer: Any, tmp_path: Path) -> None:
+def test_every_loss_is_evaluated_by_acceptance(tokenizer: Any, tmp_path: Path) -> None:
     large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
     for settings in (AlignSettings(), AlignSettings(loss="total_variation")):
         learned = alignment_spec(small, settings, large)
@@ -161,7 +161,7 @@ def test_a_scheduled_source_asks_one_source_a_step() -> None:
 
 
 @pytest.mark.parametrize("what", [{"on_policy": 0.5}, {"replay_rounds": 1}])
-def test_text_is_not_written_with_a_drafter_in_parts(what: dict[str, Any]) -> None:
+def test_a_partitioned_drafter_cannot_generate_text(what: dict[str, Any]) -> None:
     chosen: dict[str, Any] = {"loss": "forward_kl", "optimizer": "adamw", **what}
     assert AlignSettings(zero_stage=2, **chosen).zero_stage == 2
     with pytest.raises(ValueError, match=f"{next(iter(what))} is set, but no process has the whole drafter .* zero_stage 3"):

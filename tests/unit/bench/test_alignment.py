@@ -25,7 +25,7 @@ ALIGN = AlignSettings(
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_changes_bilds_alignment_by_what_it_names_alone(recipe: str) -> None:
+def test_a_recipe_changes_only_the_settings_that_it_names(recipe: str) -> None:
     found = dataclasses.asdict(settings_of(recipe, ALIGN, SMALL, seed=3, steps=202))
     plain = dataclasses.asdict(settings_of("sequence", ALIGN, SMALL, seed=3, steps=202))
     differs = {name for name in found if found[name] != plain[name]} - {"learning_rate", "replay_steps"}
@@ -34,7 +34,7 @@ def test_a_recipe_changes_bilds_alignment_by_what_it_names_alone(recipe: str) ->
     assert (found["optimizer"], found["batch_size"], found["seed"]) == ("adamw", 7, 3)
 
 
-def test_a_run_is_evaluated_four_times_the_last_time_at_its_end() -> None:
+def test_a_run_is_evaluated_four_times_and_the_last_time_at_its_end() -> None:
     found = settings_of("replay", ALIGN, SMALL, seed=1, steps=202)
     assert (found.steps, found.evaluate_every, found.choose_by) == (204, 51, "acceptance_rate")
     assert (found.warmup_steps, found.replay_rounds, found.replay_steps) == (20, 2, 25)
@@ -44,7 +44,7 @@ def test_the_shortest_run_is_valid_for_every_recipe() -> None:
     assert {settings_of(recipe, ALIGN, SMALL, seed=1, steps=1).steps for recipe in RECIPES} == {4}
 
 
-def test_bilds_alignment_is_there_from_both_starts() -> None:
+def test_bild_alignment_exists_for_both_starts() -> None:
     assert {start: RECIPES[name].start for start, name in SEQUENCE.items()} == {
         "pretrained": "pretrained",
         "fine_tuned": "fine_tuned",
@@ -68,7 +68,7 @@ class Texts:
 
 
 def test_the_steps_before_an_evaluation_and_the_first_ones_do_not_count() -> None:
-    # Steps take 9, 2, 3, then 100 with an evaluation after, then 4 and 5 seconds; of the seventh nobody sees the end.
+    # Steps take 9, 2, 3, then 100 with an evaluation after, then 4 and 5 seconds; the end of the seventh is never seen.
     begun = iter([0.0, 9.0, 11.0, 14.0, 114.0, 118.0, 123.0])
     clocked = TimedSource(Texts(), lambda: next(begun))
     for step in range(7):
@@ -80,7 +80,7 @@ def test_the_steps_before_an_evaluation_and_the_first_ones_do_not_count() -> Non
         clocked.seconds_per_step(4, skip=6)
 
 
-def test_one_thread_is_clocked_by_its_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_is_timed_by_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert training_clock(torch.device("cpu")) is time.process_time
     assert training_clock(torch.device("cuda")) is time.perf_counter
@@ -104,7 +104,7 @@ ROWS = [
 ]
 
 
-def test_a_recipe_stands_beside_bilds_alignment_of_its_own_start_seed_by_seed() -> None:
+def test_a_recipe_is_compared_with_bild_alignment_of_the_same_start_and_seed() -> None:
     found = summary(ROWS)
     kl = found["recipes"]["forward_kl"]
     assert kl["acceptance_rate"]["mean"] == pytest.approx(0.93)
@@ -118,7 +118,7 @@ def test_a_recipe_stands_beside_bilds_alignment_of_its_own_start_seed_by_seed() 
     assert "difference" not in found["recipes"][UNALIGNED]
 
 
-def test_the_best_recipe_is_set_against_bilds_own() -> None:
+def test_the_best_recipe_is_compared_with_bild_alignment() -> None:
     found = summary(ROWS)
     assert found["best"] == "forward_kl"
     assert found["best_over_sequence"]["acceptance_rate"]["values"] == pytest.approx([0.12, 0.04])

@@ -154,7 +154,7 @@ def test_bad_options_are_named(here: Path, given: list[str], said: str) -> None:
     assert said in str(error.value)
 
 
-def test_a_task_without_a_trained_pair_is_told(here: Path) -> None:
+def test_a_task_without_a_trained_pair_is_named(here: Path) -> None:
     shutil.rmtree(PATHS.model("small"))
     with pytest.raises(InputError, match="models/translation/small is missing; train the task's pair and calibrate first"):
         command.main(["--task", "translation"])

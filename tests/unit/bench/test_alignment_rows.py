@@ -33,7 +33,7 @@ def test_each_row_is_in_the_file_as_soon_as_it_is_measured(path: Path) -> None:
         assert [row["point"] for row in read_rows(path)] == list(range(number + 1))
 
 
-def test_a_sweep_that_was_killed_goes_on(path: Path) -> None:
+def test_a_killed_sweep_keeps_its_rows(path: Path) -> None:
     rows = RowFile(path, "now")
     kept = [rows.append({"point": number, "text": "größer"}) for number in range(3)]
     again = RowFile(path, "now")
@@ -42,7 +42,7 @@ def test_a_sweep_that_was_killed_goes_on(path: Path) -> None:
     assert [row["point"] for row in read_rows(path)] == [0, 1, 2, 3]
 
 
-def test_a_last_line_that_was_cut_short_is_measured_again(path: Path) -> None:
+def test_an_incomplete_last_line_is_measured_again(path: Path) -> None:
     RowFile(path, "now").append({"point": 0})
     whole = path.read_bytes()
     RowFile(path, "now").append({"point": 1, "text": "Öl"})
@@ -74,5 +74,5 @@ def test_a_point_that_failed_is_tried_again(path: Path) -> None:
     assert [row["point"] for row in RowFile(path, "now").rows] == [1]
 
 
-def test_a_file_that_is_not_there_has_no_rows(path: Path) -> None:
+def test_a_missing_file_has_no_rows(path: Path) -> None:
     assert read_rows(path) == []

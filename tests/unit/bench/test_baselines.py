@@ -89,7 +89,7 @@ def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decode
         assert widest_margin(find_mismatches(reference, SOURCES, ours, texts)) < 1e-4
 
 
-def test_a_text_that_ends_is_the_same_by_ctranslate2(ours: Rows, tmp_path: Path) -> None:
+def test_ctranslate2_ends_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
     large, _small = random_pair(SHAPE)
     with torch.no_grad():  # the end token replaces a token of the texts
         large.shared.weight[1] = 1.2 * large.shared.weight[ours[0][LIMIT // 2]]
@@ -119,7 +119,7 @@ def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
 
 
-def test_a_difference_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
+def test_a_mismatch_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
     large, _small = models
     changed = [list(text) for text in ours]
     changed[2][5] = (changed[2][5] + 1) % 60

@@ -131,7 +131,7 @@ def test_each_target_is_checked_by_its_case() -> None:
     assert "bild_over_vanilla" not in check_targets(results[:2], None)
 
 
-def test_a_fast_bild_that_loses_quality_meets_nothing() -> None:
+def test_a_fast_bild_that_loses_quality_misses_its_target() -> None:
     assert not check_targets([case_result("translation", no_loss=False, bild_over_vanilla=3.0)], "translation")[
         "bild_over_vanilla"
     ]["met"]

@@ -49,25 +49,25 @@ def test_the_whole_frontier_was_timed() -> None:
     assert missed_share(planned({1, 2, 3, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.0, "worst": 0.0}
 
 
-def test_a_point_as_good_speaks_for_another_within_a_tenth_of_a_point_and_the_interval() -> None:
+def test_a_similar_point_represents_another_within_a_tenth_of_a_point_and_the_interval() -> None:
     assert missed_share(planned({1, 3, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.005, "worst": 0.02}
     assert missed_share(planned({1, 2, 4}), WHOLE) == {"frontier": 4, "points": 0, "mean": 0.0, "worst": 0.0}
 
 
-def test_what_nothing_timed_comes_near_is_missed() -> None:
+def test_a_frontier_point_far_from_all_timed_points_is_missed() -> None:
     # In place of 2.5 and 2.45 there is 1.5; in place of 1.5 nothing.
     assert missed_share(planned({1, 4}), WHOLE) == {"frontier": 4, "points": 2, "mean": 0.1969, "worst": 0.4}
     assert missed_share(planned({1, 2}), WHOLE) == {"frontier": 4, "points": 1, "mean": 0.25, "worst": 1.0}
 
 
-def test_what_two_timings_of_one_point_differ_by_is_not_missed() -> None:
+def test_a_point_within_timing_noise_is_not_missed() -> None:
     assert missed_share(planned({1, 4}), WHOLE, apart=0.39)["points"] == 1
     assert missed_share(planned({1, 4}), WHOLE, apart=0.41)["points"] == 0
     # 1.1 twice, in place of 3 and 1.5.
     assert retiming(planned({1, 4}), WHOLE) == pytest.approx((1.9 / 3 + 0.4 / 1.5) / 2)
 
 
-def test_a_replayed_quality_or_count_that_is_not_the_decoded_one_is_counted() -> None:
+def test_differences_of_replayed_and_decoded_quality_or_counts_are_counted() -> None:
     found = planned({1})
     assert unequal(found, WHOLE) == 0
     found[1] = dataclasses.replace(found[1], quality={"bleu": 92.1})
@@ -75,5 +75,5 @@ def test_a_replayed_quality_or_count_that_is_not_the_decoded_one_is_counted() ->
     assert unequal(found, WHOLE) == 2
 
 
-def test_the_grid_is_of_some_two_hundred_points() -> None:
+def test_the_grid_has_about_two_hundred_points() -> None:
     assert 190 <= len(expand(GRID)) <= 230

@@ -1,4 +1,4 @@
-"""Two loops in turns, what both sides train, and what the bench asks for before it begins."""
+"""Two alternating loops, what both contenders train, and what the bench requires before it begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 
-def test_loops_go_as_far_as_they_are_told_one_after_the_other() -> None:
+def test_loops_advance_alternately_by_the_requested_steps() -> None:
     steps: list[str] = []
 
     def counting(name: str) -> PausableLoop:
@@ -56,7 +56,7 @@ def test_only_the_steps_of_a_turn_are_timed() -> None:
     turns.stop()
 
 
-def test_stopping_lets_a_loop_clean_up_and_nothing_catches_it() -> None:
+def test_a_stopped_loop_cleans_up_and_cannot_catch_the_stop() -> None:
     cleaned: list[bool] = []
 
     def loop(begin: Begin) -> None:
@@ -75,7 +75,7 @@ def test_stopping_lets_a_loop_clean_up_and_nothing_catches_it() -> None:
     assert cleaned == [True]
 
 
-def test_what_a_loop_dies_of_is_told() -> None:
+def test_the_error_of_a_loop_reaches_the_caller() -> None:
     def loop(begin: Begin) -> None:
         begin()
         raise LookupError("broken")
@@ -99,7 +99,7 @@ def test_a_recipe_without_an_end_keeps_the_rest() -> None:
     assert (other.optimizer, other.relative_rate, other.learning_rate) == ("adamw", False, 1e-3)
 
 
-def test_trainer_gets_the_length_that_it_is_to_group_by() -> None:
+def test_trainer_receives_the_length_to_group_by() -> None:
     texts = TokenDataset([[5, 6, 1], [7, 1]], [[8, 1], [9, 9, 9, 1]], 0)
     columns = {name: dataset_of(texts, name)["length"][:] for name in LENGTHS}
     assert columns == {"source": [3, 2], "target": [2, 4], "sum": [5, 6], "longer": [3, 4]}
@@ -119,7 +119,7 @@ def test_trainer_has_the_optimizer_of_the_recipe() -> None:
     assert other.param_groups[0]["fused"]
 
 
-def test_a_ratio_is_of_neighbours() -> None:
+def test_a_ratio_compares_neighbouring_rounds() -> None:
     found = ratios([20.0, 10.0, 44.0], [10.0, 10.0, 11.0])
     assert found == {"ratio": 2.0, "least": 1.0, "most": 4.0, "ours": 20.0, "trainer": 10.0}
 
@@ -130,12 +130,12 @@ def settings_file() -> str:
 
 
 @pytest.mark.parametrize("option", ["steps", "rounds", "inputs"])
-def test_nothing_is_measured_of_nothing(option: str, settings_file: str) -> None:
+def test_no_rounds_have_no_result(option: str, settings_file: str) -> None:
     with pytest.raises(InputError, match=f"--{option} is 0; it must be at least 1"):
         command.main(["--params", settings_file, f"--{option}", "0"])
 
 
-def test_what_the_pipeline_makes_must_be_there(settings_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pipeline_outputs_are_named(settings_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"data/translation/corpus/train.jsonl is missing; run dvc repro"):
         command.main(["--params", settings_file])

@@ -158,19 +158,19 @@ def test_a_folder_instead_of_a_file_is_refused(parallel: Path) -> None:
     assert "train.en cannot be read" in refusal(of_pairs(parallel))
 
 
-def test_unequal_sides_give_both_counts(parallel: Path) -> None:
+def test_unequal_files_give_both_counts(parallel: Path) -> None:
     (parallel / "train.en").write_text("One.\nTwo.\n", encoding="utf-8")
     message = refusal(of_pairs(parallel))
     assert "train.de has 3 lines" in message and "train.en has 2" in message
 
 
-def test_unequal_sides_are_seen_even_within_the_limit(parallel: Path) -> None:
+def test_unequal_files_are_refused_even_within_the_limit(parallel: Path) -> None:
     (parallel / "train.en").write_text("One.\nTwo.\n", encoding="utf-8")
     assert "train.de has 3 lines" in refusal(of_pairs(parallel, limit={"train": 1}))
 
 
 @pytest.mark.parametrize("empty", ["", "   ", "\t\r"])
-def test_an_empty_line_on_one_side_is_named(parallel: Path, empty: str) -> None:
+def test_an_empty_line_in_one_file_is_named(parallel: Path, empty: str) -> None:
     (parallel / "test.en").write_bytes(f"One.\n{empty}\nThree.\n".encode())
     message = refusal(of_pairs(parallel))
     assert "test.en, line 2" in message and "empty" in message

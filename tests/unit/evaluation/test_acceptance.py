@@ -97,7 +97,7 @@ def test_prefixes_are_the_large_models_own() -> None:
 @over_runtimes("t5", "bart", "fsmt", "gpt2", "llama")
 @pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
 def test_with_caches_it_is_what_whole_runs_give(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
-    """Texts and prompts of unequal length, side by side, against one forward pass a position."""
+    """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
     pair, sources = pair_of(name, runtime), [*toy_sources(8, seed=1), [7]]
     whole = [whole_rows(model) for model in models(name)]
     written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14, sampling, 3))
@@ -135,7 +135,7 @@ def test_it_is_the_same_a_few_positions_at_a_time(name: str, cells: int, monkeyp
 
 @pytest.mark.parametrize(("most", "read"), [(1, 1), (7, 7), (10, 10), (28, 28), (1000, 35)])
 def test_it_stops_at_enough_tokens(most: int, read: int) -> None:
-    """Texts of seven tokens, of which the sixth alone is not agreed on, two side by side."""
+    """Texts of seven tokens, two in a batch; the models disagree only on the sixth token."""
     found = measured(prefix_pair(says([*SIX[:5], 2]), says(SIX)), [[5, END]] * 5, GREEDY, batch=2, most=most)
     whole, rest = divmod(read, 7)
     assert found.tokens == read
@@ -174,7 +174,7 @@ def test_no_source_is_refused() -> None:
     ("kept", "lengths", "positions"),
     [
         ({}, {}, []),
-        # Of ten first tokens 7 stay, of the six second ones after those 4, and the four third ones after those.
+        # Of ten first tokens 7 are accepted, of the six second ones after those 4, and all four third ones after those.
         ({"3/3": 4, "3/1": 2, "2/0": 3, "1/1": 1}, {0: 3, 1: 3, 2: 0, 3: 4}, [7 / 10, 4 / 6, 1.0]),
         # No draft came as far as its third token.
         ({"4/1": 5}, {0: 0, 1: 5, 2: 0, 3: 0, 4: 0}, [1.0, 0.0]),

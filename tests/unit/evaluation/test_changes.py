@@ -119,7 +119,7 @@ def test_of_many_unchanged_numbers_any_is_named_in_at_most_five_per_cent() -> No
     assert sum(alone) / len(alone) > 0.5, "without looking at them together, most runs would name one"
 
 
-def test_holm_goes_on_after_the_smallest() -> None:
+def test_holm_continues_after_the_smallest_p_value() -> None:
     changes = [Change(0.0, None, p) for p in (0.04, 0.001, 0.02)]
     assert more_than_noise(changes) == [True, True, True]
     changes = [Change(0.0, None, p) for p in (0.04, 0.001, 0.03, None)]
@@ -156,7 +156,7 @@ def test_a_faster_frontier_is_found_and_another_vanilla_is_not() -> None:
     assert more_than_noise(list(better)) == [False, False]
 
 
-def test_frontiers_without_errors_are_compared_but_not_judged() -> None:
+def test_frontiers_without_errors_are_compared_but_not_tested() -> None:
     blind = [MeasuredPoint(60 - index, None, None, 1.2 + index, None, None) for index in range(3)]
     found = frontier_changes(MeasuredCurve(blind, 60.0), MeasuredCurve(blind, 60.0), paired=False)
     assert found == (Change(0.0, None, None), Change(1.0, None, None))

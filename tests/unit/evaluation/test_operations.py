@@ -225,7 +225,7 @@ def test_a_model_that_never_runs_costs_nothing() -> None:
         assert found == operations_of(counted(12, _1=12), 3, 7, None, tenth)
 
 
-def test_what_counts_and_sizes_do_not_tell_is_none() -> None:
+def test_operations_are_none_where_counts_or_sizes_are_missing() -> None:
     """Runs of a drafter whose size is not known, and a model that leaves layers out."""
     for relative in (operations_of, relative_operations):
         assert relative(counted(12, small_steps=9, _4=3), 3, 7, None, ENCODED) is None

@@ -129,7 +129,7 @@ def test_a_short_stream_has_no_chunk() -> None:
     assert chunks([], 4) == chunks([3], 4) == ([], [])
 
 
-def test_it_is_timed_beside_the_large_model_alone() -> None:
+def test_it_is_timed_relative_to_the_large_model_alone() -> None:
     """Uses a clock that counts the positions that the large model predicts."""
     asked = 0
 

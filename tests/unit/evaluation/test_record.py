@@ -225,7 +225,7 @@ def test_what_is_not_known_of_a_pair_is_left_out() -> None:
     assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
 
 
-def test_the_report_lies_with_its_own_run_and_with_both_sweeps(mlflow: MemoryMlflow) -> None:
+def test_the_report_is_stored_with_its_own_run_and_both_sweeps(mlflow: MemoryMlflow) -> None:
     paths = TaskPaths("toy")
     for drafter in ("unaligned", "aligned"):
         swept([], drafter)
@@ -254,7 +254,7 @@ def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -
     assert found[NAME].info.status == "FINISHED"
 
 
-def test_a_sweep_sends_nothing_while_it_goes_on(mlflow: MemoryMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_sends_nothing_before_its_end(mlflow: MemoryMlflow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "_FLUSH_SECONDS", 30.0)
     with SweepRecord(TaskPaths("toy"), "aligned", "native", {}, []) as sweep:
         sweep.pair(pair_record(PAIR))

@@ -18,7 +18,7 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def test_prefect_stays_inside_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefect_keeps_its_files_inside_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PREFECT_HOME", raising=False)
     set_defaults()
@@ -27,7 +27,7 @@ def test_prefect_stays_inside_the_project(tmp_path: Path, monkeypatch: pytest.Mo
     assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 
 
-def test_the_users_own_settings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_user_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_HOME", "elsewhere")
     monkeypatch.setenv("DO_NOT_TRACK", "0")

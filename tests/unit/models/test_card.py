@@ -1,4 +1,4 @@
-"""Model cards stay valid Markdown and YAML whatever names contain, and equal runs give equal cards."""
+"""Model cards are valid Markdown and YAML whatever names contain, and equal runs give equal cards."""
 
 from __future__ import annotations
 

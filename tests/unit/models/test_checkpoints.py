@@ -176,7 +176,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder: Path, tokenizer: Any, 
     assert equal(load_model(folder), start())
 
 
-def test_who_may_read_a_folder_may_read_its_weights(folder: Path, tokenizer: Any) -> None:
+def test_weights_have_the_permissions_of_their_folder(folder: Path, tokenizer: Any) -> None:
     model = start()
     add_heads(model, 2, seed=0)
     save_model(model, tokenizer, folder, card="# A card")

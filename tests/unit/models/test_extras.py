@@ -1,4 +1,4 @@
-"""Heads and classifier: what they compute, and that they are saved beside the model and come back."""
+"""Heads and classifier: what they compute, and that they are saved with the model and loaded again."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ def test_equal_tokenizers_make_a_pair() -> None:
         (replace(Toy(), bos_token_id=3), "bos_token_id differs"),
     ],
 )
-def test_what_differs_is_named(small: Toy, words: str) -> None:
+def test_differences_of_tokenizers_are_named(small: Toy, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         check_pair(small, Toy(), "models/small", "models/large")
     assert "\n" not in str(caught.value)
 
 
-def test_two_kinds_of_models_are_no_pair() -> None:
+def test_two_kinds_of_models_are_refused_as_a_pair() -> None:
     t5, llama, gpt2 = (toy_model(architecture) for architecture in ("t5", "llama", "gpt2"))
     check_architectures(t5, t5)
     check_architectures(gpt2, llama)

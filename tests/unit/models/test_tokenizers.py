@@ -40,7 +40,7 @@ def tokenizer() -> Any:
     return train_tokenizer(TEXTS, TokenizerSettings(vocabulary=VOCABULARY))
 
 
-def test_exactly_the_pieces_that_were_asked_for(tokenizer: Any) -> None:
+def test_the_vocabulary_has_exactly_the_configured_size(tokenizer: Any) -> None:
     assert len(tokenizer) == VOCABULARY
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id) == (PAD, END, UNKNOWN)
     assert sorted(tokenizer.get_vocab().values()) == list(range(VOCABULARY))
@@ -55,7 +55,7 @@ def test_text_comes_back(tokenizer: Any) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
-def test_a_character_that_was_never_seen_is_unknown(tokenizer: Any) -> None:
+def test_an_unseen_character_is_unknown(tokenizer: Any) -> None:
     assert UNKNOWN in encode(tokenizer, ["Das ☃"], 500)[0]
 
 
@@ -120,7 +120,7 @@ def test_without_a_network_a_hub_name_fails_at_once(monkeypatch: pytest.MonkeyPa
     assert time.monotonic() - begun < 5
 
 
-def test_offline_mode_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_makes_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a connection was opened")
 
@@ -130,7 +130,7 @@ def test_offline_mode_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         load_tokenizer("toys/none")
 
 
-def test_a_local_folder_asks_nobody(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_makes_no_request(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("a connection was opened")
 

@@ -60,7 +60,7 @@ def test_the_exit_loss_is_the_weighted_sum() -> None:
     assert loss.item() == pytest.approx(0.5 * 2 * math.log(2) + 0.5 * (-math.log(0.75) - math.log(0.25)))
 
 
-def test_head_j_is_judged_by_the_label_j_positions_on() -> None:
+def test_head_j_predicts_the_label_j_positions_ahead() -> None:
     """Labels 0 1 2 and padding: head 1 stands before 1, 2; head 2 before 2; head 3 before nothing but padding."""
     first, second, third = ([0.1, 0.2, 0.7], [0.2, 0.3, 0.5], [0.3, 0.3, 0.4])
     logits = torch.stack([logits_of(head, 4) for head in (first, second, third)], dim=2)
@@ -68,7 +68,7 @@ def test_head_j_is_judged_by_the_label_j_positions_on() -> None:
     assert sums == pytest.approx([-(math.log(0.2) + math.log(0.7)), -math.log(0.5), 0.0])
 
 
-def test_a_head_s_weights_are_those_of_the_labels_that_it_is_judged_by() -> None:
+def test_a_head_uses_the_weights_of_the_labels_that_it_predicts() -> None:
     logits = logits_of([0.5, 0.25, 0.25], 3)[:, :, None]
     (head,) = head_loss_sums(logits, labelled(0, 1, 2, weights=[5.0, 1.0, 0.5]))
     assert head.item() == pytest.approx(1.5 * math.log(4))

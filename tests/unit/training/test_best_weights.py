@@ -60,7 +60,7 @@ def test_the_best_is_the_first_of_the_best_numbers(name: str, values: list[float
     assert model["frozen"].weight.mean().item() == 99.0
 
 
-def test_where_the_last_are_kept_nothing_is_written(tmp_path: Path) -> None:
+def test_no_best_weights_are_written_when_the_last_are_kept(tmp_path: Path) -> None:
     best, model = looked(best_of(tmp_path, "last"), [1.0, 2.0]), model_of(7.0)
     assert best.restore_weights(model) is None
     assert not kept_files(tmp_path)
@@ -76,12 +76,12 @@ def test_patience_counts_evaluations_without_a_better_one(tmp_path: Path) -> Non
     assert not looked(best_of(tmp_path), [2.0, 1.0, 1.0, 1.0]).out_of_patience
 
 
-def test_what_is_not_measured_chooses_nothing(tmp_path: Path) -> None:
+def test_a_missing_measurement_chooses_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="choose_by is quality, but what is measured here is validation_loss; name"):
         best_of(tmp_path).update(model_of(0), {"validation_loss": 1.0}, 1)
 
 
-def test_a_checkpoint_takes_up_the_search(tmp_path: Path) -> None:
+def test_a_checkpoint_resumes_the_search(tmp_path: Path) -> None:
     state = looked(best_of(tmp_path, patience=3), [1.0, 3.0, 2.0]).state_dict()
     taken = best_of(tmp_path, patience=3)
     taken.load_state_dict(state)
@@ -91,7 +91,7 @@ def test_a_checkpoint_takes_up_the_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
-def test_best_weights_that_are_gone_or_damaged_begin_the_search_anew(damage: str, tmp_path: Path) -> None:
+def test_missing_or_damaged_best_weights_restart_the_search(damage: str, tmp_path: Path) -> None:
     state = looked(best_of(tmp_path, patience=2), [1.0, 9.0, 2.0]).state_dict()
     (file,) = tmp_path.glob("best*2.safetensors")
     file.unlink() if damage == "gone" else file.write_bytes(file.read_bytes()[:-1] + b"x")
@@ -108,7 +108,7 @@ def test_a_run_without_a_checkpoint_begins_with_nothing(tmp_path: Path) -> None:
     assert best.restore_weights(model_of(0)) is None
 
 
-def test_weights_stay_while_a_checkpoint_on_the_disk_names_them(tmp_path: Path) -> None:
+def test_weights_are_kept_while_a_checkpoint_names_them(tmp_path: Path) -> None:
     """Checkpoints after steps 3, 6 and 9 of rising quality: each of the last two can be gone on from, and from its best."""
     best, states = best_of(tmp_path), []
     for begin in (1, 4, 7):

@@ -63,7 +63,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Callabl
         yield at
 
 
-def test_a_run_killed_anywhere_goes_on_from_a_whole_checkpoint(kill_at: Any, tmp_path: Path) -> None:
+def test_a_run_killed_anywhere_resumes_from_a_complete_checkpoint(kill_at: Any, tmp_path: Path) -> None:
     """A third checkpoint, which also rotates the first away, cut off before each of its changes in turn."""
     finished = False
     for last in range(100):
@@ -88,15 +88,15 @@ def test_a_run_killed_anywhere_goes_on_from_a_whole_checkpoint(kill_at: Any, tmp
     assert last > 5
 
 
-def test_only_what_is_sealed_and_as_it_was_written_is_loaded(tmp_path: Path) -> None:
+def test_only_a_complete_and_undamaged_checkpoint_is_loaded(tmp_path: Path) -> None:
     assert load_latest(Engine(), tmp_path) == (0, {})
     for step in (3, 5):
-        save(Engine(), tmp_path, step, {"beside": step})
+        save(Engine(), tmp_path, step, {"extra": step})
     (tmp_path / "step00000009").mkdir()
     (tmp_path / "step00000009" / "model.pt").write_text("partial")
-    assert load_latest(Engine(), tmp_path) == (5, {"beside": 5, "step": 5})
+    assert load_latest(Engine(), tmp_path) == (5, {"extra": 5, "step": 5})
     (tmp_path / "step00000005" / "model.pt").write_text("changed")
-    assert load_latest(Engine(), tmp_path) == (3, {"beside": 3, "step": 3})
+    assert load_latest(Engine(), tmp_path) == (3, {"extra": 3, "step": 3})
 
 
 def test_a_new_checkpoint_is_kept_rather_than_damaged_later_ones(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_new_checkpoint_is_kept_rather_than_damaged_later_ones(tmp_path: Path)
 
 
 @pytest.mark.parametrize("seal", ["", "{}", "[]", '{"model.pt": "'])
-def test_a_seal_that_is_torn_or_empty_seals_nothing(seal: str, tmp_path: Path) -> None:
+def test_an_incomplete_seal_does_not_count(seal: str, tmp_path: Path) -> None:
     save(Engine(), tmp_path, 3, {})
     (tmp_path / "step00000003" / "complete.json").write_text(seal)
     assert latest(tmp_path) is None
@@ -156,7 +156,7 @@ def test_no_space_left_for_the_seal_is_no_checkpoint_either(monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
-def test_another_failure_stays_what_it_is_and_leaves_nothing_partial(tmp_path: Path) -> None:
+def test_another_failure_is_unchanged_and_leaves_nothing_partial(tmp_path: Path) -> None:
     def broken() -> None:
         raise RuntimeError("bug")
 

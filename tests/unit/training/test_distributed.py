@@ -26,7 +26,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_one_process_is_the_main_one_and_waits_for_nobody() -> None:
+def test_a_single_process_is_the_main_one_and_never_waits() -> None:
     assert (distributed.rank(), distributed.world_size(), distributed.is_main()) == (0, 1, True)
     assert distributed.all_reduce(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
     assert distributed.broadcast("word") == "word"
@@ -49,7 +49,7 @@ def test_one_process_opens_no_port_and_only_one_group(group: dict[str, Any]) -> 
     assert group["backend"] == "gloo"
 
 
-def test_several_meet_at_their_store(group: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_meet_at_their_store(group: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # documented by torch
     monkeypatch.setattr(distributed, "connect", lambda: store)
     monkeypatch.setenv("RANK", "1")

@@ -15,7 +15,7 @@ from tasks.training.settings import TrainingSettings
 def test_deepspeed_converts_weights_for_float16_alone(precision: str) -> None:
     found = deepspeed_config(TrainingSettings(precision=precision))
     assert found["fp16"] == {"enabled": precision == "float16"}
-    # bfloat16 is the forward pass's affair: weights and optimiser stay in float32.
+    # Only the forward pass uses bfloat16: weights and optimiser remain in float32.
     assert "bf16" not in found
 
 
@@ -42,6 +42,6 @@ def test_clipping_and_accumulation_are_always_set(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("decay", "factors"), [("constant", [0.5, 1, 1, 1, 1, 1, 1]), ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25, 0])]
 )
-def test_the_rate_rises_stays_or_falls(decay: str, factors: list[float]) -> None:
+def test_the_rate_rises_is_constant_or_falls(decay: str, factors: list[float]) -> None:
     settings = TrainingSettings(warmup_steps=2, steps=6, decay=decay)
     assert [rate_factor(settings, step) for step in range(7)] == factors

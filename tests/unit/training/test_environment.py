@@ -16,14 +16,14 @@ def adopted(**given: str) -> list[str | None]:
     return [environment.get(name) for name in NAMES]
 
 
-def test_a_process_that_no_launcher_started_stays_as_it_is() -> None:
+def test_the_environment_of_a_process_without_a_launcher_is_unchanged() -> None:
     for given in ({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, {"SLURM_NTASKS": "4"}):
         environment = dict(given)
         assert not adopt(environment)
         assert environment == given
 
 
-def test_torchrun_and_deepspeed_have_said_it_all() -> None:
+def test_the_variables_of_torchrun_and_deepspeed_are_unchanged() -> None:
     group = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "node1", "MASTER_PORT": "4000"}
     assert adopted(**group, LOCAL_WORLD_SIZE="2") == ["1", "2", "1", "2", "node1", "4000"]
     assert adopted(**group, LOCAL_SIZE="2") == ["1", "2", "1", "2", "node1", "4000"]
@@ -31,7 +31,7 @@ def test_torchrun_and_deepspeed_have_said_it_all() -> None:
     assert adopted(**group, LOCAL_WORLD_SIZE="2", **SRUN) == ["1", "2", "1", "2", "node1", "4000"]
 
 
-def test_srun_tells_ranks_and_nodes() -> None:
+def test_srun_gives_ranks_and_nodes() -> None:
     assert adopted(**SRUN, SLURM_NODEID="1", SLURM_TASKS_PER_NODE="2(x2)") == ["3", "4", "1", "2", "gpu07", "20000"]
     uneven = {**SRUN, "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "3,1", "SLURM_STEP_NODELIST": "gpu08,gpu11"}
     assert adopted(**uneven, SLURM_JOB_ID="1234567", SLURM_STEP_ID="3") == ["3", "4", "1", "1", "gpu08", "24570"]
@@ -45,7 +45,7 @@ def test_srun_without_a_node_list_names_the_node_that_launched_it() -> None:
     assert adopted(**given)[4] == "127.0.0.1"
 
 
-def test_an_address_that_the_user_chose_stays() -> None:
+def test_an_address_of_the_user_is_kept() -> None:
     assert adopted(**SRUN, MASTER_ADDR="here", MASTER_PORT="4000")[4:] == ["here", "4000"]
 
 

@@ -31,7 +31,7 @@ def test_float16_is_refused_for_models_of_t5_s_kind(model_type: str, device: tor
         check_precision(of_type(model_type), "small", TrainingSettings(precision="float16"), device)
 
 
-def test_float16_is_refused_on_a_cpu_and_for_nobody_else() -> None:
+def test_float16_is_refused_only_on_a_cpu() -> None:
     half = TrainingSettings(precision="float16")
     with pytest.raises(InputError, match="trains on a GPU alone, but the large model trains on the CPU; set precision to"):
         check_precision(of_type("gpt2"), "large", half, CPU)

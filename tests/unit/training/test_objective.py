@@ -84,21 +84,21 @@ def heads_by_hand(model: Any, count: int) -> list[float]:
     return losses
 
 
-def test_heads_beside_a_trained_trunk_share_the_mean_with_it() -> None:
+def test_heads_of_a_trained_trunk_share_the_mean_with_it() -> None:
     objective = objective_of(draft_heads=2)
     with torch.no_grad():
         parts = [plain(objective.model), *heads_by_hand(objective.model, 2)]
         assert loss_of(objective).item() == pytest.approx(sum(parts) / 3, abs=1e-5)
 
 
-def test_heads_on_a_frozen_trunk_have_it_alone() -> None:
+def test_heads_on_a_frozen_trunk_have_the_mean_alone() -> None:
     objective = objective_of(draft_heads=3, trunk="frozen")
     with torch.no_grad():
         parts = heads_by_hand(objective.model, 3)
         assert loss_of(objective).item() == pytest.approx(sum(parts) / 3, abs=1e-5)
 
 
-def test_the_classifier_learns_where_layers_agree_and_teaches_the_model_nothing() -> None:
+def test_the_classifier_learns_where_layers_agree_and_does_not_train_the_model() -> None:
     objective = objective_of(exit_classifier=True, trunk="trained")
     model = objective.model
     # It starts from even odds, whatever layers agree on.
@@ -121,7 +121,7 @@ def test_the_classifier_learns_where_layers_agree_and_teaches_the_model_nothing(
 
 
 @pytest.mark.parametrize("extras", [{"draft_heads": 2}, {"exit_classifier": True}, {"draft_heads": 1, "exit_classifier": True}])
-def test_a_frozen_trunk_stays_as_it_was(extras: dict[str, Any]) -> None:
+def test_a_frozen_trunk_does_not_change(extras: dict[str, Any]) -> None:
     objective = objective_of(trunk="frozen", dropout=0.5, **extras)
     before = {name: tensor.clone() for name, tensor in objective.model.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in objective.parameters() if weight.requires_grad], lr=0.1)
@@ -143,7 +143,7 @@ def test_a_trained_trunk_has_dropout() -> None:
     assert loss_of(objective.eval()).item() == loss_of(objective).item()
 
 
-def test_extras_that_are_not_asked_for_stay() -> None:
+def test_extras_without_settings_are_kept() -> None:
     """Heads trained before are kept while a classifier is trained on the same frozen trunk."""
     first = objective_of(draft_heads=2, trunk="frozen")
     heads = first.model.draft_heads.first
@@ -168,7 +168,7 @@ def test_a_model_too_shallow(settings: dict[str, Any], words: str) -> None:
         objective_of(**settings)
 
 
-def test_a_single_layer_has_none_to_exit_before() -> None:
+def test_a_single_layer_cannot_exit_early() -> None:
     with pytest.raises(InputError, match="exit_classifier is set, but the decoder has one layer"):
         Objective(toy_t5(3, 1, 1), TrainingSettings(exit_classifier=True))
 

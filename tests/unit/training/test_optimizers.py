@@ -51,7 +51,7 @@ def test_adafactor_is_that_of_transformers(
     assert min(moved) > 1e-3
 
 
-def test_a_gradient_of_nothing_moves_nothing_and_gives_numbers() -> None:
+def test_a_zero_gradient_moves_nothing_and_stays_finite() -> None:
     ours = weights()
     optimizer = Adafactor(ours, 1e-2)
     for weight in ours:
@@ -61,7 +61,7 @@ def test_a_gradient_of_nothing_moves_nothing_and_gives_numbers() -> None:
         assert torch.equal(weight, start)
 
 
-def test_a_saved_state_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_a_saved_state_resumes_to_the_bit(tmp_path: Path) -> None:
     whole = weights()
     optimizer = Adafactor(whole, 1e-2, relative=True)
     resumed: list[Tensor] = []
@@ -79,7 +79,7 @@ def test_a_saved_state_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert all(torch.equal(one, other) for one, other in zip(resumed, whole, strict=True))
 
 
-def test_the_settings_choose_the_optimizer_and_what_it_moves() -> None:
+def test_the_settings_choose_the_optimizer_and_its_parameters() -> None:
     model = torch.nn.Linear(3, 2)
     model.bias.requires_grad_(False)
     chosen = make_optimizer(model, TrainingSettings(optimizer="adafactor", learning_rate=0.25, weight_decay=0.5))

@@ -1,4 +1,4 @@
-"""Quality while training: what transformers writes greedily is what decoding writes, each text beside its own references."""
+"""Quality during training: greedy generation by transformers equals decoding; each text is scored with its references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPE: dict[str, Any] = {"d_model": 32, "d_ff": 48, "d_kv": 16, "heads": 2, "enc
 
 @pytest.fixture(scope="module")
 def sources() -> list[str]:
-    """More than are decoded side by side, of unlike lengths."""
+    """More examples than one batch holds, of unequal lengths."""
     words = ["red", "blue", "green", "black", "white", "brown"]
     return [" ".join(chosen) for count in (4, 1, 2) for chosen in itertools.islice(itertools.permutations(words, count), 30)]
 
@@ -57,7 +57,7 @@ def written(model: Any, sources: list[str], tokenizer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", ["t5", "llama", "gpt2"])
-def test_every_text_is_what_decoding_writes_and_meets_its_own_references(
+def test_every_text_equals_decoding_and_is_scored_with_its_own_references(
     architecture: str, sources: list[str], tokenizer: Any
 ) -> None:
     model = model_of(architecture)

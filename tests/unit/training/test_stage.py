@@ -1,4 +1,4 @@
-"""A stage that trains: what makes it another piece of work, what it is judged by, what it saves and records."""
+"""A training stage: which changes make its work different, how it is evaluated, what it saves and records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def work_of(job: TrainingJob, **changes: Any) -> str:
     return open_context(dataclasses.replace(job, **changes)).resume.name
 
 
-def test_what_makes_another_piece_of_work(job: TrainingJob) -> None:
+def test_which_changes_make_the_work_different(job: TrainingJob) -> None:
     large = PATHS.model("large")
     from_folder = dataclasses.replace(TINY, pretrained=str(large))
     chosen = dataclasses.replace(job.training, choose_by="quality")
@@ -120,7 +120,7 @@ def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
     return dataclasses.replace(make_spec(opened), held=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
 
 
-def test_quality_is_measured_where_it_chooses_and_beside_what_the_spec_measures(
+def test_quality_is_measured_where_it_chooses_in_addition_to_the_spec(
     job: TrainingJob, measured: list[dict[str, float]]
 ) -> None:
     chosen = dataclasses.replace(job, training=dataclasses.replace(job.training, choose_by="quality"))

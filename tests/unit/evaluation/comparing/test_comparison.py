@@ -1,4 +1,4 @@
-"""Two results side by side: a copy is nothing, what was changed is found, and nothing else."""
+"""Two results compared: a copy has no difference, and only real changes are found."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_faster_drafter_is_found_and_nothing_else() -> None:
     assert change.interval is not None and change.interval[0] < 1.2 < change.interval[1]
 
 
-def test_better_quality_is_found_beside_vanilla_before_it_is_found_alone() -> None:
+def test_better_quality_is_found_relative_to_vanilla_before_it_is_found_alone() -> None:
     found = compare(BEFORE, loaded("B", *finished(better=0.8)))
     assert "bild aligned, no loss: BLEU minus vanilla's" in found.more_than_noise
     assert "bild aligned, no loss: BLEU" not in found.more_than_noise, "0.8 points are within its own interval's noise"
@@ -92,7 +92,7 @@ def test_one_fingerprint_means_the_same_examples() -> None:
     assert numbers(compare(first, second))["bild aligned, no loss: speed-up (test)"].paired
 
 
-def test_a_summary_alone_is_judged_by_its_intervals() -> None:
+def test_a_summary_alone_is_compared_by_its_intervals() -> None:
     before, after = (loaded("one", finished(faster=faster)[0], {}) for faster in (1.0, 1.5))
     found = compare(before, after)
     assert "bild aligned, no loss: speed-up" in found.more_than_noise
@@ -100,7 +100,7 @@ def test_a_summary_alone_is_judged_by_its_intervals() -> None:
     assert compare(before, before).more_than_noise == []
 
 
-def test_an_older_summary_without_intervals_is_compared_but_not_judged() -> None:
+def test_an_older_summary_without_intervals_is_compared_but_not_tested() -> None:
     summary, _ = finished()
     for point in summary["points"]:
         for entry in (point, point["test"]):
@@ -128,7 +128,7 @@ def test_two_choices_that_are_one_point_are_one_number() -> None:
     assert "bild aligned, no loss and ≤ 1 point: speed-up (test)" in numbers(compare(both, both))
 
 
-def test_points_and_choices_of_one_result_alone_are_told() -> None:
+def test_points_and_choices_of_only_one_result_are_listed() -> None:
     summary, rows = finished()
     summary["points"][0]["settings"]["fallback_threshold"] = 0.3
     summary["choices"][1]["point"] = None

@@ -59,7 +59,7 @@ def test_a_grid_is_compared_entry_by_entry_in_any_order() -> None:
     assert (ours, theirs) == ("there", "absent")
 
 
-def test_what_the_two_sweeps_do_not_share_is_told_by_drafter() -> None:
+def test_differences_of_the_two_sweeps_are_listed_by_drafter() -> None:
     found = both(pair(), pair({"git_commit": "c" * 40}))
     assert found["code"] == {
         "git_commit (unaligned)": "a" * 40,

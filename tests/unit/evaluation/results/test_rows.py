@@ -90,7 +90,7 @@ def test_a_point_is_found_by_split_method_and_settings(path: Path) -> None:
         assert rows.find(wanted[0], wanted[1], {"max_draft": wanted[2]}) is None
 
 
-def test_a_sweep_that_was_killed_goes_on(path: Path) -> None:
+def test_a_killed_sweep_keeps_its_rows(path: Path) -> None:
     rows = SweepRowFile(path, "now")
     for number in range(3):
         rows.append(numbered(number))
@@ -126,7 +126,7 @@ def test_rows_of_other_work_or_of_another_version_and_failed_points_are_measured
     assert numbers(read_rows(path, FIX)) == [1]
 
 
-def test_a_file_that_is_not_there_has_no_rows(path: Path) -> None:
+def test_a_missing_file_has_no_rows(path: Path) -> None:
     assert read_rows(path, FIX) == []
 
 

@@ -39,7 +39,7 @@ def test_a_summary_is_read_back_as_it_was_written(path: Path) -> None:
     assert kinds.count(UntimedPoint) == 1 and set(kinds) == {TimedPoint, UntimedPoint}
 
 
-def test_numbers_are_rounded_once_and_stay_finite(path: Path) -> None:
+def test_numbers_are_rounded_once_and_remain_finite(path: Path) -> None:
     summary = read_summary(path, "a result", FIX)
     [point] = [point for point in summary.points if isinstance(point, UntimedPoint)]
     odd = dataclasses.replace(

@@ -112,15 +112,15 @@ def test_a_known_overhead_is_fitted_from_several_points(text: float, call: float
 @pytest.mark.parametrize("calls", [1, 4, 10])
 def test_a_single_point_is_predicted_as_measured_up_to_the_ridge(calls: int) -> None:
     costs, point = fitted(2.0, 0.5, [calls]), [drafted(4, {2: calls})]
-    runs, beside = hand_made().latency("bild", point), 2.0 + 0.5 * calls
-    assert runs + 0.94 * beside < costs.latency("bild", point) < runs + beside
+    runs, overhead = hand_made().latency("bild", point), 2.0 + 0.5 * calls
+    assert runs + 0.94 * overhead < costs.latency("bild", point) < runs + overhead
 
 
 def test_similar_points_do_not_determine_text_and_call_apart() -> None:
     """Two points with nearly equal calls and a little noise: ordinary least squares would fit the slope to the noise."""
     costs = hand_made()
     points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
-    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + beside) for point, beside in points])
+    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + overhead) for point, overhead in points])
     overhead = costs.overhead_ms["bild"]
     assert abs(overhead.text) < 0.5
     assert abs(overhead.call) < 0.2  # 0.4 without a ridge

@@ -1,4 +1,4 @@
-"""Presets: every one makes points of its method, its range ends where the paper says, and values given beside it count."""
+"""Presets: each makes points of its method, has the range of its paper, and accepts additional values."""
 
 from __future__ import annotations
 

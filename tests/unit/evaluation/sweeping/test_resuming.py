@@ -14,7 +14,7 @@ from tasks.decoding.decoder import Rows, Step
 from tasks.evaluation.results.rows import SweepRow, Timing
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs
-from tests.sweeps import BEAMS, GRID, JUDGED, TIMES, Planned, Sweep, by_name, in_file, name_of, named
+from tests.sweeps import BEAMS, GRID, MEASURED, TIMES, Planned, Sweep, by_name, in_file, name_of, named
 from tests.ticking import Price
 
 
@@ -97,8 +97,8 @@ def test_a_kill_at_any_moment_loses_no_row_and_changes_none(
     rows = by_name(sweep.validate())
     assert sweep.path.read_bytes().startswith(written)
     for name, row in by_name(planned[1]).items():
-        assert {part: rows[name].get(part) for part in (*JUDGED, "how", "why", "same_as")} == {
-            part: row.get(part) for part in (*JUDGED, "how", "why", "same_as")
+        assert {part: rows[name].get(part) for part in (*MEASURED, "how", "why", "same_as")} == {
+            part: row.get(part) for part in (*MEASURED, "how", "why", "same_as")
         }
 
 

@@ -14,7 +14,7 @@ from tasks.evaluation.frontier import TOLERANCES, frontier
 from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
-from tests.sweeps import BEAMS, GRID, JUDGED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
+from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
 from tests.ticking import LIMIT
 
 
@@ -81,7 +81,7 @@ def test_points_that_behave_equally_are_timed_once(planned: Planned) -> None:
     assert known[longest]["same_as"] == known[longer]["settings"]
     for row in duplicates:
         first = known[row["method"], str(row["same_as"])]
-        assert [first[part] for part in JUDGED] == [row[part] for part in JUDGED]
+        assert [first[part] for part in MEASURED] == [row[part] for part in MEASURED]
         assert "same_as" not in first
         if "speedup" not in first:
             assert row["predicted"] == first["predicted"]
@@ -148,7 +148,7 @@ def test_without_a_plan_every_point_is_timed_with_equal_outcomes(planned: Planne
         assert row["why"] == ("baseline" if name in named(*BASELINES) else "grid")
         assert row.keys() >= TIMES
         assert "predicted" not in row
-        assert [row[part] for part in JUDGED] == [rows[name][part] for part in JUDGED]
+        assert [row[part] for part in MEASURED] == [rows[name][part] for part in MEASURED]
     everything = [point for name, row in whole.items() if (point := point_of(row)) is not None and name not in named(ORACLE)]
     assert all(one_like_it(everything[index], planned[1]) for index in frontier(everything))
 

@@ -166,7 +166,7 @@ def drift(monkeypatch: pytest.MonkeyPatch, victim: int, which: Callable[[str], b
 
 
 @pytest.mark.parametrize("plan", [True, False])
-def test_the_sweep_goes_on_without_a_point_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool) -> None:
+def test_the_sweep_continues_without_a_point_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: bool) -> None:
     sweep = Sweep(tmp_path, plan=plan)
     victim, grid = sweep.validation.timed[1], [*GRID[:3], *GRID[12:14]]
     drift(monkeypatch, victim, lambda name: name == "bild")
@@ -183,7 +183,7 @@ def test_the_sweep_goes_on_without_a_point_that_differs(tmp_path: Path, monkeypa
     assert {str(row) for row in rows.values()} == {str(row) for row in in_file(sweep.path)}
 
 
-def test_vanilla_is_checked_beside_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanilla_is_checked_with_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, sweep = Clock(), sweep_settings()
     pair = ticking_pair(clock)
     split, evaluator = split_of(pair, sweep), evaluator_of(pair, clock, sweep)
