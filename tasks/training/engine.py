@@ -36,8 +36,7 @@ def create_engine(
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     # DeepSpeed requires this variable even for one process.
     os.environ.setdefault("LOCAL_RANK", "0")
-    import deepspeed
-
+    deepspeed = _import_deepspeed()
     _quiet()
     if device.type == "cpu":
         # This extension takes a minute to compile and serves only inference over several processes.
@@ -54,6 +53,19 @@ def create_engine(
         dist_init_required=False,
     )
     return engine
+
+
+def _import_deepspeed() -> Any:
+    """Import DeepSpeed without its autotuner's import of mlflow, which takes seconds and is not needed."""
+    hidden = not {"deepspeed", "mlflow"} & sys.modules.keys()
+    if hidden:
+        sys.modules["mlflow"] = None  # type: ignore[assignment]  # Python's way to make an import fail
+    try:
+        import deepspeed
+    finally:
+        if hidden:
+            del sys.modules["mlflow"]
+    return deepspeed
 
 
 def loss_scale(settings: TrainingSettings) -> int:
