@@ -29,13 +29,13 @@ _VOCABULARY, _PAD, _END = 32, 0, 1
 _KILLED_AFTER = 9
 
 RECIPES = {
-    "adamw": TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=1),
-    "adafactor": TrainingSettings(learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=1),
+    "adamw": TrainingSettings(optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=4),
+    "adafactor": TrainingSettings(learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=4),
     "accumulated": TrainingSettings(
-        optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=1, accumulation=2
+        optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=4, accumulation=2
     ),
     "zero": TrainingSettings(
-        optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=1, zero_stage=2, accumulation=2
+        optimizer="adamw", learning_rate=5e-3, steps=20, batch_size=3, evaluate_every=4, zero_stage=2, accumulation=2
     ),
     "dropout": TrainingSettings(
         optimizer="adamw",

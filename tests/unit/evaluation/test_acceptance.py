@@ -54,13 +54,13 @@ def fixed(*rows: dict[int, float]) -> Predict:
     ],
     ids=["a twin", "one token differs", "up to the limit", "the end token", "never"],
 )
-def test_greedy_it_is_the_share_of_like_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
+def test_greedy_acceptance_is_the_share_of_equal_tokens(small: list[int], limit: int, agreed: int, positions: int) -> None:
     found = measured(prefix_pair(says(small), says(SIX)), [[5, END]], GREEDY, limit=limit)
     rate = agreed / positions
     assert found == AcceptanceRate(rate=rate, interval=(rate, rate), tokens=positions, temperature=0.0)
 
 
-def test_sampled_it_is_what_two_distributions_have_in_common() -> None:
+def test_sampled_acceptance_is_the_overlap_of_two_distributions() -> None:
     """1/4 + 1/8 at the first token whatever is drawn, 1/2 at the second."""
     large = fixed({2: 1 / 2, 3: 1 / 4, 4: 1 / 4}, {END: 1.0})
     small = fixed({2: 1 / 4, 3: 1 / 8, 5: 5 / 8}, {END: 1 / 2, 7: 1 / 2})
@@ -80,7 +80,7 @@ def test_prefixes_are_the_large_models_own() -> None:
     def expected(author: Predict) -> float:
         agreed = length = 0.0
         for text, share in laws.law_of(author, sampling, 3).items():
-            prefixes = [(START, *text[:place]) for place in range(len(text))]
+            prefixes = [(START, *text[:end]) for end in range(len(text))]
             dists = ((laws.dist(laws.SMALL, one, sampling), laws.dist(laws.LARGE, one, sampling)) for one in prefixes)
             agreed += share * sum(float(q.clip(max=p).sum()) for q, p in dists)
             length += share * len(text)
@@ -96,20 +96,20 @@ def test_prefixes_are_the_large_models_own() -> None:
 
 @over_runtimes("t5", "bart", "fsmt", "gpt2", "llama")
 @pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
-def test_with_caches_it_is_what_whole_runs_give(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
+def test_caches_do_not_change_acceptance(name: str, runtime: Runtime, sampling: SamplingSettings) -> None:
     """Texts and prompts of unequal length in one batch, compared with one forward pass for each position."""
-    pair, sources = pair_of(name, runtime), [*toy_sources(8, seed=1), [7]]
+    pair, sources = pair_of(name, runtime), [*toy_sources(4, seed=1), [7]]
     whole = [whole_rows(model) for model in models(name)]
     written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14, sampling, 3))
-    # This FSMT never ends a text.
+    # The FSMT model never ends a text.
     assert (len({len(one.tokens) for one in written}) == 1) == (name == "fsmt")
     shares = [
         float(torch.minimum(*(transform(model(tuple(source), prefix), sampling) for model in whole)).sum())
         for source, one in zip(sources, written, strict=True)
-        for prefix in ((START, *one.tokens[:place]) for place in range(len(one.tokens)))
+        for prefix in ((START, *one.tokens[:end]) for end in range(len(one.tokens)))
     ]
     assert 0.2 < sum(shares) / len(shares) < 0.99
-    for batch in (1, 4, 9):
+    for batch in (1, 3, 5):
         found = measured(pair, sources, sampling, limit=14, batch=batch)
         assert found.tokens == len(shares)
         assert found.rate == pytest.approx(sum(shares) / len(shares), rel=1e-4)
@@ -125,7 +125,7 @@ def test_the_fused_runtime_gives_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("cells", [1, 100, 250])
 @pytest.mark.parametrize("name", ["t5", "gpt2"])
-def test_it_is_the_same_a_few_positions_at_a_time(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_positions_at_a_time_give_the_same(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 24 tokens and 4 rows: one position, one, and two."""
     pair, sources = pair_of(name), toy_sources(6, seed=1)
     whole = measured(pair, sources, SAMPLED)

@@ -18,6 +18,7 @@ from flows.lockfile import lock_file
 from flows.server import prefect_server
 from flows.stage import StageError, StageResult, StageRunner
 from tasks.errors import InputError
+from tests.unit.flows.conftest import Repository
 
 
 class FakeRunner(StageRunner):
@@ -100,6 +101,16 @@ def test_a_folder_without_dvc_is_refused_in_one_line(
         main()
     assert exit_status.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_second_run_in_a_repository_is_cancelled(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository({"source": {"cmd": "touch log"}}))
+    with lock_file(pipeline.RUN_LOCK) as lock:
+        lock.write("of another run")
+        state = pipeline.pipeline.fn()
+    assert state.is_cancelled()
+    assert state.message == "flow run of another run is at work in this repository; wait for it to end"
+    assert not Path("log").exists()
 
 
 def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
