@@ -163,7 +163,7 @@ class MemoryMlflow:
             self.inside += 1
             self.most_inside = max(self.most_inside, self.inside)
         if self.together is not None and kind == "create run":
-            self.together.wait(timeout=20)
+            self.together.wait(timeout=120)
         try:
             with self._lock:
                 self.fault(number, lambda: answer.append(work()))

@@ -48,12 +48,12 @@ def add_ranks() -> None:
 
 
 def wait() -> None:
-    """Print that all ranks are up, and continue for a minute."""
+    """Print that all ranks are up, and continue for ten minutes."""
     distributed.init("gloo")
     distributed.barrier()
     if distributed.is_main():
         print("up", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 
 SCENARIOS = {work.__name__: work for work in (refuse, refuse_in_last_rank, crash, killed, add_ranks, wait)}

@@ -114,7 +114,7 @@ def write_params(clone: Path, params: Any) -> None:
     (clone / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
 
 
-def run_in(clone: Path, *command: str, timeout: float = 1800) -> subprocess.CompletedProcess[str]:
+def run_in(clone: Path, *command: str, timeout: float = 3600) -> subprocess.CompletedProcess[str]:
     """Run a command in the clone and return its output; stop it at the time limit in seconds."""
     return subprocess.run(
         command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=timeout, check=False

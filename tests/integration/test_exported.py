@@ -109,7 +109,7 @@ def test_the_code_of_a_card_opens_the_model_anywhere(folders: dict[str, Path]) -
         env={**environment, "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert ran.returncode == 0, ran.stderr
     printed = [json.loads(line.removeprefix("printed ")) for line in ran.stdout.split("\n") if line.startswith("printed ")]

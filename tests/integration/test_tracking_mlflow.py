@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
+from tasks.tracking.__main__ import main
 from tasks.tracking.client import connect
 from tasks.tracking.outbox import RUN_FILE
 from tasks.tracking.upload import KEY_TAG
@@ -129,13 +130,16 @@ def test_concurrent_stages_create_one_database(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [".cache", "mlflow.db"]
 
 
-def test_the_command_creates_the_database_and_sends_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_creates_the_database_and_sends_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}")
+    monkeypatch.setattr(sys, "argv", ["python -m tasks.tracking", "--create"])
     Recorder("translation", "train", {}, {}, flush_seconds=0).close()
-    command = [sys.executable, "-m", "tasks.tracking", "--create"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert (done.stdout, done.stderr) == ("runs sent to MLflow: 1; still waiting: 0\n", "")
+    capfd.readouterr()
+    assert main() == 0
+    assert capfd.readouterr() == ("runs sent to MLflow: 1; still waiting: 0\n", "")
     assert list(runs_of(connect(tracking_uri()))) == ["train"]
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def git(folder: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, timeout=60)
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, timeout=300)
 
 
 def test_lineage_names_code_data_and_starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -15,12 +16,12 @@ from tasks import locks
 from tasks.locks import timing_lock, working_lock
 
 HOLDER = """
-import sys, tempfile, time
+import sys, tempfile
 tempfile.tempdir = sys.argv[2]
 from tasks import locks
 with getattr(locks, sys.argv[1])("cpu"):
     print("held", flush=True)
-    time.sleep(float(sys.argv[3]))
+    sys.stdin.readline()
 """
 
 
@@ -29,35 +30,43 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def seconds_to_get(lock: str, held_by: str, folder: Path, hold: float = 1.0) -> float:
-    """How long this process waits for a lock while another process holds one."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, held_by, str(folder), str(hold)], stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
+def order_of(lock: str, held_by: str, folder: Path, seconds: float) -> list[str]:
+    """Take a lock while another process holds one and releases it after some seconds; return the order of both events."""
+    command = [sys.executable, "-c", HOLDER, held_by, str(folder)]
+    events: list[str] = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        begun = time.monotonic()
+
+        def release(stdin: IO[str] = holder.stdin) -> None:
+            events.append("released")
+            stdin.close()
+
+        timer = threading.Timer(seconds, release)
+        timer.start()
         with getattr(locks, lock)("cpu"):
-            waited = time.monotonic() - begun
-        holder.wait(timeout=30)
-    return waited
+            events.append("taken")
+            if len(events) == 1:
+                timer.cancel()
+                release()
+    return events
 
 
 def test_nothing_runs_during_a_timing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert seconds_to_get("working_lock", "timing_lock", tmp_path) > 0.5
+    assert order_of("working_lock", "timing_lock", tmp_path, 0.5) == ["released", "taken"]
     assert "waiting: another Draftline stage" in capfd.readouterr().err
-    assert seconds_to_get("timing_lock", "working_lock", tmp_path) > 0.5
-    assert seconds_to_get("timing_lock", "timing_lock", tmp_path) > 0.5
+    assert order_of("timing_lock", "working_lock", tmp_path, 0.5) == ["released", "taken"]
+    assert order_of("timing_lock", "timing_lock", tmp_path, 0.5) == ["released", "taken"]
 
 
 def test_untimed_work_runs_concurrently(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    seconds_to_get("working_lock", "working_lock", tmp_path, hold=0.1)
+    assert order_of("working_lock", "working_lock", tmp_path, 120) == ["taken", "released"]
     assert "waiting" not in capfd.readouterr().err
 
 
 def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "300"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         holder.kill()
@@ -75,11 +84,14 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
     with locks.folder_lock(tmp_path / "work"), locks.folder_lock(tmp_path / "other"):
         thread = threading.Thread(target=second)
         thread.start()
-        thread.join(timeout=0.3)
+        printed, deadline = "", time.monotonic() + 120
+        while "waiting: another run of the same stage works in" not in printed and not done:
+            assert time.monotonic() < deadline, printed
+            time.sleep(0.05)
+            printed += capsys.readouterr().err
         done.append("first")
-    thread.join(timeout=30)
+    thread.join(timeout=120)
     assert done == ["first", "second"]
-    assert "waiting: another run of the same stage works in" in capsys.readouterr().err
 
 
 def test_each_device_has_its_own_lock() -> None:

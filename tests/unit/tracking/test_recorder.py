@@ -29,7 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_run_whose_writer_was_killed_ends_as_killed(outbox: Path, mlflow: MemoryMlflow) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED_WRITER], cwd=ROOT, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", KILLED_WRITER], cwd=ROOT, timeout=300, check=False)
     assert ended.returncode == -signal.SIGKILL
     (file,) = outbox.glob(f"*/{RUN_FILE}")
     with file.open("ab") as lines:
@@ -76,7 +76,7 @@ def test_the_status_of_a_run_is_how_its_work_ended(
 
 def test_only_a_live_run_is_sent_before_its_end(outbox: Path, mlflow: MemoryMlflow) -> None:
     threads = threading.active_count()
-    with record("sweep", flush_seconds=20) as run:
+    with record("sweep", flush_seconds=300) as run:
         run.log_metrics({"points": 1.0})
         run.child("point", {}, {}, {"bleu": 30.0})
         assert (mlflow.connections, threading.active_count()) == (0, threads)
@@ -92,7 +92,7 @@ def test_a_live_run_shows_its_metrics_and_lost_ones_arrive_once_at_its_end(outbo
         else:
             lose_answer(work)
 
-    with record("train", live=True, flush_seconds=20) as run:
+    with record("train", live=True, flush_seconds=300) as run:
         run.log_metrics({"loss": 4.0}, 0)
         run._opening.join()
         mlflow.fault = fault
@@ -107,13 +107,13 @@ def test_a_live_run_shows_its_metrics_and_lost_ones_arrive_once_at_its_end(outbo
 
 def test_a_server_that_hangs_delays_nobody(outbox: Path, mlflow: MemoryMlflow, capsys: pytest.CaptureFixture[str]) -> None:
     released = threading.Event()
-    mlflow.fault = lambda number, work: work() if released.wait(60) else None
+    mlflow.fault = lambda number, work: work() if released.wait(600) else None
     try:
         start = time.monotonic()
         with record("train", live=True, flush_seconds=0.3) as run:
             for step in range(300):
                 run.log_metrics({"loss": 1.0}, step)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 120
         assert "wait for MLflow: 1 (not sent within 0 s)" in capsys.readouterr().err
         assert len(read(run.folder).metrics) == 300
         # Another process does not create the run while this one might.
@@ -129,7 +129,7 @@ def test_the_command_has_nothing_to_send_from_an_empty_outbox(tmp_path: Path) ->
         env={"DRAFTLINE_OUTBOX": str(tmp_path), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs sent to MLflow: 0; still waiting: 0\n", "")
@@ -151,4 +151,4 @@ def test_recording_imports_no_heavy_library() -> None:
         "import sys, tasks.tracking, tasks.lineage; tasks.lineage.lineage();"
         " sys.exit(bool({'mlflow', 'torch', 'transformers', 'deepspeed'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=300, check=False).returncode == 0
