@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 from tqdm import tqdm
 
@@ -17,7 +15,7 @@ from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.inputs import InputSet, input_set
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.predicting import TopLogitsPredictor
-from tasks.alignment.calibrating.publishing import publish, total_counts
+from tasks.alignment.calibrating.publishing import Provenance, publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.decoder import Runtime
@@ -68,7 +66,7 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
 
 def open_labeller(
     paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings
-) -> tuple[Labeller, dict[str, Any]]:
+) -> tuple[Labeller, dict[str, str]]:
     """Open the large model of a task for labelling; also return its provenance.
 
     Raises:
@@ -128,14 +126,14 @@ def main() -> None:
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
-    provenance = {
-        "task": arguments.task,
-        "model": model,
-        "settings": dataclasses.asdict(settings),
-        "text": dataclasses.asdict(task.text),
-        "inputs": {file.as_posix(): fingerprint({}, [file], []) for file in files},
-        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-    }
+    provenance = Provenance(
+        task=arguments.task,
+        model=model,
+        settings=settings,
+        text=task.text,
+        inputs={file.as_posix(): fingerprint({}, [file], []) for file in files},
+        versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    )
     with writing("the calibration set", partial_path(paths.calibration), lambda: "only publishes it"):
         publish(paths.calibration, shards, named, provenance)
     shards.remove()

@@ -8,16 +8,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from tasks.files import remove
 
 _CODE = Path(__file__).parent
 
 
-def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) -> str:
+def fingerprint(settings: Mapping[str, object], files: list[Path], code: list[str]) -> str:
     """Return sixteen hexadecimal digits of a SHA-256 digest.
 
     Args:
@@ -47,7 +47,7 @@ def _source(name: str) -> Path:
     return package if package.is_dir() else package.with_suffix(".py")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     raise TypeError(f"{type(value).__name__} has no fingerprint")

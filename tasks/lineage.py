@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _PACKAGES = ("torch", "transformers", "deepspeed", "mlflow")
 _LOCK = "dvc.lock"
@@ -78,9 +77,11 @@ def _hardware() -> dict[str, str]:
             if line.startswith("model name"):
                 tags["host_cpu"] = line.partition(":")[2].strip()
                 break
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        tags["host_gpu"] = str(torch.cuda.get_device_name())
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_available():
+            tags["host_gpu"] = torch.cuda.get_device_name()
     return tags
 
 

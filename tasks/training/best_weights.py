@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -18,6 +18,8 @@ from tasks.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_State = tuple[int, float, int, str, list[int]]
+"""Best step, its value, evaluations without improvement, checksum of the weights, best steps of the checkpoints on disk."""
 _LOWER = ("validation_loss",)
 
 
@@ -68,13 +70,13 @@ class BestWeights:
                 weights[name].copy_(values)
         return self._step
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, _State]:
         """State for a checkpoint."""
-        return {"best": [self._step, self._value, self._waited, self._sum, self._named]}
+        return {"best": (self._step, self._value, self._waited, self._sum, self._named)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Continue from a checkpoint's state; start over where the saved weights are missing or damaged."""
-        step, value, waited, known, named = state.get("best", (0, 0.0, 0, "", []))
+        step, value, waited, known, named = cast("_State", state.get("best", (0, 0.0, 0, "", [])))
         file = self._file(step)
         if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
             self._step, self._value, self._waited, self._sum = step, value, waited, known

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks import errors
 from tasks.errors import InputError
@@ -23,7 +24,7 @@ KEPT_CHECKPOINTS = 2
 _SEAL = "complete.json"
 
 
-def save(engine: DeepSpeedEngine, folder: Path, step: int, state: dict[str, Any]) -> None:
+def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, object]) -> None:
     """Write the engine's state after `step` steps, with `state` beside it; keep only the last two checkpoints.
 
     Raises:
@@ -52,7 +53,7 @@ def _goes_on(folder: Path) -> str:
     return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
 
 
-def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, dict[str, Any]]:
+def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str, object]]:
     """Restore the newest intact checkpoint; return its step and saved state, or 0 and an empty state where there is none.
 
     DeepSpeed's files are pickles, so only files of this run's own folder are opened, and only after their checksums match.

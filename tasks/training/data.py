@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -120,6 +120,13 @@ class TokenDataset:
         return top
 
 
+class ExampleColumns(TypedDict):
+    """The columns of a JSONL file of examples."""
+
+    source: list[str]
+    references: list[list[str]]
+
+
 class JsonlDataset(TokenDataset):
     """Sources and first references of a JSONL file."""
 
@@ -138,7 +145,7 @@ class JsonlDataset(TokenDataset):
         datasets.disable_progress_bars()
         raw = datasets.Dataset.from_json(str(path), keep_in_memory=True, cache_dir=str(Path(".cache") / "datasets"))
 
-        def tokenise(rows: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
+        def tokenise(rows: ExampleColumns) -> dict[str, list[list[int]]]:
             return {
                 "source_ids": encode(tokenizer, rows["source"], text.max_source_tokens),
                 "target_ids": encode(tokenizer, [row[0] for row in rows["references"]], text.max_target_tokens),

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ def create_engine(
     model: PreTrainedModel,
     settings: TrainingSettings,
     device: torch.device,
-    optimizer_of: Callable[[Any, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
+    optimizer_of: Callable[[PreTrainedModel, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
 ) -> DeepSpeedEngine:
     """A DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
@@ -114,9 +114,9 @@ def close(engine: DeepSpeedEngine) -> None:
         weight.data = values
 
 
-def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
+def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
     """DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
-    zero: dict[str, Any] = {"stage": settings.zero_stage}
+    zero: dict[str, object] = {"stage": settings.zero_stage}
     if settings.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
     if settings.offload == "parameters":

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from tqdm import tqdm
@@ -23,6 +23,7 @@ from tasks.training.sources import BatchSource
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
+    from transformers import PreTrainedModel
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
@@ -30,7 +31,7 @@ _EVALUATION_BATCH = 64
 LogMetrics = Callable[[dict[str, float], int], None]
 """Takes metrics by name and the step that they belong to."""
 
-Evaluator = Callable[[Any], dict[str, float]]
+Evaluator = Callable[["PreTrainedModel"], dict[str, float]]
 """Measures a model in training and returns numbers by name; does not change the weights."""
 
 

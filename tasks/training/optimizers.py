@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class Adafactor(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("Adafactor evaluates no closure; run the model before the step")
         for group in self.param_groups:
-            alike: dict[tuple[Any, ...], list[Tensor]] = {}
+            alike: dict[tuple[torch.Size, torch.device, int], list[Tensor]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
                     self.state[weight]["step"] = self.state[weight].get("step", 0) + 1
@@ -73,7 +73,7 @@ class Adafactor(torch.optim.Optimizer):
                 for begin in range(0, len(weights), together):
                     self._move(weights[begin : begin + together], group)
 
-    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+    def _move(self, weights: list[Tensor], group: Mapping[str, float]) -> None:
         """Update weights of one shape and one step count."""
         gradients = _stacked([weight.grad for weight in weights if weight.grad is not None])
         update = self._normed(weights, gradients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from tasks.training.data import IGNORED, Batch, TopLogits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.utils import ModelOutput
 
 
-def forward(model: PreTrainedModel, batch: Batch, **options: Any) -> Any:
+def forward(model: PreTrainedModel, batch: Batch, **options: object) -> ModelOutput:
     """Output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)

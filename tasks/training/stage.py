@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
@@ -135,7 +134,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
     save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
-def _card_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
+def _card_settings(job: TrainingJob) -> dict[str, dict[str, object]]:
     """Settings for the model card. A pre-trained model lists only its checkpoint, not the shape settings."""
     shown = {"training": non_default(job.training), "text": non_default(job.text)}
     return shown if job.model.pretrained is not None else {"model": non_default(job.model), **shown}
