@@ -42,6 +42,7 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
     """Send every run that is no longer written, the oldest first; return how many were sent and why each other one waits.
 
     Never raises because of MLflow, and stops between two requests when `time.monotonic()` reaches the deadline.
+    Call it only inside a lock of `tasks.locks`, so that nothing is timed meanwhile.
     """
     sent, client = 0, None
     reasons: list[str] = []
