@@ -91,7 +91,7 @@ def _has_command(node: DvcStage) -> bool:
 
 
 def _address(repo: Repo, node: DvcStage) -> str:
-    """The name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
+    """Return the name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
     file = Path(node.path).relative_to(repo.root_dir).as_posix()
     name = getattr(node, "name", None)
     if name is None:

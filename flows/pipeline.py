@@ -102,7 +102,7 @@ def pipeline(
 
 
 def _run_all(stages: Sequence[Stage], settings: PipelineSettings, runner: StageRunner) -> dict[str, State[StageResult]]:
-    """The state in which each stage's task ended; Pending where a stage that it needs failed."""
+    """Return the state in which each stage's task ended; Pending if a stage that it needs failed."""
     futures: dict[str, PrefectFuture[State[StageResult]]] = {}
     # The runner is closed first, also when this run is cancelled: that ends the threads that the pool waits for.
     threads: ThreadPoolTaskRunner[State[StageResult]] = ThreadPoolTaskRunner(max_workers=settings.workers)

@@ -44,7 +44,7 @@ _CODE = [
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
-    """The inputs to label: the held-out ones once each, then all or a fraction of the training inputs, and the unlabelled."""
+    """Return the inputs to label: the held-out ones once each, then the training inputs (or a fraction), and the unlabelled."""
     held_out = input_set(paths.held_out_calibration.stem, [paths.split("validation")])
     drawn = (paths.split("train"), settings.fraction, settings.seed)
     name, more = paths.calibration_set.stem, [paths.unlabelled]
@@ -92,7 +92,7 @@ def open_labeller(
 
 
 def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print what was kept, and warn of dropped outputs."""
+    """Print the number of kept outputs, and warn of dropped ones."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
     print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
     warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
@@ -101,7 +101,7 @@ def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
-    """Number and share of a set's unfit outputs, with the number of each kind."""
+    """Return the number and share of a set's unfit outputs, with the number of each kind."""
     unfit = sum(counts[fault] for fault in FAULTS)
     kinds = ", ".join(f"{counts[fault]} {fault.replace('_', '-')}" for fault in FAULTS if counts[fault])
     return f"{unfit} of {counts['outputs']} outputs ({unfit / counts['outputs']:.2%}: {kinds})"

@@ -1,4 +1,4 @@
-"""Names for unfinished work that change with its settings, its data and its code.
+"""Names unfinished work such that the name changes with its settings, its data and its code.
 
 Unfinished work is stored under its fingerprint, so that a run never continues work that was begun under other conditions.
 """
@@ -35,7 +35,7 @@ def fingerprint(settings: Mapping[str, object], files: list[Path], code: list[st
 
 
 def discard_others(folder: Path) -> None:
-    """Remove unfinished work beside `folder` that has another fingerprint and can therefore not be continued."""
+    """Remove unfinished work next to `folder` that has another fingerprint and can therefore not be continued."""
     if folder.parent.is_dir():
         for other in folder.parent.iterdir():
             if other != folder and not other.name.startswith("."):

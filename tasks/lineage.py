@@ -1,4 +1,4 @@
-"""Where a run came from: code, packages, machine, data and who started it, as tags."""
+"""Describes the origin of a run as tags: code, packages, machine, data and user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCK = "dvc.lock"
 
 
 def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str, str]:
-    """Return tags that say where a run came from, without those that are unknown. Imports no heavy package.
+    """Return tags that describe the origin of a run, without those that are unknown. Imports no heavy package.
 
     Args:
         root: The repository.

@@ -1,7 +1,7 @@
 """Reads the user's own files: aligned plain text with one sentence per line, or JSON Lines.
 
 Lines end at line feeds only. `str.splitlines` also splits at Unicode separators, which occur inside real sentences; splitting
-there would shift one side of a pair against the other.
+there would misalign the two files of a pair.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def read(settings: FileSettings, folder: Path) -> Corpus:
     White space around a text is removed, and equal references of one source are merged.
 
     Raises:
-        InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,
+        InputError: a missing or unreadable file, a split without examples, files of unequal length, an empty line,
             bytes that are not UTF-8, a broken or incomplete JSON line; names the file, the line and the fix.
     """
     folder = folder.expanduser()

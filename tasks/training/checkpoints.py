@@ -25,7 +25,7 @@ _SEAL = "complete.json"
 
 
 def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, object]) -> None:
-    """Write the engine's state after `step` steps, with `state` beside it; keep only the last two checkpoints.
+    """Write the engine's state after `step` steps, together with `state`; keep only the last two checkpoints.
 
     Raises:
         InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
@@ -44,7 +44,7 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, o
 
 
 def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """`errors.writing` for a run that resumes from the checkpoints in `folder`."""
+    """Return `errors.writing` for a run that resumes from the checkpoints in `folder`."""
     return errors.writing(what, partial, lambda: _goes_on(folder))
 
 
@@ -71,7 +71,7 @@ def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str
 
 
 def latest(folder: Path) -> str | None:
-    """Name of the newest checkpoint whose checksums match."""
+    """Return the name of the newest checkpoint whose checksums match."""
     return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _holds(checkpoint)), None)
 
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _TOGETHER = 1 << 18
-"""Most numbers stacked into one update, so that it stays in the processor's cache."""
+"""Most numbers stacked into one update, so that the update fits the processor's cache."""
 
 
 def make_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
+    """Return AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
@@ -26,7 +26,7 @@ def make_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.
 
 
 def rate_factor(settings: TrainingSettings, step: int) -> float:
-    """Factor of the peak rate at optimiser step `step`, counted from 0."""
+    """Return the factor of the peak rate at optimiser step `step`, counted from 0."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     if settings.decay == "constant":
@@ -90,7 +90,7 @@ class Adafactor(torch.optim.Optimizer):
         torch._foreach_sub_(weights, update.unbind())
 
     def _normed(self, weights: list[Tensor], gradients: Tensor) -> Tensor:
-        """U = G / sqrt(V), where V averages squared gradients; for a matrix, V is factored into rows and columns."""
+        """Return U = G / sqrt(V), where V averages squared gradients; for a matrix, V is factored into rows and columns."""
         # beta 2 = 1 - t^-0.8
         share = self.state[weights[0]]["step"] ** -0.8
         squares = gradients.square().add_(self.epsilon[0])
@@ -102,7 +102,7 @@ class Adafactor(torch.optim.Optimizer):
         return torch.mul(rows, columns.rsqrt_().unsqueeze(-2), out=squares).mul_(gradients)
 
     def _averaged(self, weights: list[Tensor], name: str, seen: Tensor, share: float) -> Tensor:
-        """Moving averages of these weights, updated with `seen`; each weight keeps its own state."""
+        """Return the moving averages of these weights, updated with `seen`; each weight keeps its own state."""
         if name in self.state[weights[0]]:
             seen = torch.stack([self.state[weight][name] for weight in weights]).lerp_(seen, share)
         for weight, average in zip(weights, seen.clone().unbind(), strict=True):

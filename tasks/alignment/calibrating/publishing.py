@@ -1,4 +1,4 @@
-"""The calibration set as a published data set: JSONL files, stored predictions, provenance and a card.
+"""Publishes the calibration set as a data set: JSONL files, stored predictions, provenance and a card.
 
 The files contain nothing that differs between runs, so that equal work gives equal bytes.
 """
@@ -86,7 +86,7 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
-    """Total counts of the shards of a set, with 0 for faults that did not occur."""
+    """Return the total counts of the shards of a set, with 0 for faults that did not occur."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
     return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
 
