@@ -47,6 +47,14 @@ def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Pat
     return path
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line, which ends with a newline, to a file of UTF-8 text and return when it is on the disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a new, empty folder, and rename it to `folder` at the end of the block.
