@@ -137,7 +137,7 @@ class MemoryMlflow:
 
     def log_artifact(self, run_id: str, path: str, folder: str | None) -> None:
         name = "/".join(filter(None, [folder, Path(path).name]))
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
         self._request("artifact", lambda: self._run(run_id).artifacts.__setitem__(name, text))
 
     def log_artifacts(self, run_id: str, path: str, folder: str | None) -> None:

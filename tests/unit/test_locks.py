@@ -19,7 +19,7 @@ HOLDER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[2]
 from tasks import locks
-with getattr(locks, sys.argv[1])("cpu"):
+with getattr(locks, sys.argv[1])(sys.argv[3]):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -30,9 +30,9 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def order_of(lock: str, held_by: str, folder: Path, seconds: float) -> list[str]:
+def order_of(lock: str, held_by: str, folder: Path, seconds: float, device: str = "cpu") -> list[str]:
     """Take a lock while another process holds one and releases it after some seconds; return the order of both events."""
-    command = [sys.executable, "-c", HOLDER, held_by, str(folder)]
+    command = [sys.executable, "-c", HOLDER, held_by, str(folder), device]
     events: list[str] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdin is not None and holder.stdout is not None
@@ -44,7 +44,7 @@ def order_of(lock: str, held_by: str, folder: Path, seconds: float) -> list[str]
 
         timer = threading.Timer(seconds, release)
         timer.start()
-        with getattr(locks, lock)("cpu"):
+        with locks.host_lock() if lock == "host_lock" else getattr(locks, lock)("cpu"):
             events.append("taken")
             if len(events) == 1:
                 timer.cancel()
@@ -64,8 +64,14 @@ def test_untimed_work_runs_concurrently(tmp_path: Path, capfd: pytest.CaptureFix
     assert "waiting" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_work_without_a_device_waits_for_every_timing(device: str, tmp_path: Path) -> None:
+    assert order_of("host_lock", "timing_lock", tmp_path, 0.5, device) == ["released", "taken"]
+    assert order_of("host_lock", "working_lock", tmp_path, 120, device) == ["taken", "released"]
+
+
 def test_the_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path)]
+    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "cpu"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

@@ -92,12 +92,12 @@ def test_incompatible_models_are_refused(tokenizer: Any, tmp_path: Path) -> None
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "foreign", tokenizer_of("nopqrstuvwxyz")))
 
 
-def test_every_loss_is_evaluated_by_acceptance(tokenizer: Any, tmp_path: Path) -> None:
+def test_acceptance_is_measured_for_every_loss_and_text(tokenizer: Any, tmp_path: Path) -> None:
     large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
     for settings in (AlignSettings(), AlignSettings(loss="total_variation")):
         learned = alignment_spec(small, settings, large)
-        assert learned.held.measure is not None
-        assert learned.held.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
+        assert learned.evaluation.measure is not None
+        assert learned.evaluation.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
         assert isinstance(learned.loss, DivergenceLoss) == (settings.loss != "sequence")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.locks import timing_lock
+from tasks.tracking import __main__ as tracking_command
 from tasks.tracking import outbox_folder, tracking_uri, upload_all
 from tasks.tracking.outbox import RUN_FILE, read
 from tests.memory_mlflow import MemoryMlflow, StoreError
@@ -133,6 +136,21 @@ def test_the_command_has_nothing_to_send_from_an_empty_outbox(tmp_path: Path) ->
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs sent to MLflow: 0; still waiting: 0\n", "")
+
+
+def test_the_command_sends_nothing_while_something_is_timed(
+    outbox: Path, mlflow: MemoryMlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["tracking"])
+    record(flush_seconds=0).close()
+    command = threading.Thread(target=tracking_command.main)
+    with timing_lock("cpu"):
+        command.start()
+        command.join(timeout=0.5)
+        assert command.is_alive() and mlflow.connections == 0
+    command.join(timeout=300)
+    assert [run.info.status for run in mlflow.active()] == ["FINISHED"]
 
 
 def test_the_environment_sets_outbox_and_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
