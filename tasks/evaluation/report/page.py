@@ -14,12 +14,14 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report import sections
 from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import page_specs
-from tasks.evaluation.report.figures.lookup import Sweeps
 from tasks.evaluation.report.figures.theme import CONFIG
+from tasks.evaluation.report.formatting import METRIC_NAMES, field_text
 from tasks.evaluation.report.rendered_tables import rendered_tables
+from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.report.table import notes, table_cells
 from tasks.evaluation.results.summary import Summary
 
@@ -38,14 +40,25 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
     datasets: dict[str, Any] = {}
     panels = {name: page_specs(figure, datasets) for name, figure in figures.items()}
     headings, rows = table_cells(summary)
-    parts: dict[str, Any] = {
-        "headings": headings,
-        "rows": rows,
-        "table_notes": notes(summary),
-        "tables": rendered_tables(summary),
-    }
-    parts |= {"figures": figures, "charts": {"config": CONFIG, "datasets": datasets, "panels": panels}, "vega": vega_script()}
-    return _environment().get_template("page.html.j2").render(summary=summary, sweeps=sweeps, sections=sections, **parts)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            summary=summary,
+            sweeps=sweeps,
+            sections=sections,
+            field_text=field_text,
+            metric=METRIC_NAMES[summary.metric],
+            tolerances=TOLERANCES,
+            headings=headings,
+            rows=rows,
+            table_notes=notes(summary),
+            tables=rendered_tables(summary),
+            figures=figures,
+            charts={"config": CONFIG, "datasets": datasets, "panels": panels},
+            vega=vega_script(),
+        )
+    )
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What the papers print, from `published.yaml`: shown for orientation, never mixed with what was measured."""
+"""The papers' tables, from `papers.yaml`: what is printed is shown for orientation, never mixed with what was measured."""
 
 from __future__ import annotations
 
@@ -12,30 +12,44 @@ import yaml
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.tables import PublishedTableRow
 
-_NAME = "published.yaml"
+_NAME = "papers.yaml"
 _SOURCE = Source(_NAME, "correct the file")
 _Row = TypeVar("_Row", bound=PublishedTableRow)
-
-PaperTable = Literal["shares", "cascade", "speculative", "lenience"]
+TableName = Literal["shares", "cascade", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PrintedTable:
-    label: str = ""
-    """Of a row, with its columns as fields."""
+class _Printed:
+    """A table as printed: columns, and the rows for each kind of metric."""
+
     columns: list[str]
     bleu: list[list[object]]
     rouge: list[list[object]]
 
+    def rows(self, metric: str) -> list[dict[str, object]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in getattr(self, kind_of(metric))]
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Papers:
+class PaperTable(_Printed):
+    """A table of a paper, and how the report shows it."""
+
+    title: str
+    notes: list[str]
+    shown: dict[str, str]
+    """Fields of a row by heading, dotted where they are fields of a record in it."""
+    label: str
+    """Of a printed row, with its columns as fields."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Papers:
+    """All that the papers print."""
+
     source: str
-    table_1: _PrintedTable
-    shares: _PrintedTable
-    cascade: _PrintedTable
-    speculative: _PrintedTable
-    lenience: _PrintedTable
+    """Where the columns beside Table 1 come from."""
+    table_1: _Printed
+    tables: dict[TableName, PaperTable]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +70,19 @@ def kind_of(metric: str) -> str:
     return "bleu" if metric == "bleu" else "rouge"
 
 
-def table_1_source() -> str:
-    """Where the columns beside Table 1 come from."""
-    return _papers().source
+@functools.cache
+def papers() -> Papers:
+    """The content of `papers.yaml`."""
+    text = resources.files("tasks.evaluation.report").joinpath(_NAME).read_text(encoding="utf-8")
+    return decode(Papers, yaml.safe_load(text), _SOURCE)
 
 
 def table_1_columns(metric: str) -> list[PublishedColumn]:
     """The columns to show beside the Table 1 of a task that is measured by `metric`."""
-    return [decode(PublishedColumn, row, _SOURCE) for row in _rows(_papers().table_1, metric)]
+    return [decode(PublishedColumn, row, _SOURCE) for row in papers().table_1.rows(metric)]
 
 
-def published_rows(kind: type[_Row], table: PaperTable, metric: str) -> list[_Row]:
+def published_rows(kind: type[_Row], table: TableName, metric: str) -> list[_Row]:
     """The rows of another table that go with a metric; `kind` is the record of that table."""
-    printed: _PrintedTable = getattr(_papers(), table)
-    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in _rows(printed, metric)]
-
-
-def _rows(printed: _PrintedTable, metric: str) -> list[dict[str, object]]:
-    rows = printed.bleu if kind_of(metric) == "bleu" else printed.rouge
-    return [dict(zip(printed.columns, row, strict=True)) for row in rows]
-
-
-@functools.cache
-def _papers() -> _Papers:
-    text = resources.files("tasks.evaluation.report").joinpath(_NAME).read_text(encoding="utf-8")
-    return decode(_Papers, yaml.safe_load(text), _SOURCE)
+    printed = papers().tables[table]
+    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(metric)]

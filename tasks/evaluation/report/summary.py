@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
 from tasks.evaluation.report.definitions import DEFINITIONS
-from tasks.evaluation.report.points import failures, latest, models_alone, sweep_points
+from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow
 from tasks.evaluation.results.summary import HypervolumeReference, Recommendation, Summary, SweptPairs, rounded
 from tasks.evaluation.results.tables import PaperTables
@@ -40,16 +39,9 @@ def summarize(
     """
     about = SweptPairs(**{drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS})
     rows = {drafter: latest(sweeps[drafter]) for drafter in DRAFTERS}
-    found = {drafter: sweep_points(task, drafter, rows[drafter], about.of(drafter)) for drafter in DRAFTERS}
-    points = [point for drafter in DRAFTERS for point in found[drafter].points]
-    behind = [row for drafter in DRAFTERS for row in found[drafter].rows]
-    choices: list[Choice] = []
-    first = 0
+    found = SweepPoints()
     for drafter in DRAFTERS:
-        for (method, name), index in found[drafter].chosen.items():
-            point = None if index is None else first + index
-            choices.append(Choice(method=method, drafter=drafter, choice=name, point=point))
-        first += len(found[drafter].points)
+        found.add(task, drafter, rows[drafter], about.of(drafter))
     vanilla = models_alone(rows)
     reference = reference_point(vanilla)
     summary = Summary(
@@ -58,10 +50,10 @@ def summarize(
         split=CHOSEN_ON,
         signature=_signature([row for drafter in DRAFTERS for row in rows[drafter]]),
         vanilla=vanilla,
-        points=points,
-        choices=choices,
-        frontier=bild_frontiers(points, behind),
-        pareto=pareto_fronts(points, reference),
+        points=found.points,
+        choices=found.choices,
+        frontier=bild_frontiers(found.points, found.rows),
+        pareto=pareto_fronts(found.points, reference),
         hypervolume_reference=reference and HypervolumeReference(speedup=reference.speedup, quality=reference.quality),
         pairs=about,
         failed=failures(rows),
