@@ -19,7 +19,6 @@ import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison, trained
 from tasks.bench.alignment.measuring import DrafterEvaluation, work_of
@@ -105,7 +104,7 @@ def main(given: list[str]) -> None:
     out = arguments.out or CACHE / "alignment" / arguments.task
     comparison = Comparison(arguments.task, _on_threads(params, arguments.threads), arguments.seconds, out)
     rows = compared(comparison, recipes, seeds, measure=not arguments.train_only)
-    result: dict[str, Any] = {"task": arguments.task, "seconds": arguments.seconds, "seeds": seeds}
+    result: dict[str, object] = {"task": arguments.task, "seconds": arguments.seconds, "seeds": seeds}
     if arguments.train_only:
         result["trained"] = rows
     elif rows:

@@ -10,12 +10,12 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.spec import alignment_spec, start_model
 from tasks.bench.alignment.recipes import RECIPES, UNALIGNED, settings_of
 from tasks.bench.alignment.timing import TimedSource, training_clock
+from tasks.bench.timing import Found
 from tasks.config import Params, Task
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
@@ -32,7 +32,7 @@ _COST = "training.json"
 _WARM_UP, _PROBED = 8, 64
 """Untimed and timed steps of a probe."""
 
-Cost = dict[str, Any]
+Cost = Found
 """Cost and result of training a drafter."""
 
 

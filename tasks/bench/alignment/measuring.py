@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tasks.bench.alignment.drafters import Comparison
 from tasks.bench.alignment.rows import Row
+from tasks.bench.timing import Found
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
@@ -164,7 +164,7 @@ class DrafterEvaluation:
         with on_threads(self.sweep.latency_threads):
             return measure_costs(self.bench.pair, sources, self.request, self.bench.clock)
 
-    def _read(self, point: SweepPoint, *, timed: bool) -> dict[str, Any]:
+    def _read(self, point: SweepPoint, *, timed: bool) -> Found:
         """A point on test, as a report reads its row."""
         outputs = self.bench.decoded(point, self.test)
         header, outcome = self.bench.header(point, self.test, "", "aligned"), self.bench.assess(outputs, self.test)
@@ -176,7 +176,7 @@ class DrafterEvaluation:
         return float(self.bench.assess(self.bench.vanilla(split), split).quality[self.bench.metric])
 
 
-def work_of(comparison: Comparison, drafter: str) -> dict[str, Any]:
+def work_of(comparison: Comparison, drafter: str) -> dict[str, object]:
     """What a row depends on besides code and text."""
     settings = json.loads(json.dumps([dataclasses.asdict(sweep_settings(comparison.task.sweep)), _GRID.values], default=str))
     return {"drafter": drafter, "sweep": settings}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
+from tasks.bench.timing import Found
 from tasks.files import atomic_write
 
-Row = dict[str, Any]
+Row = Found
 
 
 class RowFile:
@@ -22,7 +22,7 @@ class RowFile:
         self.rows = [row for row in read_rows(path) if row.get("fingerprint") == fingerprint and "error" not in row]
         atomic_write(path, "".join(_line(row) for row in self.rows), sync=True)
 
-    def find(self, **wanted: Any) -> Row | None:
+    def find(self, **wanted: object) -> Row | None:
         """The last row whose fields have these values, if there is one."""
         return next((row for row in reversed(self.rows) if all(row.get(name) == value for name, value in wanted.items())), None)
 

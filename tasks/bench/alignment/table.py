@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tasks.bench.alignment.recipes import RECIPES, SEQUENCE, UNALIGNED
 from tasks.bench.alignment.rows import Row
+from tasks.bench.timing import Found
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ DIFFERENCES = (
     Column("bild_speedup", "BiLD, no loss, ratio", ".3f"),
 )
 
-Spread = dict[str, Any]
+Spread = Found
 """`mean`, `spread` (sample standard deviation; none for a single value) and `values`."""
 
 
-def summary(rows: Sequence[Row]) -> dict[str, Any]:
+def summary(rows: Sequence[Row]) -> Found:
     """Recipes by name, the best of them by α at temperature 1, and its difference from BiLD's alignment."""
     by_recipe: dict[str, dict[int, Row]] = {}
     for row in rows:
@@ -55,14 +55,14 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     recipes = {name: _recipe(name, seeds, by_recipe) for name, seeds in by_recipe.items()}
     trained = [name for name in recipes if name != UNALIGNED]
     best = max(trained, key=lambda name: recipes[name]["acceptance_rate"]["mean"], default=None)
-    found: dict[str, Any] = {"recipes": recipes, "best": best}
+    found: Found = {"recipes": recipes, "best": best}
     if best is not None and SEQUENCE["pretrained"] in by_recipe:
         found["best_over_sequence"] = _differences(by_recipe[best], by_recipe[SEQUENCE["pretrained"]])
     return found
 
 
-def _recipe(name: str, seeds: Mapping[int, Row], by_recipe: Mapping[str, Mapping[int, Row]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"seeds": sorted(seeds)}
+def _recipe(name: str, seeds: Mapping[int, Row], by_recipe: Mapping[str, Mapping[int, Row]]) -> Found:
+    found: Found = {"seeds": sorted(seeds)}
     for column in COLUMNS:
         values = [seeds[seed][column.name] for seed in sorted(seeds) if seeds[seed].get(column.name) is not None]
         if values:
@@ -102,7 +102,7 @@ def spread(values: Sequence[float]) -> Spread:
     return {"mean": statistics.fmean(values), "spread": deviation, "values": list(values)}
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(found: Found) -> str:
     """Two tables: what each recipe gives, and how it differs from BiLD's alignment of the same start."""
     recipes = found["recipes"]
     ordered = sorted(recipes, key=lambda name: recipes[name]["acceptance_rate"]["mean"], reverse=True)

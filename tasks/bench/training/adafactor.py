@@ -11,11 +11,11 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from tasks.bench.alignment.timing import training_clock
+from tasks.bench.timing import Found
 from tasks.bench.training.recipes import Recipe, load_recipe
 from tasks.training.engine import backward, create_engine
 from tasks.training.objective import Objective
@@ -60,7 +60,7 @@ class Steps:
         return self._clock() - started
 
 
-def compare_adafactor(recipe: Recipe, steps: int, rounds: int) -> dict[str, Any]:
+def compare_adafactor(recipe: Recipe, steps: int, rounds: int) -> Found:
     """Time both in this process, on the same batches, in an order drawn anew for each round; one thread by processor time.
 
     Returns:

@@ -19,7 +19,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.bench.targets import hardware
 from tasks.bench.training.adafactor import compare_adafactor
@@ -36,7 +35,7 @@ _OPTIMIZERS = ("adafactor", "adamw")
 _TRIALS = 3
 
 
-def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
+def measured(arguments: argparse.Namespace, task: Task) -> dict[str, object]:
     """Run every part and print each line as soon as it is found.
 
     Raises:
@@ -73,7 +72,7 @@ def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
     }
 
 
-def adafactors(arguments: argparse.Namespace) -> dict[str, Any]:
+def adafactors(arguments: argparse.Namespace) -> dict[str, object]:
     """Both implementations of Adafactor, by model."""
     found = {}
     for model in arguments.models:
@@ -91,7 +90,7 @@ def _ordered(own: str) -> list[str]:
     return sorted(_OPTIMIZERS, key=lambda name: name != own)
 
 
-def _trained(recipe: Recipe, steps: int, rounds: int) -> dict[str, Any]:
+def _trained(recipe: Recipe, steps: int, rounds: int) -> dict[str, object]:
     trial: dict[str, float] = run_in_process("tried", recipe, steps=steps, rounds=_TRIALS)
     length = max(trial, key=lambda name: trial[name])
     found = run_in_process("compared", recipe, steps=steps, rounds=rounds, length=length)

@@ -7,7 +7,7 @@ import random
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.bench.baselines import generate, new_tokens
@@ -59,7 +59,7 @@ class Generating:
         return [found[index] for index in range(len(rows))]
 
 
-def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> dict[str, Any]:
+def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> dict[str, object]:
     """Both on the first training inputs of a task, after their tokens were seen to be the same.
 
     Returns:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tasks import supervisor
 from tasks.bench import memory
+from tasks.bench.timing import Found
 from tasks.bench.training.contenders import LENGTHS, Contender, DraftlineContender, TrainerContender, dataset_of
 from tasks.bench.training.pausable import PausableLoop
 from tasks.bench.training.recipes import Recipe, load_recipe
@@ -27,13 +27,13 @@ _WARM = 3
 _MIB = 1 << 20
 
 
-def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
+def run_in_process(what: str, recipe: Recipe, **more: object) -> Found:
     """Call one of the functions below, by name, in its own process."""
     request = json.dumps({"what": what, "recipe": asdict(recipe), **more})
     done = supervisor.run([sys.executable, "-m", "tasks.bench.training.worker"], text=request)
     if done.returncode:
         raise RuntimeError(f"{what} of {recipe.name} failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: Found = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -75,7 +75,7 @@ def tried(recipe: Recipe, steps: int, rounds: int) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in speeds.items()}
 
 
-def compared(recipe: Recipe, steps: int, rounds: int, length: str) -> dict[str, Any]:
+def compared(recipe: Recipe, steps: int, rounds: int, length: str) -> Found:
     """Ours and Trainer's in turns of `steps`, the order drawn anew each round, after a round that does not count."""
     with _open(recipe, ["ours", length]) as sides:
         speeds = _interleaved(sides, steps, rounds + 1)
@@ -84,7 +84,7 @@ def compared(recipe: Recipe, steps: int, rounds: int, length: str) -> dict[str, 
     return {**ratios(ours, theirs), "losses": {name: _ends(found) for name, found in losses.items()}}
 
 
-def ratios(ours: list[float], theirs: list[float]) -> dict[str, Any]:
+def ratios(ours: list[float], theirs: list[float]) -> Found:
     """The median of the rounds' ratios with the least and the most, and each side's median tokens a second."""
     found = [our / their for our, their in zip(ours, theirs, strict=True)]
     return {
@@ -125,7 +125,7 @@ def main() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     request = json.loads(sys.stdin.read())
-    works: dict[str, Callable[..., Any]] = {"tried": tried, "compared": compared, "peak": peak}
+    works: dict[str, Callable[..., object]] = {"tried": tried, "compared": compared, "peak": peak}
     print(json.dumps(works[request.pop("what")](Recipe(**request.pop("recipe")), **request)))
 
 
