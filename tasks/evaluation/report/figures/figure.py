@@ -73,7 +73,7 @@ def picture_spec(figure: Figure) -> Spec:
     return {**spec, "resolve": resolve, "config": {**CONFIG, "legend": legend}}
 
 
-def page_specs(figure: Figure, datasets: dict[str, Any]) -> list[Spec]:
+def page_specs(figure: Figure, datasets: Spec) -> list[Spec]:
     """One specification a panel, without size, configuration and data.
 
     Args:
