@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+
+import yaml
 
 from tasks.evaluation.report.formatting import METRIC_NAMES, field_text, markdown_table
-from tasks.evaluation.report.published import kind_of, papers
+from tasks.evaluation.results.codec import Source, decode
+from tasks.evaluation.results.published import kind_of
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import MeasuredTableRow, PublishedTableRow
 
@@ -26,11 +31,27 @@ class RenderedTable:
     """Printed in the paper: other models, other data, other hardware."""
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """How a table is shown, see `tables.yaml`."""
+
+    title: str
+    notes: list[str]
+    shown: dict[str, str]
+
+
+@functools.cache
+def _layouts() -> dict[str, _Layout]:
+    text = resources.files("tasks.evaluation.report").joinpath("tables.yaml").read_text(encoding="utf-8")
+    source = Source("tables.yaml", "correct the file")
+    return {name: decode(_Layout, value, source) for name, value in yaml.safe_load(text).items()}
+
+
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """The tables that have a measured row."""
     metric, quality = METRIC_NAMES[summary.metric], "BLEU" if kind_of(summary.metric) == "bleu" else "ROUGE-2"
     found = []
-    for name, table in papers().tables.items():
+    for name, table in _layouts().items():
         rows: Sequence[MeasuredTableRow | PublishedTableRow] = getattr(summary.tables, name)
         own, printed = (
             [[field_text(row, field) for field in table.shown.values()] for row in rows if isinstance(row, kind)]

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
-from tasks.evaluation.report.definitions import DEFINITIONS
 from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
+from tasks.evaluation.results.definitions import DEFINITIONS
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow
 from tasks.evaluation.results.summary import HypervolumeReference, Recommendation, Summary, SweptPairs, rounded

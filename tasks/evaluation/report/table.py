@@ -15,9 +15,9 @@ from tasks.evaluation.report.formatting import (
     markdown_table,
     number_text,
 )
-from tasks.evaluation.report.published import PublishedColumn, papers, table_1_columns
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.points import ModelAlone, TimedPoint
+from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 
@@ -146,7 +146,7 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
     if summary.metric == "bleu" and summary.signature:
         found.append(f"BLEU: {summary.signature}.")
-    found.append(f"Published: {papers().source}.")
+    found.append(f"Published: {published().source}.")
     columns = table_1_columns(summary.metric)
     return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 

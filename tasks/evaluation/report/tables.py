@@ -12,11 +12,11 @@ from tasks.decoding.adaptive import expected_operations, expected_speedup
 from tasks.evaluation.frontier import TradeOff, choose
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name
-from tasks.evaluation.report.published import published_rows
 from tasks.evaluation.results import tables as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.published import published_rows
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import DRAFTERS
 

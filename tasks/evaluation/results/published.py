@@ -1,4 +1,4 @@
-"""The papers' tables, from `papers.yaml`: what is printed is shown for orientation, never mixed with what was measured."""
+"""What the papers print, from `published.yaml`: shown for orientation, never mixed with what was measured."""
 
 from __future__ import annotations
 
@@ -12,44 +12,38 @@ import yaml
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.tables import PublishedTableRow
 
-_NAME = "papers.yaml"
+_NAME = "published.yaml"
 _SOURCE = Source(_NAME, "correct the file")
 _Row = TypeVar("_Row", bound=PublishedTableRow)
 TableName = Literal["shares", "cascade", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Printed:
-    """A table as printed: columns, and the rows for each kind of metric."""
+class PublishedTable:
+    """A table as printed."""
 
+    label: str = ""
+    """Of a row, with its columns as fields."""
     columns: list[str]
     bleu: list[list[object]]
     rouge: list[list[object]]
 
     def rows(self, metric: str) -> list[dict[str, object]]:
+        """The rows that go with a metric, by column."""
         return [dict(zip(self.columns, row, strict=True)) for row in getattr(self, kind_of(metric))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperTable(_Printed):
-    """A table of a paper, and how the report shows it."""
-
-    title: str
-    notes: list[str]
-    shown: dict[str, str]
-    """Fields of a row by heading, dotted where they are fields of a record in it."""
-    label: str
-    """Of a printed row, with its columns as fields."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Papers:
+class Published:
     """All that the papers print."""
 
     source: str
     """Where the columns beside Table 1 come from."""
-    table_1: _Printed
-    tables: dict[TableName, PaperTable]
+    table_1: PublishedTable
+    shares: PublishedTable
+    cascade: PublishedTable
+    speculative: PublishedTable
+    lenience: PublishedTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +65,18 @@ def kind_of(metric: str) -> str:
 
 
 @functools.cache
-def papers() -> Papers:
-    """The content of `papers.yaml`."""
-    text = resources.files("tasks.evaluation.report").joinpath(_NAME).read_text(encoding="utf-8")
-    return decode(Papers, yaml.safe_load(text), _SOURCE)
+def published() -> Published:
+    """The content of `published.yaml`."""
+    text = resources.files("tasks.evaluation.results").joinpath(_NAME).read_text(encoding="utf-8")
+    return decode(Published, yaml.safe_load(text), _SOURCE)
 
 
 def table_1_columns(metric: str) -> list[PublishedColumn]:
     """The columns to show beside the Table 1 of a task that is measured by `metric`."""
-    return [decode(PublishedColumn, row, _SOURCE) for row in papers().table_1.rows(metric)]
+    return [decode(PublishedColumn, row, _SOURCE) for row in published().table_1.rows(metric)]
 
 
 def published_rows(kind: type[_Row], table: TableName, metric: str) -> list[_Row]:
     """The rows of another table that go with a metric; `kind` is the record of that table."""
-    printed = papers().tables[table]
+    printed: PublishedTable = getattr(published(), table)
     return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(metric)]
