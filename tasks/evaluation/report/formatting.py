@@ -6,13 +6,7 @@ from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
 
-METRIC_NAMES = {
-    "bleu": "BLEU",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "rougeLsum": "ROUGE-Lsum",
-}
+METRIC_NAMES = {"bleu": "BLEU"} | {f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")}
 CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}

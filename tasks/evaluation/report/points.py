@@ -16,34 +16,26 @@ from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
+from tasks.evaluation.results import points as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import (
-    Choice,
-    FailedPoint,
-    ModelAlone,
-    OperationsRatio,
-    PointHeader,
-    TestMeasurements,
-    TimedPoint,
-    UntimedPoint,
-)
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import VanillaModels
 from tasks.paths import DRAFTERS
 
-_FROM_ROW = {one.name for one in fields(PointHeader)} - {"timed"}
+_Point = records.TimedPoint | records.UntimedPoint
+_FROM_ROW = {one.name for one in fields(records.PointHeader)} - {"timed"}
 
 
 @dataclass(frozen=True)
 class SweepPoints:
     """The points of both sweeps, without failed rows; those of a sweep follow one another."""
 
-    points: list[TimedPoint | UntimedPoint] = field(default_factory=list)
+    points: list[_Point] = field(default_factory=list)
     """On validation, baselines left out, in the order of the rows."""
     rows: list[MeasuredRow] = field(default_factory=list)
     """The row behind each point."""
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[records.Choice] = field(default_factory=list)
 
     def add(self, task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
         """Adds the points of one sweep and the choices among them.
@@ -76,15 +68,15 @@ class SweepPoints:
                 self.points.append(_point(row, tests.get(_setting_key(row)), chosen, vanilla, pair))
                 self.rows.append(row)
         for (method, name), found in choices.items():
-            self.choices.append(Choice(method=method, drafter=drafter, choice=name, point=index_of.get(found)))
+            self.choices.append(records.Choice(method=method, drafter=drafter, choice=name, point=index_of.get(found)))
 
 
 def _point(
     row: MeasuredRow, test: TimedRow | None, chosen: str | None, vanilla: Mapping[str, float], pair: PairRecord
-) -> TimedPoint | UntimedPoint:
+) -> _Point:
     """A point; `vanilla` is the quality of vanilla large in the same sweep by split."""
     recorded = row.counts.kept is not None
-    kind: type[TimedPoint] | type[UntimedPoint] = TimedPoint if isinstance(row, TimedRow) else UntimedPoint
+    kind: type[_Point] = records.TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
     return joined(
         kind,
         measure(row),
@@ -94,7 +86,7 @@ def _point(
         acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
         operations=_operations(row, pair),
         chosen=chosen,
-        test=test and joined(TestMeasurements, measure(test), quality_difference=_difference(test, vanilla)),
+        test=test and joined(records.TestMeasurements, measure(test), quality_difference=_difference(test, vanilla)),
     )
 
 
@@ -102,7 +94,7 @@ def _difference(row: MeasuredRow, vanilla: Mapping[str, float]) -> float | None:
     return row.value - vanilla[row.split] if row.split in vanilla else None
 
 
-def _operations(row: MeasuredRow, pair: PairRecord) -> OperationsRatio | None:
+def _operations(row: MeasuredRow, pair: PairRecord) -> records.OperationsRatio | None:
     """Theory: work relative to vanilla large, from the row's counts; None where sizes or counts are not known."""
     sizes = pair.sizes
     if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
@@ -125,25 +117,16 @@ def models_alone(sweeps: Mapping[str, Sequence[SweepRow]]) -> VanillaModels:
     return VanillaModels(large=large, small=small, small_aligned=small_aligned)
 
 
-def _alone(rows: Sequence[SweepRow], method: str) -> ModelAlone | None:
+def _alone(rows: Sequence[SweepRow], method: str) -> records.ModelAlone | None:
     splits = {row.split: measure_timed(row) for row in _timed_rows(rows) if row.method == method}
-    return joined(ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON)) if CHOSEN_ON in splits else None
+    return joined(records.ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON)) if CHOSEN_ON in splits else None
 
 
-def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[FailedPoint]:
+def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[records.FailedPoint]:
     """The rows that hold an error, or numbers that are not finite."""
-    return [
-        FailedPoint(
-            method=row.method,
-            drafter=drafter,
-            split=row.split,
-            settings=row.settings,
-            error=row.error if isinstance(row, FailedRow) else "no finite quality and speed-up",
-        )
-        for drafter in DRAFTERS
-        for row in sweeps[drafter]
-        if has_failed(row)
-    ]
+    failed = [(drafter, row) for drafter in DRAFTERS for row in sweeps[drafter] if has_failed(row)]
+    other = "no finite quality and speed-up"
+    return [joined(records.FailedPoint, row, drafter=drafter, error=getattr(row, "error", other)) for drafter, row in failed]
 
 
 def has_failed(row: SweepRow) -> bool:

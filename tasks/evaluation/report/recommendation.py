@@ -14,7 +14,7 @@ from tasks.decoding.adaptive import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import EDGE, TOLERANCES
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.paths import DRAFTERS
 
@@ -58,10 +58,7 @@ def _stay(summary: Summary) -> Iterator[str]:
     yield "No method beats the vanilla large model on validation: stay with it."
     for choice, words in _CHOICES.items():
         point = fastest(chosen(summary, choice))
-        if point is None:
-            yield f"No timed setting is {words}."
-        else:
-            yield f"The fastest timed setting {words} is {offer_text(point)}."
+        yield f"No timed setting is {words}." if point is None else f"The fastest timed setting {words} is {offer_text(point)}."
 
 
 def _choice(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
@@ -187,20 +184,13 @@ def _wider(point: TimedPoint, other: TimedPoint | None) -> Iterator[str]:
 
 def _not_timed(summary: Summary, recommended: TimedPoint, choice: str) -> Iterator[str]:
     """A setting that is predicted to beat the recommended one: nothing to recommend, but a reason to time it."""
-
-    def predicted(point: OperatingPoint) -> float:
-        return 0.0 if point.predicted is None else point.predicted.speedup
-
-    found = [
-        point
-        for point in summary.points
-        if not (point.timed or point.same_as or point.quality_difference is None)
-        and predicted(point) > recommended.speedup
-        and point.quality_difference >= -TOLERANCES[choice] - EDGE
-    ]
-    first = max(found, key=predicted, default=None)
+    least, speedup, first = -TOLERANCES[choice] - EDGE, recommended.speedup, None
+    for point in summary.points:
+        tolerated = point.quality_difference is not None and point.quality_difference >= least
+        if tolerated and not point.timed and not point.same_as and point.predicted and point.predicted.speedup > speedup:
+            speedup, first = point.predicted.speedup, point
     if first is not None:
-        what = f"{point_text(first)}, predicted {predicted(first):.2f}×"
+        what = f"{point_text(first)}, predicted {speedup:.2f}×"
         yield f"Not timed, but predicted faster {_TOLERATED[choice]}: {what}. Time it before believing it."
 
 

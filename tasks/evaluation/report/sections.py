@@ -101,14 +101,10 @@ def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[str, list[ShownExam
     return groups
 
 
-def _same_as(point: OperatingPoint) -> str:
-    return "" if point.same_as is None else f" = {settings_text(point.same_as)}"
-
-
 POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
     "method": lambda point: method_name(point.method),
     "drafter": lambda point: point.drafter,
-    "settings": lambda point: field_text(point, "settings") + _same_as(point),
+    "settings": lambda point: " = ".join(filter(None, (field_text(point, "settings"), settings_text(point.same_as or {})))),
     "quality": lambda point: field_text(point, "quality"),
     "− vanilla": lambda point: field_text(point, "quality_difference"),
     "speed-up, measured": lambda point: field_text(point, "speedup"),

@@ -42,13 +42,14 @@ def summarize(
     found = SweepPoints()
     for drafter in DRAFTERS:
         found.add(task, drafter, rows[drafter], about.of(drafter))
+    signatures = (row.signature for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, MeasuredRow))
     vanilla = models_alone(rows)
     reference = reference_point(vanilla)
     summary = Summary(
         task=task,
         metric=metric,
         split=CHOSEN_ON,
-        signature=_signature([row for drafter in DRAFTERS for row in rows[drafter]]),
+        signature=next(filter(None, signatures), None),
         vanilla=vanilla,
         points=found.points,
         choices=found.choices,
@@ -66,8 +67,3 @@ def summarize(
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = rounded(summary)
     return dataclasses.replace(summary, table=table_rows(summary))
-
-
-def _signature(rows: Sequence[SweepRow]) -> str | None:
-    """How BLEU was computed, as the first row that says so has it."""
-    return next((row.signature for row in rows if isinstance(row, MeasuredRow) and row.signature), None)

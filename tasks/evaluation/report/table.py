@@ -115,16 +115,15 @@ def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]
 
 def _difference_cell(row: TableRow, summary: Summary) -> str:
     """Quality on test minus vanilla large's, where its paired interval was measured."""
-    vanilla, interval = summary.vanilla.large.test, row.test and row.test.quality_difference_interval
-    if row.test is None or vanilla is None or not interval:
+    vanilla, test = summary.vanilla.large.test, row.test
+    if test is None or vanilla is None or not test.quality_difference_interval:
         return NOTHING
-    return number_text(row.test.quality - vanilla.quality, interval, sign="+")
+    return number_text(test.quality - vanilla.quality, test.quality_difference_interval, sign="+")
 
 
 def _published_cell(printed: PublishedResult | None) -> str:
-    if printed is None:
-        return NOTHING
-    return number_text(printed.quality) + (f" · {printed.speedup:.2f}×" if printed.speedup else "")
+    speedup = f" · {printed.speedup:.2f}×" if printed and printed.speedup else ""
+    return field_text(printed, "quality") + speedup
 
 
 def notes(summary: Summary) -> list[str]:

@@ -78,10 +78,10 @@ def _largest_grid(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
 
 
 def _cell(summary: Summary, point: OperatingPoint, points: Sequence[OperatingPoint]) -> Record:
-    speedup, measured = speedup_of(point, points)
     x, y = (_number(_threshold(point, name)) for name in _THRESHOLDS)
-    fields = {"difference": point.quality_difference, "speedup": speedup, "measured": measured}
-    return parts.point_record(summary, point, x=x, y=y, **fields)
+    speedup, measured = speedup_of(point, points)
+    difference = point.quality_difference
+    return parts.point_record(summary, point, x=x, y=y, difference=difference, speedup=speedup, measured=measured)
 
 
 def _heat_map(cells: Sequence[Record], x: alt.X, y: alt.Y, field: str, middle: float, number: str, title: str) -> Panel:

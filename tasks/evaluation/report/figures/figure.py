@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from tasks.evaluation.report.figures.theme import CONFIG, INK, legend_columns
+from tasks.evaluation.report.figures.theme import CONFIG, INK, LETTER_WIDTH, SYMBOL_WIDTH
 
 Panel = alt.LayerChart | alt.FacetChart
 """What `alt.layer` may return; all panels are layers."""
@@ -69,7 +69,8 @@ def picture_spec(figure: Figure) -> Spec:
     letters = max(map(_longest_label, spec["concat"]))
     # Panels share the colours of a legend; without a legend each panel has its own.
     resolve = {"scale": {"color": "shared" if letters else "independent"}}
-    legend = {**CONFIG["legend"], "columns": legend_columns(letters, columns * width)}
+    fitting = int(columns * width / (letters * LETTER_WIDTH + SYMBOL_WIDTH))
+    legend = {**CONFIG["legend"], "columns": max(1, fitting)}
     return {**spec, "resolve": resolve, "config": {**CONFIG, "legend": legend}}
 
 

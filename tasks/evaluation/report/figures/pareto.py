@@ -57,15 +57,17 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
     marks = _marks(summary, records, parts.PADDED, parts.PADDED)
     near = _marks(summary, records, *_close_scales(summary, lettered))
     intervals, letters = _named(lettered) if lettered else ([], [])
+    vanilla = summary.vanilla.large.quality
+    limits = reference_line(vanilla, "vanilla", x=1.0)
+    for loss in TOLERANCES.values():
+        limits += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
+    over = [*intervals, *near, *limits, *letters]
     return Figure(
         f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency ({summary.split} split{examples})",
         "Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point with the "
         "same drafter. Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the speed-up, "
         f"upwards of the difference from vanilla large.{shown}",
-        [
-            alt.layer(*_models_alone(summary), *marks, title=everything),
-            alt.layer(*intervals, *near, *_limits(summary), *letters, title=close),
-        ],
+        [alt.layer(*_models_alone(summary), *marks, title=everything), alt.layer(*over, title=close)],
         after="Kim et al. 2023, Figure 4",
         height=360,
     )
@@ -93,14 +95,12 @@ def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_sc
     points = points.encode(shape=parts.shape(methods, "method"))
     steps = alt.Chart(data(_steps(summary))).mark_line(interpolate="step-after", strokeWidth=1.6, clip=True)
     states = {record["state"] for record in records}
-    layers = [
+    looks = [(state, look) for state, look in _STATES.items() if state in states]
+    return [
         alt.Chart(data([{}])).mark_rule(color=REFERENCE).encode(x=alt.datum(1.0)),
         steps.encode(x=x, y=y, color=color(DRAFTER_SERIES), strokeDash=parts.dash(DRAFTER_SERIES)),
+        *(points.transform_filter(alt.datum.state == state).properties(mark=look) for state, look in looks),
     ]
-    for state, look in _STATES.items():
-        if state in states:
-            layers.append(points.transform_filter(alt.datum.state == state).properties(mark=look))
-    return layers
 
 
 def _steps(summary: Summary) -> Iterable[Record]:
@@ -129,15 +129,6 @@ def _models_alone(summary: Summary) -> list[alt.Chart]:
         base.mark_point(filled=True, size=80, opacity=1).encode(shape=alt.Shape("form:N", scale=None)),
         base.mark_text(align="left", dx=5, dy=15, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1"),
     ]
-
-
-def _limits(summary: Summary) -> list[alt.Chart]:
-    """Vanilla's quality and the tolerances below it, named right of vanilla's latency."""
-    vanilla = summary.vanilla.large.quality
-    lines = reference_line(vanilla, "vanilla", x=1.0)
-    for loss in TOLERANCES.values():
-        lines += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
-    return lines
 
 
 def _lettered(summary: Summary) -> list[Record]:

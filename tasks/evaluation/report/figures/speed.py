@@ -64,10 +64,8 @@ def operations_bars(summary: Summary) -> Figure | None:
         for column, value in zip(columns, values, strict=True)
     ]
     axis = alt.Axis(labelAngle=0, labelExpr=_TWO_LINES, ticks=False, labelPadding=6)
-    x, y = (
-        alt.X("x:N", sort=columns, title=None, axis=axis),
-        alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO),
-    )
+    x = alt.X("x:N", sort=columns, title=None, axis=axis)
+    y = alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO)
     chart = parts.grouped_bars(records, list(bars), x, y)
     numbers = chart.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"), color=alt.value(INK))
     caption = (
@@ -90,12 +88,12 @@ def time_parts(summary: Summary) -> Figure | None:
         for place, part in enumerate(PARTS)
         if part in times
     ]
-    ends = [(name, sum(max(value, 0.0) for value in times.values()), sum(times.values())) for name, times in known]
+    ends = {name: sum(max(value, 0.0) for value in times.values()) for name, times in known}
     x = alt.X("x:Q", title="milliseconds for an example", stack="zero", scale=_FROM_ZERO)
     y = alt.Y("y:N", sort=[name for name, _ in known], title=None, axis=alt.Axis(labelExpr=_TWO_LINES))
     stacked = alt.Chart(data(records)).mark_bar(stroke="white", strokeWidth=1).encode(x=x, y=y, order="order:O")
     stacked = stacked.encode(color=color([Series(name, tone) for name, tone in PARTS.items()]), tooltip=["text:N"])
-    totals = alt.Chart(data({"y": name, "x": end, "total": total} for name, end, total in ends))
+    totals = alt.Chart(data({"y": name, "x": ends[name], "total": sum(times.values())} for name, times in known))
     totals = totals.mark_text(align="left", dx=5, fontSize=10, color=INK)
     panel = alt.layer(stacked, totals.encode(x="x:Q", y=y, text=alt.Text("total:Q", format=".2f")))
     caption = (
@@ -127,18 +125,12 @@ def prediction(summary: Summary) -> Figure | None:
         marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
+    errors = [(drafter, summary.pairs.of(drafter).sample_error) for drafter in COLORS]
+    text = "{} {:.1%} on average and {:.1%} at worst over {} points"
+    told = [text.format(drafter, one.mean, one.worst, one.points) for drafter, one in errors if one]
+    error = f" Error of the sample: {'; '.join(told)}." if told else ""
     caption = (
         "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "
-        f"sample is fair: the others were timed because they were predicted to be fast.{_errors(summary)}"
+        f"sample is fair: the others were timed because they were predicted to be fast.{error}"
     )
     return Figure("Prediction against measurement", caption, [panel], height=420, square=True)
-
-
-def _errors(summary: Summary) -> str:
-    """The mean error of each sweep's random sample, in a sentence."""
-    found = [
-        f"{drafter} {error.mean:.1%} on average and {error.worst:.1%} at worst over {error.points} points"
-        for drafter in COLORS
-        if (error := summary.pairs.of(drafter).sample_error)
-    ]
-    return f" Error of the sample: {'; '.join(found)}." if found else ""
