@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and small helpers beside them.
+"""Writes files and folders that appear whole or not at all.
 
-Everything here writes under a temporary name in the same folder and renames it at the end. A killed run leaves at most that
-temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` see to that.
+Files and folders are written under a temporary name in the same folder and renamed at the end. A killed run leaves at most that
+temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` ensure it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def partial_path(path: Path) -> Path:
-    """The temporary name for `path`; the suffix stays, since libraries choose a file's format by it."""
+    """Return the temporary name for `path`; it keeps the suffix, since libraries choose a file's format by it."""
     return path.with_name(f".partial.{path.name}")
 
 
@@ -45,6 +45,14 @@ def atomic_write(path: Path, content: str | bytes, *, sync: bool = False) -> Pat
     with atomic_path(path, sync=sync) as partial:
         partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
     return path
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line, which ends with a newline, to a file of UTF-8 text and return when it is on the disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

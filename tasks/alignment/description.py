@@ -1,4 +1,4 @@
-"""Description of an alignment for the model card, with references."""
+"""Describes an alignment for the model card, with references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WRITERS = {
 
 
 def describe_method(settings: AlignSettings) -> str:
-    """One sentence on loss and training text."""
+    """Return one sentence on loss and training text."""
     parts = [_LOSSES[settings.loss].format(beta=settings.beta)]
     if settings.on_policy:
         parts.append(f"{settings.on_policy:.0%} of its steps were on text {_WRITERS[settings.writer]}")

@@ -66,16 +66,14 @@ class CachedStatistics:
         self.look_up = look_up
 
     def of(self, tokens: int) -> float:
-        return self._score(tokens)[0]
+        return (self.token_scores.get(tokens) or self._find(tokens))[0]
 
     def surprisal(self, tokens: int) -> float:
-        return self._score(tokens)[1]
+        return (self.token_scores.get(tokens) or self._find(tokens))[1]
 
     def total_variation(self, other: CachedStatistics) -> float:
         return float(self.best != other.best)
 
-    def _score(self, token: int) -> TokenScore:
-        found = self.token_scores.get(token)
-        if found is None:
-            found = self.token_scores[token] = self.look_up(token)
-        return found
+    def _find(self, token: int) -> TokenScore:
+        score = self.token_scores[token] = self.look_up(token)
+        return score

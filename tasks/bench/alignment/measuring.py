@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tasks.bench.alignment.drafters import Comparison
-from tasks.bench.alignment.rows import Row
-from tasks.bench.timing import Found
+from tasks.bench.alignment.rows import BildResult, DrafterMeasurements
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, TradeOff, choose
-from tasks.evaluation.measurements import measure
-from tasks.evaluation.results.codec import encode, joined
-from tasks.evaluation.results.rows import MeasuredRow, TimedRow
+from tasks.evaluation.measurements import measure, measure_timed
+from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.points import Measurements, TimedMeasurements
+from tasks.evaluation.results.rows import MeasuredRow, Outcome, RowHeader, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
-from tasks.evaluation.sweeping.outputs import Split
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
+from tasks.fingerprint import fingerprint
 from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 
 FIXED = SweepPoint("bild", BildSettings(fallback_threshold=0.6, rollback_threshold=2.0, max_draft=10))
-"""BiLD at the thresholds at which shares of fallbacks and rollbacks are compared."""
+"""BiLD at the thresholds at which fallback and rollback rates are compared."""
 SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=5))
 _GRID = GridSettings(
     method="bild",
@@ -41,9 +42,9 @@ _GRID = GridSettings(
         "max_draft": [10],
     },
 )
-"""Both papers' ranges, and lower rollback thresholds, at which even a poor drafter loses nothing."""
+"""The ranges of both papers, and lower rollback thresholds, at which even a poor drafter loses no quality."""
 _TIMED = 2
-"""Points without loss that are timed on validation: those predicted to be fastest."""
+"""Points without loss that are timed on validation: those with the highest predicted speed."""
 _COST_SOURCES = 12
 _MOST_EXAMPLES = 60
 _SAMPLED = SamplingSettings(temperature=1.0)
@@ -51,7 +52,7 @@ _SAMPLED = SamplingSettings(temperature=1.0)
 
 @dataclass(frozen=True)
 class _DrafterPaths(TaskPaths):
-    """A task's, with the drafter of a recipe for its aligned one."""
+    """The paths of a task, with the drafter of a recipe in place of the aligned one."""
 
     drafter: Path
 
@@ -60,7 +61,7 @@ class _DrafterPaths(TaskPaths):
 
 
 def sweep_settings(task_sweep: SweepSettings) -> SweepSettings:
-    """How decoding is measured here: greedy, and of the task's timed examples at most so many."""
+    """Return the settings of the measurement: greedy, with at most 60 of the task's timed examples."""
     examples = min(task_sweep.latency_examples, _MOST_EXAMPLES)
     return dataclasses.replace(task_sweep, grid=[], sampling=SamplingSettings(), latency_examples=examples)
 
@@ -74,7 +75,7 @@ class DrafterEvaluation:
         self.sweep = sweep_settings(task.sweep)
         self.opened: LoadedPair = load_pair(comparison.params, task, paths, "aligned", [])
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
-        self.bench = PointEvaluator(
+        self.evaluator = PointEvaluator(
             self.opened.pair, self.opened.tokenizer, task.metric, self.request, self.sweep, self.opened.device
         )
         self.validation, self.test = (
@@ -82,101 +83,103 @@ class DrafterEvaluation:
             for name in (CHOSEN_ON, REPORTED_ON)
         )
 
-    def row(self, folder: Path) -> Row:
-        """All that is measured of a drafter.
+    def measure(self, folder: Path) -> DrafterMeasurements:
+        """Measure the drafter on test.
 
         Args:
-            folder: Empty, for the readings that BiLD's points are played from.
+            folder: An empty folder for the predictions that BiLD's points are replayed from.
         """
         with timing_lock(self.opened.device):
-            fixed, speculative = self._read(FIXED, timed=False), self._read(SPECULATIVE, timed=True)
+            fixed, speculative = self._measured(FIXED), self._timed(SPECULATIVE)
             bild = self.bild(folder)
-            return {
-                **self.acceptance(),
-                "accepted_length": speculative["mean_accepted_length"],
-                "speculative_speedup": speculative["speedup"],
-                "fallback_rate": fixed["fallback_rate"],
-                "rollback_rate": fixed["rollback_rate"],
-                "vanilla_quality": self._vanilla_quality(self.test),
-                "bild_speedup": bild.get("speedup"),
-                "bild_quality_difference": bild.get("quality_difference"),
-                "bild": bild,
-            }
-
-    def acceptance(self) -> Row:
-        """α of the pair on test, for sampling at temperature 1 and for greedy decoding (SD, Definition 3.2)."""
-        found: Row = {}
-        for name, sampling in (("acceptance_rate", _SAMPLED), ("acceptance_greedy", SamplingSettings())):
-            rate = measure_acceptance(
-                *(self.opened.pair, self.test.sources, sampling, self.sweep.seed),
-                *(self.request.max_new_tokens, self.sweep.quality_batch),
-                samples=self.sweep.bootstrap_samples,
+            sampled, greedy = self._acceptance(_SAMPLED), self._acceptance(SamplingSettings())
+            return DrafterMeasurements(
+                acceptance_rate=sampled.rate,
+                acceptance_rate_interval=sampled.interval,
+                acceptance_rate_tokens=sampled.tokens,
+                acceptance_greedy=greedy.rate,
+                acceptance_greedy_interval=greedy.interval,
+                acceptance_greedy_tokens=greedy.tokens,
+                accepted_length=speculative.mean_accepted_length,
+                speculative_speedup=speculative.speedup,
+                fallback_rate=fixed.fallback_rate,
+                rollback_rate=fixed.rollback_rate,
+                vanilla_quality=self._vanilla_quality(self.test),
+                bild_speedup=None if bild is None else bild.speedup,
+                bild_quality_difference=None if bild is None else bild.quality_difference,
+                bild=bild,
             )
-            found |= {name: rate.rate, f"{name}_interval": list(rate.interval), f"{name}_tokens": rate.tokens}
-        return found
 
-    def bild(self, folder: Path) -> Row:
-        """BiLD at no loss: thresholds chosen on validation, measured on test; nothing where all of them lose too much."""
+    def _acceptance(self, sampling: SamplingSettings) -> AcceptanceRate:
+        """Measure α of the pair on test for one way of sampling."""
+        return measure_acceptance(
+            *(self.opened.pair, self.test.sources, sampling, self.sweep.seed),
+            *(self.request.max_new_tokens, self.sweep.quality_batch),
+            samples=self.sweep.bootstrap_samples,
+        )
+
+    def bild(self, folder: Path) -> BildResult | None:
+        """Choose BiLD's thresholds on validation and measure them on test; None if all of them lose too much quality."""
         point = self._choice(folder)
         if point is None:
-            return {}
-        found = self._read(point, timed=True)
-        names = ("quality", "quality_difference_interval", "speedup", "speedup_interval", "large_calls_per_token")
-        difference = found["quality"] - self._vanilla_quality(self.test)
-        return {
-            "method": point.method,
-            "settings": point.row_settings,
-            "quality_difference": difference,
-            **{name: found[name] for name in names},
-        }
+            return None
+        found = self._timed(point)
+        difference = found.quality - self._vanilla_quality(self.test)
+        return joined(BildResult, found, method=point.method, settings=point.row_settings, quality_difference=difference)
 
     def _choice(self, folder: Path) -> SweepPoint | None:
-        """The fastest point of the grid that loses nothing on validation, of the few that are predicted to be it."""
+        """Return the grid's fastest point without loss on validation; only the points predicted to be fastest are timed."""
         points = expand([_GRID])
-        bench, split = self.bench, self.validation
+        evaluator, split = self.evaluator, self.validation
         with on_threads(self.sweep.latency_threads):
-            known = [bench.vanilla(split).tokens]
-            found = replay_grid(points, bench.pair, bench.request, split, folder, "replay", known)
-        alike = duplicates(found.outputs, points)
+            known = [evaluator.vanilla(split).tokens]
+            found = replay_grid(points, evaluator.pair, evaluator.request, split, folder, "replay", known)
+        same = duplicates(found.outputs, points)
         quality = {
-            place: bench.assess(outputs, split).quality[bench.metric]
-            for place, outputs in found.outputs.items()
-            if place not in alike
+            index: evaluator.assess(outputs, split).quality[evaluator.metric]
+            for index, outputs in found.outputs.items()
+            if index not in same
         }
         least = self._vanilla_quality(split) - TOLERANCES["no_loss"]
-        left = {place: found.outputs[place] for place, value in quality.items() if value >= least}
-        timed: dict[int, float] = {}
-        vanilla = self._costs.latency(VANILLA.method, bench.vanilla(split).timed(split))
-        while left and len(timed) < _TIMED:
-            place = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
-            timed[place] = bench.time(points[place], left.pop(place), split, None).speedup
-            # What a point takes besides the runs of its models shows in those that were timed.
+        left = {index: found.outputs[index] for index, value in quality.items() if value >= least}
+        speedups: dict[int, float] = {}
+        vanilla = self._costs.latency(VANILLA.method, evaluator.vanilla(split).timed(split))
+        while left and len(speedups) < _TIMED:
+            index = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
+            speedups[index] = evaluator.time(points[index], left.pop(index), split, None).speedup
+            # The points timed so far show how much time a point takes beyond the runs of its models.
             self._costs.fit_overhead(
-                "bild", [(found.outputs[one].timed(split), vanilla / speed) for one, speed in timed.items()]
+                "bild", [(found.outputs[one].timed(split), vanilla / speedup) for one, speedup in speedups.items()]
             )
-        places = list(timed)
-        best = choose([TradeOff(quality[place], timed[place]) for place in places], least, 0.0)
-        return None if best is None else points[places[best]]
+        timed = list(speedups)
+        best = choose([TradeOff(quality[index], speedups[index]) for index in timed], least, 0.0)
+        return None if best is None else points[timed[best]]
 
     @cached_property
     def _costs(self) -> Costs:
         sources = [self.validation.sources[example] for example in self.validation.timed[:_COST_SOURCES]]
         with on_threads(self.sweep.latency_threads):
-            return measure_costs(self.bench.pair, sources, self.request, self.bench.clock)
+            return measure_costs(self.evaluator.pair, sources, self.request, self.evaluator.clock)
 
-    def _read(self, point: SweepPoint, *, timed: bool) -> Found:
-        """A point on test, as a report reads its row."""
-        outputs = self.bench.decoded(point, self.test)
-        header, outcome = self.bench.header(point, self.test, "", "aligned"), self.bench.assess(outputs, self.test)
-        if not timed:
-            return encode(measure(joined(MeasuredRow, header, outcome)))
-        return encode(measure(joined(TimedRow, header, outcome, self.bench.time(point, outputs, self.test, None))))
+    def _measured(self, point: SweepPoint) -> Measurements:
+        """Measure a point on test without timing it."""
+        header, outcome, _ = self._outcome(point)
+        return measure(joined(MeasuredRow, header, outcome))
+
+    def _timed(self, point: SweepPoint) -> TimedMeasurements:
+        """Measure and time a point on test."""
+        header, outcome, outputs = self._outcome(point)
+        return measure_timed(joined(TimedRow, header, outcome, self.evaluator.time(point, outputs, self.test, None)))
+
+    def _outcome(self, point: SweepPoint) -> tuple[RowHeader, Outcome, Outputs]:
+        outputs = self.evaluator.decoded(point, self.test)
+        header = self.evaluator.header(point, self.test, "", "aligned")
+        return header, self.evaluator.assess(outputs, self.test), outputs
 
     def _vanilla_quality(self, split: Split) -> float:
-        return float(self.bench.assess(self.bench.vanilla(split), split).quality[self.bench.metric])
+        return float(self.evaluator.assess(self.evaluator.vanilla(split), split).quality[self.evaluator.metric])
 
 
-def work_of(comparison: Comparison, drafter: str) -> dict[str, object]:
-    """What a row depends on besides code and text."""
-    settings = json.loads(json.dumps([dataclasses.asdict(sweep_settings(comparison.task.sweep)), _GRID.values], default=str))
-    return {"drafter": drafter, "sweep": settings}
+def measurement_fingerprint(comparison: Comparison, drafter: str) -> str:
+    """Return the fingerprint of a drafter, which has the fingerprint `drafter`, and of the settings of its measurement."""
+    return fingerprint({"drafter": drafter, "sweep": sweep_settings(comparison.task.sweep), "grid": _GRID}, [], [])

@@ -1,45 +1,55 @@
-"""The recipes that are compared: each is a few changes to one way of training."""
+"""The recipes that are compared. Each is a few changes to BiLD's own alignment."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tasks.alignment.settings import AlignSettings
 from tasks.errors import InputError
+from tasks.evaluation.results.codec import Setting
 from tasks.training.settings import TrainingSettings
 
+Changes = Mapping[str, Setting]
 UNALIGNED = "unaligned"
 """The small model as fine-tuning left it."""
 FROM_START, FROM_TRAINED = 1.0, 1 / 3
-"""Peak learning rates by what training begins with, as shares of the rate that the small model is fine-tuned at: weights that
-are trained already are moved less."""
+"""Peak learning rates as shares of the rate that the small model is fine-tuned at. Trained weights take a lower one."""
 _EVALUATIONS = 4
 _REPLAY_ROUNDS, _REPLAY_SHARE = 2, 8
 """A round of replay is one eighth of all steps."""
-_PLAIN = {"exit_loss": "none", "draft_heads": 0, "exit_classifier": False, "trunk": "trained", "patience": 0}
+_PLAIN: Changes = {"exit_loss": "none", "draft_heads": 0, "exit_classifier": False, "trunk": "trained", "patience": 0}
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One way to align."""
 
-    changes: dict[str, Any]
-    """Settings of `align` other than BiLD's."""
+    changes: Changes
+    """Settings of `align` that differ from BiLD's."""
     source: str
-    """Where it stands."""
+    """The paper."""
     rate: float = FROM_TRAINED
-    """Peak learning rate, as a share of the one that the small model is fine-tuned at."""
+    """Peak learning rate, as a share of the rate that the small model is fine-tuned at."""
 
     @property
     def start(self) -> str:
-        """What training begins with."""
+        """The model that training begins with."""
         return str(self.changes["start"])
 
+    @property
+    def is_on_policy(self) -> bool:
+        """Whether part of the text is generated during training."""
+        return "on_policy" in self.changes
 
-def _trained(source: str, **changes: Any) -> Recipe:
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the calibration set must hold the large model's predictions."""
+        return self.changes.get("reference") == "stored"
+
+
+def _trained(source: str, **changes: Setting) -> Recipe:
     return Recipe({"start": "fine_tuned", **changes}, source)
 
 
@@ -58,26 +68,26 @@ RECIPES: dict[str, Recipe] = {
 }
 NAMES = (*RECIPES, UNALIGNED)
 SEQUENCE = {"pretrained": "sequence", "fine_tuned": "sequence_fine_tuned"}
-"""BiLD's own alignment, by what it begins with."""
+"""BiLD's own alignment, by the model that training begins with."""
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """These recipes, each once; raises `InputError` for a name that is none."""
+    """Return these recipes, each once; raise `InputError` for an unknown name."""
     for name in names:
         if name not in NAMES:
-            raise InputError(f"--recipes names {name!r}, which is none; known are {', '.join(NAMES)}")
+            raise InputError(f"--recipes names {name!r}, which is no recipe; name some of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
 
 
 def settings_of(recipe: str, align: AlignSettings, small: TrainingSettings, seed: int, steps: int) -> AlignSettings:
-    """How a recipe trains for so many steps.
+    """Return the settings of a recipe.
 
     Args:
         recipe: One of `RECIPES`.
-        align: The task's; what is of training at large, such as the optimiser and the batch, is taken from it.
-        small: How the small model is fine-tuned, for the learning rate.
+        align: The task's own settings, from which the optimiser, the batch and other settings of training are taken.
+        small: The settings that the small model is fine-tuned with, for the learning rate.
         seed: Orders the examples.
-        steps: A multiple of 4, or rounded up to one, so that evaluations come evenly and with the last step.
+        steps: Rounded up to a multiple of 4, so that evaluations are evenly spaced and the last one follows the last step.
     """
     steps = -(-steps // _EVALUATIONS) * _EVALUATIONS
     known = RECIPES[recipe]
@@ -86,12 +96,11 @@ def settings_of(recipe: str, align: AlignSettings, small: TrainingSettings, seed
         "steps": steps,
         "warmup_steps": min(align.warmup_steps, steps // 10),
         "evaluate_every": steps // _EVALUATIONS,
-        # A run that is cut short is made anew, from its first step: the time of half a run tells nothing.
+        # An interrupted run starts again from its first step: half a run does not give a training time.
         "checkpoint_every": steps,
         "choose_by": "acceptance_rate",
     }
     if "replay_rounds" in known.changes:
         length["replay_steps"] = max(1, steps // _REPLAY_SHARE)
-    return AlignSettings(
-        **training | _PLAIN | length | {"seed": seed, "learning_rate": known.rate * small.learning_rate} | known.changes
-    )
+    learning_rate = known.rate * small.learning_rate
+    return AlignSettings(**{**training, **_PLAIN, **length, "seed": seed, "learning_rate": learning_rate, **known.changes})

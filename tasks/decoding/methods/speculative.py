@@ -9,12 +9,12 @@ from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import (
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     ConfidentSettings,
     LenientSettings,
     LossySettings,
-    SamplingSettings,
     SpeculativeSettings,
 )
 from tasks.decoding.turn import DraftRule

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
-from tasks.errors import InputError
-from tasks.evaluation.results.codec import VERSION, Json, Settings, Source, decode, encode, is_json, parse
+from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
+from tasks.evaluation.results.row_file import RowFile
 from tasks.evaluation.statistics import Interval
-from tasks.files import atomic_write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +138,6 @@ class TimedRow(Timing, MeasuredRow):
 
 SweepRow = FailedRow | MeasuredRow
 """Any row; a `TimedRow` is a `MeasuredRow`."""
-_Row = TypeVar("_Row", bound=FailedRow | MeasuredRow)
 
 
 def row_from(value: Json, source: Source) -> SweepRow:
@@ -179,46 +172,18 @@ def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 
 
-class SweepRowFile:
-    """The rows of one sweep, appended one by one so that a finished point survives any kill.
-
-    Rows of another fingerprint or version, failed rows and damaged lines are dropped when the file is opened: their points are
-    measured again.
-    """
+class SweepRowFile(RowFile[SweepRow]):
+    """The rows of one sweep."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
-        self.path = path
-        self.fingerprint = fingerprint
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows: list[SweepRow] = [row for row in _resumable(path) if row.fingerprint == fingerprint]
-        atomic_write(path, "".join(map(row_line, self.rows)))
+        super().__init__(path, fingerprint, _measured)
 
     def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
         """The last row of a point on a split, if there is one."""
         wanted = split, method, settings
         return next((row for row in reversed(self.rows) if (row.split, row.method, row.settings) == wanted), None)
 
-    def append(self, row: _Row) -> _Row:
-        """Adds a row, marked with the fingerprint, and returns when it is on the disk."""
-        marked = dataclasses.replace(row, fingerprint=self.fingerprint)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(row_line(marked))
-            file.flush()
-            os.fsync(file.fileno())
-        self.rows.append(marked)
-        return marked
 
-
-def row_line(row: SweepRow) -> str:
-    """A row as a line of `rows.jsonl`; fields that are None are left out."""
-    return json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False) + "\n"
-
-
-def _resumable(path: Path) -> Iterator[MeasuredRow]:
-    """The measured rows of this version, whole lines only."""
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
-        source = Source(str(path), "remove the line")
-        with contextlib.suppress(InputError):
-            row = row_from(parse(line, source), source)
-            if isinstance(row, MeasuredRow):
-                yield row
+def _measured(value: Json, source: Source) -> MeasuredRow | None:
+    row = row_from(value, source)
+    return row if isinstance(row, MeasuredRow) else None

@@ -138,12 +138,12 @@ BREAKS = (
     ),
     Break(
         "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "_Replayer.run",
-        "steps=draft.steps + extra_steps", "steps=len(drafted)",
+        "steps=steps + extra_steps", "steps=len(drafted)",
         _REPLAY,
     ),
     Break(
         "replay-counts-accepted-as-drafted", "tasks.decoding.replay.replayer", "_Replayer.run",
-        "drafted=len(drafted)", "drafted=accepted",
+        "next_token, drafted=count", "next_token, drafted=accepted",
         _REPLAY,
     ),
     Break(

@@ -88,12 +88,12 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
-        "rows-of-other-work-kept", "tasks.bench.alignment.rows", "RowFile.__init__",
-        'row.get("fingerprint") == fingerprint and ', "",
-        ("tests/unit/bench/test_alignment_rows.py",),
+        "drafter-of-other-work-not-measured", "tasks.bench.alignment.rows", "DrafterRowFile.find",
+        "(row.recipe, row.seed, row.measured) == wanted", "(row.recipe, row.seed) == wanted[:2]",
+        ("tests/unit/bench/test_alignment.py",),
     ),
     Break(
-        "resume-loses-the-last-row", "tasks.evaluation.results.rows", "_resumable",
+        "resume-loses-the-last-row", "tasks.evaluation.results.row_file", "_intact",
         'split("\\n")', 'split("\\n")[:-2]',
         (f"{_UNIT}/results/test_rows.py",),
     ),
@@ -188,7 +188,7 @@ BREAKS = (
         (f"{_UNIT}/results/test_rows.py",),
     ),
     Break(
-        "typed-rows-of-other-work-kept", "tasks.evaluation.results.rows", "SweepRowFile.__init__",
+        "rows-of-other-work-kept", "tasks.evaluation.results.row_file", "RowFile.__init__",
         " if row.fingerprint == fingerprint", "",
         (f"{_UNIT}/results/test_rows.py",),
     ),

@@ -1,24 +1,25 @@
-"""Recipes, the clock of a training, and what rows come to."""
+"""Recipes, the clock of training, rows on disk, and the tables made from them."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
 
 from tasks.alignment.settings import AlignSettings
 from tasks.bench.alignment.recipes import NAMES, RECIPES, SEQUENCE, UNALIGNED, chosen, settings_of
-from tasks.bench.alignment.table import COLUMNS, markdown, summary
+from tasks.bench.alignment.rows import DrafterRow, DrafterRowFile
+from tasks.bench.alignment.table import markdown, summarize
 from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.errors import InputError
 from tasks.training.data import IGNORED, Batch
 from tasks.training.settings import TrainingSettings
 
 SMALL = TrainingSettings(learning_rate=0.03)
-# What a task may have been set to since: none of it is a recipe's business, but for the optimiser and the batch.
+# Settings of a task that must not reach a recipe, except for the optimiser and the batch.
 ALIGN = AlignSettings(
     optimizer="adamw", batch_size=7, warmup_steps=50, on_policy=0.3, loss="reverse_kl", patience=2, choose_by="quality"
 )
@@ -54,7 +55,7 @@ def test_bilds_alignment_is_there_from_both_starts() -> None:
 
 def test_an_unknown_recipe_is_named() -> None:
     assert chosen(["replay", UNALIGNED, "replay"]) == ["replay", UNALIGNED]
-    with pytest.raises(InputError, match=r"--recipes names 'kl', which is none; known are sequence, .*unaligned") as error:
+    with pytest.raises(InputError, match=r"--recipes names .kl., which is no recipe; name some of sequence") as error:
         chosen(["replay", "kl"])
     assert all(name in str(error.value) for name in NAMES)
 
@@ -68,7 +69,7 @@ class Texts:
 
 
 def test_the_steps_before_an_evaluation_and_the_first_ones_do_not_count() -> None:
-    # Steps take 9, 2, 3, then 100 with an evaluation after, then 4 and 5 seconds; of the seventh nobody sees the end.
+    # Steps take 9, 2, 3, then 100 with an evaluation, then 4 and 5 seconds; the end of the seventh is not observed.
     begun = iter([0.0, 9.0, 11.0, 14.0, 114.0, 118.0, 123.0])
     clocked = TimedSource(Texts(), lambda: next(begun))
     for step in range(7):
@@ -88,9 +89,37 @@ def test_one_thread_is_clocked_by_its_processor(monkeypatch: pytest.MonkeyPatch)
     assert training_clock(torch.device("cpu")) is time.perf_counter
 
 
-def row(recipe: str, seed: int, rate: float, bild: float | None = 2.0) -> dict[str, Any]:
-    found = {column.name: 1.0 for column in COLUMNS}
-    return {"recipe": recipe, "seed": seed, **found, "acceptance_rate": rate, "acceptance_greedy": rate, "bild_speedup": bild}
+def row(recipe: str, seed: int, rate: float, bild: float | None = 2.0, measured: str = "") -> DrafterRow:
+    return DrafterRow(
+        recipe=recipe,
+        seed=seed,
+        measured=measured,
+        acceptance_rate=rate,
+        acceptance_rate_interval=(rate, rate),
+        acceptance_rate_tokens=10,
+        acceptance_greedy=rate,
+        acceptance_greedy_interval=(rate, rate),
+        acceptance_greedy_tokens=10,
+        accepted_length=1.0,
+        speculative_speedup=1.0,
+        fallback_rate=1.0,
+        rollback_rate=None,
+        vanilla_quality=40.0,
+        bild_speedup=bild,
+        bild_quality_difference=None,
+        bild=None,
+    )
+
+
+def test_a_row_is_found_by_recipe_seed_and_measurement_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    rows = DrafterRowFile(tmp_path / "rows.jsonl", "now")
+    rows.append(row("sequence", 1, 0.5, measured="before"))
+    wanted = rows.append(row("sequence", 1, 0.6, None, measured="now"))
+    again = DrafterRowFile(tmp_path / "rows.jsonl", "now")
+    assert again.find("sequence", 1, "now") == wanted
+    assert again.find("sequence", 1, "before") == rows.rows[0]
+    assert all(again.find(*other) is None for other in (("sequence", 2, "now"), ("replay", 1, "now"), ("sequence", 1, "other")))
+    assert DrafterRowFile(tmp_path / "rows.jsonl", "of other text").rows == []
 
 
 ROWS = [
@@ -104,30 +133,33 @@ ROWS = [
 ]
 
 
-def test_a_recipe_stands_beside_bilds_alignment_of_its_own_start_seed_by_seed() -> None:
-    found = summary(ROWS)
-    kl = found["recipes"]["forward_kl"]
-    assert kl["acceptance_rate"]["mean"] == pytest.approx(0.93)
-    assert kl["acceptance_rate"]["spread"] == pytest.approx(0.02 / 2**0.5)
-    assert kl["against"] == "sequence_fine_tuned"
-    assert kl["difference"]["acceptance_rate"]["values"] == pytest.approx([0.08, 0.06])
-    assert kl["difference"]["rejections_fewer"]["values"] == pytest.approx([1 - 0.08 / 0.16, 1 - 0.06 / 0.12])
-    # Where one of the two loses quality at all thresholds there is no ratio.
-    assert kl["difference"]["bild_speedup"]["values"] == pytest.approx([1.2])
-    assert "difference" not in found["recipes"]["sequence"]
-    assert "difference" not in found["recipes"][UNALIGNED]
+def test_a_recipe_is_compared_seed_by_seed_with_bilds_alignment_of_the_same_start() -> None:
+    found = summarize(ROWS).recipes
+    kl = found["forward_kl"]
+    assert kl.columns["acceptance_rate"].mean == pytest.approx(0.93)
+    assert kl.columns["acceptance_rate"].spread == pytest.approx(0.02 / 2**0.5)
+    assert kl.against == "sequence_fine_tuned"
+    assert kl.difference["acceptance_rate"].values == pytest.approx([0.08, 0.06])
+    assert kl.difference["rejections_fewer"].values == pytest.approx([1 - 0.08 / 0.16, 1 - 0.06 / 0.12])
+    # There is no ratio if one of the two loses quality at all thresholds.
+    assert kl.difference["bild_speedup"].values == pytest.approx([1.2])
+    assert "rollback_rate" not in kl.columns
+    assert (found["sequence"].against, found[UNALIGNED].against) == ("", "")
+    values = found["sequence"].as_json()
+    assert values["seeds"] == [1, 2] and values.keys().isdisjoint({"against", "difference", "rollback_rate"})
 
 
-def test_the_best_recipe_is_set_against_bilds_own() -> None:
-    found = summary(ROWS)
-    assert found["best"] == "forward_kl"
-    assert found["best_over_sequence"]["acceptance_rate"]["values"] == pytest.approx([0.12, 0.04])
-    assert found["best_over_sequence"]["bild_speedup"]["values"] == pytest.approx([1.1, 1.2])
-    assert summary([row(UNALIGNED, 0, 0.99)])["best"] is None
+def test_the_best_recipe_is_compared_with_bilds_own() -> None:
+    found = summarize(ROWS)
+    assert found.best == "forward_kl" and found.best_over_sequence is not None
+    assert found.best_over_sequence["acceptance_rate"].values == pytest.approx([0.12, 0.04])
+    assert found.best_over_sequence["bild_speedup"].values == pytest.approx([1.1, 1.2])
+    alone = summarize([row(UNALIGNED, 0, 0.99)])
+    assert alone.best is None and "best_over_sequence" not in alone.as_json()
 
 
 def test_the_tables_show_the_best_first_with_the_spread_over_seeds() -> None:
-    lines = markdown(summary(ROWS)).splitlines()
+    lines = markdown(summarize(ROWS)).splitlines()
     names = [line.split("|")[1].strip() for line in lines if line]
     assert names == [
         *("recipe", "---", "`forward_kl`", "`sequence_fine_tuned`", "`sequence`", f"`{UNALIGNED}`"),

@@ -141,9 +141,9 @@ def test_other_seconds_or_data_make_another_drafter(here: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--recipes", "kl"], "--recipes names 'kl', which is none; known are sequence,"),
+        (["--recipes", "kl"], "--recipes names 'kl', which is no recipe; name some of sequence,"),
         (["--seeds", "0"], "--seeds is 0; it must be at least 1"),
-        (["--seed-list", "1,two"], "--seed-list is '1,two'; it must be whole numbers, as 1,2,3"),
+        (["--seed-list", "1,two"], "--seed-list is '1,two'; it must be whole numbers, such as 1,2,3"),
         (["--seconds", "0"], "--seconds is 0.0; it must be more than 0"),
         (["--threads", "0"], "--threads is 0; it must be at least 1"),
     ],
@@ -154,7 +154,7 @@ def test_bad_options_are_named(here: Path, given: list[str], said: str) -> None:
     assert said in str(error.value)
 
 
-def test_a_task_without_a_trained_pair_is_told(here: Path) -> None:
+def test_a_task_without_a_trained_pair_is_refused(here: Path) -> None:
     shutil.rmtree(PATHS.model("small"))
     with pytest.raises(InputError, match="models/translation/small is missing; train the task's pair and calibrate first"):
         command.main(["--task", "translation"])

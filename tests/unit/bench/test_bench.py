@@ -23,7 +23,8 @@ from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRow, Timing, row_line
+from tasks.evaluation.results.row_file import row_line
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRow, Timing
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer

@@ -54,7 +54,8 @@ def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenC
             counts.large_calls += 1
             counts.accepted += waiting
             counts.verified[waiting + 1] += 1
-            counts.kept[waiting, waiting] += waiting > 0
+            if waiting:
+                counts.kept[waiting, waiting] += 1
         text.append(int((next_scores(large, source, text) if deferred else q).argmax()))
         proposers += "l" if deferred else "s"
         waiting = 0 if deferred else waiting + 1
@@ -75,7 +76,7 @@ def algorithm_3(small: Predict, large: Predict, source: Prefix, delta: Delta) ->
         tokens=steps, small_steps=steps, large_calls=steps, drafted=steps, accepted=steps - replaced, rollbacks=replaced
     )
     counts.verified[1] = steps
-    counts.kept[1, 1], counts.kept[1, 0] = steps - replaced, replaced
+    counts.kept.update({(1, kept): number for kept, number in ((1, steps - replaced), (0, replaced)) if number})
     return Generation(text[1:], proposers, counts)
 
 

@@ -27,39 +27,38 @@ constexpr int kLanes = 8, kVectors = 2, kBlock = 6;
 #endif
 constexpr int kPanel = kLanes * kVectors;
 
-typedef float Vec __attribute__((vector_size(kLanes * 4), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(kLanes * 4), aligned(4)));
-typedef uint16_t Halves __attribute__((vector_size(kLanes * 2), aligned(2)));
-typedef int8_t Bytes __attribute__((vector_size(kLanes), aligned(1)));
+typedef float Vec __attribute__((vector_size(kLanes * 4)));
+typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+
+// The same vectors in memory, at any address. GCC 12 compiles a memcpy of a vector into halves that go through the stack.
+typedef float StoredVec __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+typedef uint16_t StoredHalves __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
+typedef int8_t StoredBytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
 
 namespace {
 
 inline int64_t padded(int64_t count) { return (count + kPanel - 1) / kPanel * kPanel; }
 
-inline Vec load(const float* from) {
-    Vec loaded;
-    std::memcpy(&loaded, from, sizeof loaded);
-    return loaded;
-}
+inline Vec load(const float* from) { return *reinterpret_cast<const StoredVec*>(from); }
 
-inline void store(float* to, Vec value) { std::memcpy(to, &value, sizeof value); }
+inline void store(float* to, Vec value) { *reinterpret_cast<StoredVec*>(to) = value; }
 
 template <Format format>
 inline Vec weights(const void* base, int64_t index) {
     if constexpr (format == kFloat32) {
         return load(static_cast<const float*>(base) + index);
     } else if constexpr (format == kBfloat16) {
-        Halves halves;
-        std::memcpy(&halves, static_cast<const uint16_t*>(base) + index, sizeof halves);
+        const Halves halves = *reinterpret_cast<const StoredHalves*>(static_cast<const uint16_t*>(base) + index);
         Ints bits = __builtin_convertvector(halves, Ints) << 16;
         return (Vec)bits;  // the same bits
     } else {
-        Bytes bytes;
-        std::memcpy(&bytes, static_cast<const int8_t*>(base) + index, sizeof bytes);
+        const Bytes bytes = *reinterpret_cast<const StoredBytes*>(static_cast<const int8_t*>(base) + index);
 #if defined(__AVX512F__)
         return (Vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)bytes));
 #elif defined(__AVX2__)
-        return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&bytes))));
+        return (Vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set_epi64x(0, (int64_t)bytes)));
 #else
         return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Vec);
 #endif
