@@ -41,7 +41,7 @@ class BestWeights:
         if self._by == "last":
             return
         if self._by not in measured:
-            raise InputError(f"choose_by is {self._by}, but what is measured here is {', '.join(measured)}; name one of them")
+            raise InputError(f"choose_by is {self._by}, but this run measures {', '.join(measured)}; name one of them")
         value = distributed.broadcast(measured[self._by])
         better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
         if not (better and math.isfinite(value)):

@@ -42,7 +42,7 @@ class TrainingJob:
     held_out_file: Path
     metric: str
     """Quality metric, used if weights are chosen by quality."""
-    method: str = "It learned the first reference of each text, by cross-entropy."
+    method: str = "It was trained on the first reference of each text, by cross-entropy."
     """One sentence for the model card."""
     teachers: tuple[Path, ...] = ()
     """Folders of the models that it is trained with."""

@@ -24,7 +24,7 @@ class Objective(torch.nn.Module):
     """A model with its loss. A frozen trunk runs without dropout, so that its hidden states are those of decoding."""
 
     def __init__(self, model: PreTrainedModel, settings: TrainingSettings, loss: Loss | None = None) -> None:
-        """Add the heads of the settings to `model`, and mark what is trained.
+        """Add the heads of the settings to `model`, and mark the weights to train.
 
         Args:
             model: A model of `transformers`.

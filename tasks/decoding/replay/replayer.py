@@ -152,7 +152,7 @@ class _Replayer:
         added = draft.tokens[:accepted] if next_token is None else [*draft.tokens[:accepted], next_token]
         self.row.log_probabilities += [-p.surprisal(token) for token, p in zip(added, draft.p, strict=False)]
 
-    def _after(self, draft: CachedDraft) -> TokenStatistics:
+    def _after(self, draft: CachedDraft) -> CachedStatistics:
         """Return the drafter's statistics after its whole draft."""
         if self.drafter is not None:
             return self.drafter.reader.read(self.drafter.model, [draft.nodes[-1]])[0]

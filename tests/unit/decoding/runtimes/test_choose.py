@@ -12,7 +12,7 @@ import torch
 
 from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder

@@ -100,7 +100,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
     begin(decoder, [[9, 3]])
     assert hasattr(decoder, "check_draft")
     for pending, drafted in (([], [4]), ([0], [4, 30]), ([0], [36])):
-        with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
+        with pytest.raises(ValueError, match="a draft needs at least one pending token"):
             decoder.check_draft(pending, drafted, RULES[0])
     with pytest.raises(IndexError, match=f"the toy model has {VOCABULARY} tokens, and was given 0 to {VOCABULARY}"):
         decoder.check_draft([0], [VOCABULARY], RULES[0])

@@ -15,11 +15,11 @@ from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes import fused_draft_check
-from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
-from tasks.decoding.runtimes.cuda_graphs import fetch
+from tasks.decoding.runtimes.cuda_graphs import fetch, rounded
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_cache import assign_slots, rounded
+from tasks.decoding.runtimes.fused_cache import assign_slots
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.runtimes.fused_step import SyncPolicy
 from tasks.decoding.settings import (
@@ -421,7 +421,7 @@ def test_a_draft_that_cannot_be_judged_is_refused() -> None:
     decoder = fused(models("gpt2")[1], vocabulary=20)
     decoder.start(decoder.encode([[2, 3]]))
     for pending, drafted in (([], [4]), ([2, 3], [4, 20]), ([2], [23])):
-        with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
+        with pytest.raises(ValueError, match="a draft needs at least one pending token"):
             decoder.check_draft(pending, drafted, KEEPS[0])
     with pytest.raises(IndexError, match="the toy model has 24 tokens, and was given 4 to 24"):
         decoder.check_draft([2], [4, 24], KEEPS[0])
