@@ -207,7 +207,7 @@ def test_only_one_token_per_run(pair: Pair) -> None:
     assert isinstance(pair.large, TransformersDecoder)
     decoder = EarlyExitDecoder(pair.large, CalmSettings(), limit=5)
     decoder.start(decoder.encode(toy_sources(1)))
-    with pytest.raises(ValueError, match="one token a run"):
+    with pytest.raises(ValueError, match="one token for each run"):
         decoder.forward([[START, 4]])
 
 
