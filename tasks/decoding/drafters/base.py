@@ -104,7 +104,7 @@ class StepwiseDrafter(ABC):
 
 
 class ModelDrafter(StepwiseDrafter):
-    """A small model as drafter, one token a run.
+    """A small model as drafter, one token in each run.
 
     Between drafts its cache lags behind the tokens by the token that the target added, and by the last drafted token where
     the window ended the draft; the next run catches up on both. A decoder that shares the target's encoder uses the
