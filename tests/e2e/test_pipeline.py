@@ -106,7 +106,7 @@ def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Pat
         _, waiting = upload_all(clone / ".cache" / "mlflow-outbox", "sqlite:///unused.db")
     assert waiting == []
     runs = {run.info.run_name: run for run in mlflow.active() if not run.parent}
-    assert runs.keys() == {"train large", "train small", "train aligned", "sweep unaligned", "sweep aligned", "report"}
+    assert runs.keys() == {"finetune large", "finetune small", "align aligned", "sweep unaligned", "sweep aligned", "report"}
     assert {run.info.status for run in mlflow.active()} == {"FINISHED"}
     assert {run.parent for run in mlflow.active() if run.parent} == {
         runs[f"sweep {name}"].info.run_id for name in ("unaligned", "aligned")
