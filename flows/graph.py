@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+    from dvc.stage import Stage as DvcStage
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,14 @@ def _load(root: Path) -> list[Stage]:
             graph = repo.index.graph
             # DVC's edges point from a stage to the stages that it needs, which is the direction that the sorter expects.
             sorter = TopologicalSorter({node: list(graph.successors(node)) for node in graph})
-            return [_as_stage(repo, graph, node) for node in _by_generation(sorter) if _has_command(node)]
+            return [_as_stage(repo, node, graph.successors(node)) for node in _by_generation(sorter) if _has_command(node)]
     except NotDvcRepoError:
         raise InputError(f"{root} is not a DVC repository; go to the folder with dvc.yaml, or run dvc init") from None
     except DvcException as error:
         raise InputError(f"DVC cannot read its stages in {root}: {error}") from error
 
 
-def _by_generation(sorter: TopologicalSorter[Any]) -> Iterator[Any]:
+def _by_generation(sorter: TopologicalSorter[DvcStage]) -> Iterator[DvcStage]:
     """Yield the nodes that need nothing, then the nodes that need only those, and so on."""
     sorter.prepare()
     while sorter.is_active():
@@ -76,18 +80,18 @@ def _by_generation(sorter: TopologicalSorter[Any]) -> Iterator[Any]:
         sorter.done(*generation)
 
 
-def _as_stage(repo: Any, graph: Any, node: Any) -> Stage:
-    needs = tuple(_address(repo, other) for other in graph.successors(node) if _has_command(other))
-    return Stage(_address(repo, node), needs, tuple(Path(out.fs_path) for out in node.outs))
+def _as_stage(repo: Repo, node: DvcStage, needs: Iterable[DvcStage]) -> Stage:
+    names = tuple(_address(repo, other) for other in needs if _has_command(other))
+    return Stage(_address(repo, node), names, tuple(Path(out.fs_path) for out in node.outs))
 
 
-def _has_command(node: Any) -> bool:
+def _has_command(node: DvcStage) -> bool:
     """Whether a node is a stage with a command, and not data that `dvc add` or `dvc import` tracks."""
     return node.cmd is not None
 
 
-def _address(repo: Any, node: Any) -> str:
-    """The name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
+def _address(repo: Repo, node: DvcStage) -> str:
+    """Return the name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
     file = Path(node.path).relative_to(repo.root_dir).as_posix()
     name = getattr(node, "name", None)
     if name is None:

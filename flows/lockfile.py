@@ -15,7 +15,7 @@ class AlreadyLockedError(Exception):
     def __init__(self, note: str) -> None:
         super().__init__(note)
         self.note = note
-        """What the owner wrote; empty where it has not written yet."""
+        """The owner's note; empty if it has not written one yet."""
 
 
 class LockFile:
@@ -24,7 +24,7 @@ class LockFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.stale_note = path.read_text(encoding="utf-8")
-        """The note of an owner that died; empty where the last one released the file."""
+        """The note of an owner that died; empty if the last one released the file."""
 
     def write(self, note: str) -> None:
         """Replace the note."""

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from prefect import flow, get_run_logger, runtime, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -44,12 +44,20 @@ RUN_LOCK = CACHE / "flow-run"
 """The lock file of a repository: the flow run that works there owns it and writes its id into it."""
 
 
-def _is_retryable(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+class StageRow(TypedDict):
+    """A line of the table of stages."""
+
+    stage: str
+    state: str
+    seconds: float | None
+
+
+def _is_retryable(_task: Task[..., object], _run: TaskRun, state: State) -> bool:
     return state.name in ("Failed", "TimedOut")
 
 
 @task(cache_policy=NO_CACHE, persist_result=False, retry_condition_fn=_is_retryable)
-def run_stage(name: str, runner: StageRunner) -> State[Any]:
+def run_stage(name: str, runner: StageRunner) -> State[StageResult]:
     """Bring one stage up to date; the data of the returned state is a `StageResult`."""
     try:
         run = runner.run(name, get_run_logger().info)
@@ -64,7 +72,7 @@ def pipeline(
     workers: int = _DEFAULTS.workers,
     retries: int = _DEFAULTS.retries,
     timeout_minutes: float = _DEFAULTS.timeout_minutes,
-) -> State[Any]:
+) -> State[None]:
     """Bring the stages of the DVC repository in the working directory up to date.
 
     Args:
@@ -93,11 +101,11 @@ def pipeline(
     return Completed(message=f"{len(rows)} stages are up to date: {ran} ran, {len(rows) - ran} cached")
 
 
-def _run_all(stages: Sequence[Stage], settings: PipelineSettings, runner: StageRunner) -> dict[str, State[Any]]:
-    """The state in which each stage's task ended; Pending where a stage that it needs failed."""
-    futures: dict[str, PrefectFuture[Any]] = {}
+def _run_all(stages: Sequence[Stage], settings: PipelineSettings, runner: StageRunner) -> dict[str, State[StageResult]]:
+    """Return the state in which each stage's task ended; Pending if a stage that it needs failed."""
+    futures: dict[str, PrefectFuture[State[StageResult]]] = {}
     # The runner is closed first, also when this run is cancelled: that ends the threads that the pool waits for.
-    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=settings.workers)
+    threads: ThreadPoolTaskRunner[State[StageResult]] = ThreadPoolTaskRunner(max_workers=settings.workers)
     with threads as pool, contextlib.closing(runner):
         for stage in stages:
             named = run_stage.with_options(
@@ -112,7 +120,7 @@ def _run_all(stages: Sequence[Stage], settings: PipelineSettings, runner: StageR
     return {name: future.state for name, future in futures.items()}
 
 
-def _wait(futures: list[PrefectFuture[Any]], runner: StageRunner) -> None:
+def _wait(futures: list[PrefectFuture[State[StageResult]]], runner: StageRunner) -> None:
     """Wait for all futures; give up if this is a served run and the process that serves it is gone."""
     parent = os.getppid()
     while wait(futures, timeout=_POLL_SECONDS).not_done:
@@ -125,11 +133,11 @@ def _wait(futures: list[PrefectFuture[Any]], runner: StageRunner) -> None:
         future.wait()  # a future keeps its state and data only after this call
 
 
-def _first_line(state: State[Any]) -> str:
+def _first_line(state: State) -> str:
     return (state.message or state.name or "failed").splitlines()[0]
 
 
-def _row(name: str, state: State[Any]) -> dict[str, Any]:
+def _row(name: str, state: State[StageResult]) -> StageRow:
     """Return the row of one stage for the table of stages."""
     if state.is_completed():
         run: StageResult = state.result()
@@ -137,8 +145,8 @@ def _row(name: str, state: State[Any]) -> dict[str, Any]:
     return {"stage": name, "state": "failed" if state.is_failed() else "not run", "seconds": None}
 
 
-def _create_artifacts(stages: Sequence[Stage], rows: list[dict[str, Any]]) -> None:
-    create_table_artifact(rows, key="stages", description="The result of each stage in this flow run.")
+def _create_artifacts(stages: Sequence[Stage], rows: list[StageRow]) -> None:
+    create_table_artifact([dict(row) for row in rows], key="stages", description="The result of each stage in this flow run.")
     done = {row["stage"] for row in rows if row["state"] in ("ran", "cached")}
     for stage in stages:
         for out in stage.outs:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule
@@ -20,6 +20,13 @@ from flows.stale_runs import mark_all_crashed
 from tasks.errors import InputError, one_line_errors
 
 
+class Schedule(TypedDict, total=False):
+    """When runs start, as keyword arguments of `Flow.serve`; one of the two."""
+
+    cron: str
+    interval: datetime.timedelta
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m flows.serve", description="Run DVC's stages as a flow on a schedule.")
     when = parser.add_mutually_exclusive_group(required=True)
@@ -31,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _schedule(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the schedule as keyword arguments of `Flow.serve`.
+def _schedule(options: argparse.Namespace) -> Schedule:
+    """Return the schedule of the options.
 
     Raises:
         InputError: the schedule is not valid; names the option.

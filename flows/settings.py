@@ -35,7 +35,7 @@ def set_defaults() -> None:
 
 
 def prefect_home() -> Path:
-    """The folder of Prefect's database and logs."""
+    """Return the folder of Prefect's database and logs."""
     return Path(os.environ["PREFECT_HOME"])
 
 

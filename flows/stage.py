@@ -163,7 +163,7 @@ class _Output:
         return "\n".join(self.lines)
 
     def reason(self) -> str:
-        """The last line that is not dvc's own error message, which only says that the command failed."""
+        """Return the last line that is not dvc's own error message, which only says that the command failed."""
         own = [line for line in self.lines if not line.startswith((_DVC_ERROR, "Running stage", "> "))]
         return (own or [*self.lines] or [f"exit status {self.status}"])[-1]
 

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 from tqdm import tqdm
 
@@ -17,7 +15,7 @@ from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.inputs import InputSet, input_set
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.alignment.calibrating.predicting import TopLogitsPredictor
-from tasks.alignment.calibrating.publishing import publish, total_counts
+from tasks.alignment.calibrating.publishing import Provenance, publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.decoding.decoder import Runtime
@@ -46,7 +44,7 @@ _CODE = [
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
-    """The inputs to label: the held-out ones once each, then all or a fraction of the training inputs, and the unlabelled."""
+    """Return the inputs to label: the held-out ones once each, then the training inputs (or a fraction), and the unlabelled."""
     held_out = input_set(paths.held_out_calibration.stem, [paths.split("validation")])
     drawn = (paths.split("train"), settings.fraction, settings.seed)
     name, more = paths.calibration_set.stem, [paths.unlabelled]
@@ -68,7 +66,7 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
 
 def open_labeller(
     paths: TaskPaths, machine: MachineSettings, text: TextSettings, settings: CalibrateSettings
-) -> tuple[Labeller, dict[str, Any]]:
+) -> tuple[Labeller, dict[str, str]]:
     """Open the large model of a task for labelling; also return its provenance.
 
     Raises:
@@ -94,7 +92,7 @@ def open_labeller(
 
 
 def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print what was kept, and warn of dropped outputs."""
+    """Print the number of kept outputs, and warn of dropped ones."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
     print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
     warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
@@ -103,7 +101,7 @@ def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
-    """Number and share of a set's unfit outputs, with the number of each kind."""
+    """Return the number and share of a set's unfit outputs, with the number of each kind."""
     unfit = sum(counts[fault] for fault in FAULTS)
     kinds = ", ".join(f"{counts[fault]} {fault.replace('_', '-')}" for fault in FAULTS if counts[fault])
     return f"{unfit} of {counts['outputs']} outputs ({unfit / counts['outputs']:.2%}: {kinds})"
@@ -128,14 +126,14 @@ def main() -> None:
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
-    provenance = {
-        "task": arguments.task,
-        "model": model,
-        "settings": dataclasses.asdict(settings),
-        "text": dataclasses.asdict(task.text),
-        "inputs": {file.as_posix(): fingerprint({}, [file], []) for file in files},
-        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-    }
+    provenance = Provenance(
+        task=arguments.task,
+        model=model,
+        settings=settings,
+        text=task.text,
+        inputs={file.as_posix(): fingerprint({}, [file], []) for file in files},
+        versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    )
     with writing("the calibration set", partial_path(paths.calibration), lambda: "only publishes it"):
         publish(paths.calibration, shards, named, provenance)
     shards.remove()

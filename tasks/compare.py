@@ -82,7 +82,7 @@ def conclusion(comparison: Comparison) -> str:
     """One line: what changed by more than noise."""
     found = [number for number in comparison.numbers if number.more_than_noise]
     unjudged = sum(number.change.p is None for number in comparison.numbers)
-    rest = f" (not judged, for want of an interval: {unjudged} of {len(comparison.numbers)} numbers)" if unjudged else ""
+    rest = f" (not compared, since they have no interval: {unjudged} of {len(comparison.numbers)} numbers)" if unjudged else ""
     if not found:
         return f"nothing that is more than noise{rest}"
     names = [f"{number.name} ({number.split}) {_change(number)}" for number in found]

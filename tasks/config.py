@@ -11,7 +11,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,6 +29,9 @@ from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.settings import bounds_text
 from tasks.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 DEFAULT = Path("params.yaml")
 
@@ -120,7 +123,7 @@ def load(path: Path = DEFAULT) -> Params:
 def table() -> str:
     """Return a Markdown table of all settings: name, default, unit, bounds, description."""
     lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|"]
-    sections: dict[str, Any] = {
+    sections: dict[str, type[DataclassInstance]] = {
         "machine": MachineSettings,
         "tasks.*.corpus": CorpusSettings,
         "tasks.*.text": TextSettings,
@@ -140,11 +143,15 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def _rows(kind: Any, prefix: str) -> Iterator[str]:
+def _rows(kind: type[DataclassInstance], prefix: str) -> Iterator[str]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         inner = next(
-            (hint for hint in (hints[field.name], *typing.get_args(hints[field.name])) if dataclasses.is_dataclass(hint)),
+            (
+                hint
+                for hint in (hints[field.name], *typing.get_args(hints[field.name]))
+                if isinstance(hint, type) and dataclasses.is_dataclass(hint)
+            ),
             None,
         )
         if inner is not None and typing.get_origin(hints[field.name]) is not list:
@@ -153,13 +160,13 @@ def _rows(kind: Any, prefix: str) -> Iterator[str]:
         yield f"| `{prefix}{field.name}` | {_default(field)} | {_bounds(field)} | {field.metadata['description']} |"
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _default(field: dataclasses.Field[object]) -> str:
     if field.default is not dataclasses.MISSING:
         return f"`{field.default}`"
     return f"`{field.default_factory()}`" if field.default_factory is not dataclasses.MISSING else "required"
 
 
-def _bounds(field: dataclasses.Field[Any]) -> str:
+def _bounds(field: dataclasses.Field[object]) -> str:
     bounds = bounds_text(field.metadata["bounds"])
     choices = ", ".join(map(str, field.metadata["choices"]))
     return " ".join(part for part in (bounds, choices, field.metadata["unit"]) if part)

@@ -1,4 +1,4 @@
-"""Bad input ends the process with exit status 2 and one line that names the thing, the place and the fix."""
+"""Bad input ends the process with exit status 2 and one line that names the thing, where it is, and the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARELY_FREE = 1 << 20
 
 
 class InputError(Exception):
-    """A wrong setting, file or model pair. The message is the line that the user reads: the thing, the place, the fix."""
+    """A wrong setting, file or model pair. The message is the line that the user reads: the thing, where it is, and the fix."""
 
 
 @contextlib.contextmanager
@@ -34,10 +34,10 @@ def one_line_errors() -> Iterator[None]:
     except InputError as error:
         _end(str(error))
     except Exception as error:
-        place = Path(getattr(error, "filename", None) or ".")
-        if not disk_full(error, place):
+        path = Path(getattr(error, "filename", None) or ".")
+        if not disk_full(error, path):
             raise
-        _end(f"no space left on the disk of {place.absolute()}, {free_space(place)} are free; make room and run again")
+        _end(f"no space left on the disk of {path.absolute()}, {free_space(path)} are free; make room and run again")
 
 
 @contextlib.contextmanager
@@ -65,8 +65,8 @@ def writing(what: str, partial: Path, then: Callable[[], str]) -> Iterator[None]
         ) from None
 
 
-def disk_full(error: BaseException, place: Path) -> bool:
-    """Whether writing to `place` failed because no space is left on the disk.
+def disk_full(error: BaseException, path: Path) -> bool:
+    """Whether writing to `path` failed because no space is left on the disk.
 
     Some libraries report a full disk in words only, and torch reports only that a file came out too short.
     """
@@ -74,18 +74,18 @@ def disk_full(error: BaseException, place: Path) -> bool:
         words = str(cause)
         if getattr(cause, "errno", None) in _FULL or any(known in words for known in _FULL_WORDS):
             return True
-        if any(known in words for known in _CUT_SHORT) and _free_bytes(place) < _BARELY_FREE:
+        if any(known in words for known in _CUT_SHORT) and _free_bytes(path) < _BARELY_FREE:
             return True
     return False
 
 
-def free_space(place: Path) -> str:
+def free_space(path: Path) -> str:
     """Describe the free space on the disk of a file or folder, which need not exist yet."""
-    return f"{_free_bytes(place) / 1e6:.1f} MB"
+    return f"{_free_bytes(path) / 1e6:.1f} MB"
 
 
-def _free_bytes(place: Path) -> int:
-    there = place.absolute()
+def _free_bytes(path: Path) -> int:
+    there = path.absolute()
     return shutil.disk_usage(next(folder for folder in (there, *there.parents) if folder.exists())).free
 
 

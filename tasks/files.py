@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and small helpers beside them.
+"""Writes files and folders that appear whole or not at all.
 
-Everything here writes under a temporary name in the same folder and renames it at the end. A killed run leaves at most that
-temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` see to that.
+Files and folders are written under a temporary name in the same folder and renamed at the end. A killed run leaves at most that
+temporary name, which the next run overwrites. One process at a time may write a path; the locks of `tasks.locks` ensure it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def partial_path(path: Path) -> Path:
-    """The temporary name for `path`; the suffix stays, since libraries choose a file's format by it."""
+    """Return the temporary name for `path`; it keeps the suffix, since libraries choose a file's format by it."""
     return path.with_name(f".partial.{path.name}")
 
 

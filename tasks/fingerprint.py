@@ -1,4 +1,4 @@
-"""Names for unfinished work that change with its settings, its data and its code.
+"""Names unfinished work such that the name changes with its settings, its data and its code.
 
 Unfinished work is stored under its fingerprint, so that a run never continues work that was begun under other conditions.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from tasks.files import remove
 
 _CODE = Path(__file__).parent
 
 
-def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) -> str:
+def fingerprint(settings: Mapping[str, object], files: list[Path], code: list[str]) -> str:
     """Return sixteen hexadecimal digits of a SHA-256 digest.
 
     Args:
@@ -35,7 +35,7 @@ def fingerprint(settings: dict[str, Any], files: list[Path], code: list[str]) ->
 
 
 def discard_others(folder: Path) -> None:
-    """Remove unfinished work beside `folder` that has another fingerprint and can therefore not be continued."""
+    """Remove unfinished work next to `folder` that has another fingerprint and can therefore not be continued."""
     if folder.parent.is_dir():
         for other in folder.parent.iterdir():
             if other != folder and not other.name.startswith("."):
@@ -47,7 +47,7 @@ def _source(name: str) -> Path:
     return package if package.is_dir() else package.with_suffix(".py")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     raise TypeError(f"{type(value).__name__} has no fingerprint")

@@ -1,4 +1,4 @@
-"""Where a run came from: code, packages, machine, data and who started it, as tags."""
+"""Describes the origin of a run as tags: code, packages, machine, data and user."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _PACKAGES = ("torch", "transformers", "deepspeed", "mlflow")
 _LOCK = "dvc.lock"
 
 
 def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str, str]:
-    """Return tags that say where a run came from, without those that are unknown. Imports no heavy package.
+    """Return tags that describe the origin of a run, without those that are unknown. Imports no heavy package.
 
     Args:
         root: The repository.
@@ -78,9 +77,11 @@ def _hardware() -> dict[str, str]:
             if line.startswith("model name"):
                 tags["host_cpu"] = line.partition(":")[2].strip()
                 break
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        tags["host_gpu"] = str(torch.cuda.get_device_name())
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_available():
+            tags["host_gpu"] = torch.cuda.get_device_name()
     return tags
 
 

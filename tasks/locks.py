@@ -1,6 +1,7 @@
 """Locks between processes, by `filelock`. The kernel frees them when their holder dies, so that none is ever left behind.
 
-Whatever is timed holds a lock of the machine, so that no other stage computes on the same device meanwhile.
+Whatever is timed holds a lock of the machine, so that nothing else of this project disturbs it: no other stage computes on the
+same device, and no work without a device of its own, such as sending runs to MLflow, occupies the processor.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from filelock import FileLock, ReadWriteLock, Timeout
 
 _POLL_SECONDS = 0.2
+_DEVICES = ("cpu", "cuda")
 
 
 def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
@@ -24,9 +26,21 @@ def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
 
 
 def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
-    """Hold while something computes untimed: such stages run side by side, but never beside a timing."""
+    """Hold while something computes untimed: such stages run concurrently, but never during a timing."""
     lock = _device_lock(device)
     return _held(lambda blocking: lock.acquire_read(blocking=blocking), lock.release, _in_use(device))
+
+
+@contextlib.contextmanager
+def host_lock() -> Iterator[None]:
+    """Hold while the processor works for no device in particular, as `working_lock` does for each device.
+
+    Not for a process that holds a `timing_lock`: it would wait for itself.
+    """
+    with contextlib.ExitStack() as locks:
+        for device in _DEVICES:
+            locks.enter_context(working_lock(device))
+        yield
 
 
 def folder_lock(folder: Path) -> contextlib.AbstractContextManager[None]:

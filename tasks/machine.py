@@ -45,7 +45,7 @@ class MachineSettings:
     )
 
     def alone(self) -> MachineSettings:
-        """These settings without those of distributed training, for stages that run as one process."""
+        """Return these settings without those of distributed training, for stages that run as one process."""
         return dataclasses.replace(self, processes=0, hostfile=None)
 
     def validate(self) -> None:

@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,7 +27,7 @@ from tasks.models.pair import check_architectures, check_pair, max_positions, vo
 from tasks.models.tokenizers import encode, load_tokenizer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def read_text(path: Path) -> str:
@@ -102,7 +102,9 @@ def _settings(arguments: argparse.Namespace) -> PerplexitySettings:
         raise InputError(str(error)) from None
 
 
-def _load(arguments: argparse.Namespace, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any, Any]:
+def _load(
+    arguments: argparse.Namespace, device: torch.device, dtype: torch.dtype
+) -> tuple[PreTrainedModel, PreTrainedModel, PreTrainedTokenizerBase]:
     """Load both models and their tokenizer, and check them against each other and the arguments."""
     tokenizer = load_tokenizer(arguments.large)
     check_pair(load_tokenizer(arguments.small), tokenizer, arguments.small, arguments.large)
@@ -132,7 +134,7 @@ def main() -> None:
     pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
     with working_lock(device.type):
         found = perplexity(pair, sources, texts, options, label="perplexity")
-    result: dict[str, Any] = {
+    result: dict[str, object] = {
         "perplexity": found.value if math.isfinite(found.value) else "inf",
         "fallback_threshold": options.fallback_threshold,
         "large_share": found.large_share,

@@ -13,6 +13,7 @@ from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jso
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.files import atomic_folder
+from tasks.locks import host_lock
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
@@ -63,12 +64,13 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
-    for split in SPLITS:
-        if not corpus[split]:
-            raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
-    write_corpus(corpus, paths.corpus)
-    write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
+    with host_lock():
+        corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
+        for split in SPLITS:
+            if not corpus[split]:
+                raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
+        write_corpus(corpus, paths.corpus)
+        write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
     counts = [f"{len(corpus[split])} {split}" for split in (*SPLITS, UNLABELLED) if corpus[split]]
     print(f"{arguments.task}: {', '.join(counts)} examples")
 

@@ -29,6 +29,7 @@ from tasks.evaluation.results.points import TimedMeasurements
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
 from tasks.files import atomic_path
+from tasks.locks import host_lock
 from tasks.paths import DRAFTERS, TaskPaths
 
 _TERMINAL = 120
@@ -159,13 +160,21 @@ def main() -> None:
 
     arguments = task_parser(__doc__).parse_args()
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
-    pairs = read_pairs(paths)
-    sweeps = {drafter: current_rows(rows, pairs[drafter]) for drafter, rows in read_sweeps(paths, task.metric).items()}
-    summary = summarize(paths.task, task.metric, sweeps, pairs)
-    files = write(makers(summary, sweeps), paths.results)
-    record_report(paths, task.metric, flat_metrics(summary), files, [paths.rows(drafter) for drafter in DRAFTERS])
+    # Neither the computation nor the upload of the record may disturb a timing.
+    with host_lock():
+        summary = make_report(task.metric, paths)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
+
+
+def make_report(metric: str, paths: TaskPaths) -> Summary:
+    """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
+    pairs = read_pairs(paths)
+    sweeps = {drafter: current_rows(rows, pairs[drafter]) for drafter, rows in read_sweeps(paths, metric).items()}
+    summary = summarize(paths.task, metric, sweeps, pairs)
+    files = write(makers(summary, sweeps), paths.results)
+    record_report(paths, metric, flat_metrics(summary), files, [paths.rows(drafter) for drafter in DRAFTERS])
+    return summary
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Declares settings as fields of frozen dataclasses, with a description, a unit and bounds.
 
-Settings are defined beside the code that uses them and need only the standard library, so that decoding runs where pydantic is
+Settings are defined next to the code that uses them and need only the standard library, so that decoding runs where pydantic is
 missing. `tasks.config` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
-place of a mistake. Bounds are checked here, whoever constructs the settings.
+position of a mistake. Bounds are checked here, whoever constructs the settings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -18,14 +21,14 @@ T = TypeVar("T")
 def setting(
     description: str,
     *,
-    default: Any = dataclasses.MISSING,
-    default_factory: Any = dataclasses.MISSING,
+    default: object = dataclasses.MISSING,
+    default_factory: Callable[[], object] | None = None,
     unit: str = "",
     ge: float | None = None,
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
-    choices: tuple[Any, ...] = (),
+    choices: tuple[object, ...] = (),
 ) -> Any:
     """Declare a dataclass field with a description and bounds; without a default it is required."""
     metadata = {
@@ -34,12 +37,12 @@ def setting(
         "bounds": {name: value for name, value in (("ge", ge), ("gt", gt), ("le", le), ("lt", lt)) if value is not None},
         "choices": choices,
     }
-    if default_factory is not dataclasses.MISSING:
+    if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-_BROKEN: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+_BROKEN: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "ge": (lambda value, bound: value < bound, "at least"),
     "gt": (lambda value, bound: value <= bound, "more than"),
     "le": (lambda value, bound: value > bound, "at most"),
@@ -55,7 +58,7 @@ def bounds_text(bounds: Mapping[str, float]) -> str:
     return ", ".join(f"{_SIGNS[name]} {bound}" for name, bound in bounds.items())
 
 
-def _check_field(field: dataclasses.Field[Any], value: Any) -> None:
+def _check_field(field: dataclasses.Field[object], value: Any) -> None:
     """Raise `ValueError` if `value` or one of its items is out of the field's bounds or choices."""
     for item in value if isinstance(value, list | tuple) else (value,):
         choices = field.metadata.get("choices", ())
@@ -67,7 +70,7 @@ def _check_field(field: dataclasses.Field[Any], value: Any) -> None:
                 raise ValueError(f"{field.name} is {item}; it must be {words} {bound}")
 
 
-def check(settings: Any) -> None:
+def check(settings: DataclassInstance) -> None:
     """Raise `ValueError` that names the first field of `settings` that is out of bounds."""
     for field in dataclasses.fields(settings):
         _check_field(field, getattr(settings, field.name))
@@ -80,7 +83,7 @@ def settings(cls: type[T]) -> type[T]:
     A class may define `validate(self)` to check fields against each other; it raises `ValueError` as well.
     """
 
-    def post_init(self: Any) -> None:
+    def post_init(self: DataclassInstance) -> None:
         check(self)
         validate = getattr(self, "validate", None)
         if validate is not None:

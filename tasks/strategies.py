@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import Any
 
 from tasks.decoding.registry import METHODS, MethodSpec
 from tasks.decoding.settings import METHOD_SETTINGS
@@ -16,7 +15,7 @@ from tasks.errors import stage
 from tasks.settings import bounds_text
 
 
-def as_json(method: MethodSpec) -> dict[str, Any]:
+def as_json(method: MethodSpec) -> dict[str, object]:
     """Return a method as plain data; defaults, bounds and choices of its settings are as in `params.yaml`."""
     return {
         "name": method.name,

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, NoReturn, TypedDict, Unpack
 
 GRACE = 10.0
 """Seconds between asking processes to end and killing them."""
@@ -27,15 +27,30 @@ _BEYOND_GRACE = 5.0
 _NOT_STARTED = 127
 _PR_SET_PDEATHSIG = 1
 
+Stream = IO[bytes] | int | None
+"""A standard stream as `subprocess.Popen` accepts it."""
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `start`."""
+
+    cwd: Path | None
+    env: Mapping[str, str] | None
+    stdin: Stream
+    stdout: Stream
+    stderr: Stream
+    pass_fds: Sequence[int]
+    grace: float
+
 
 def start(
     command: Sequence[str],
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    stdin: IO[Any] | int | None = subprocess.DEVNULL,
-    stdout: IO[Any] | int | None = None,
-    stderr: IO[Any] | int | None = None,
+    stdin: Stream = subprocess.DEVNULL,
+    stdout: Stream = None,
+    stderr: Stream = None,
     pass_fds: Sequence[int] = (),
     grace: float = GRACE,
 ) -> subprocess.Popen[bytes]:
@@ -78,7 +93,7 @@ def stop(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str], **options: Unpack[StartOptions]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a command and stop it at the end of the block, if it still runs; `options` are those of `start`."""
     with start(command, **options) as process:
         try:
@@ -87,15 +102,18 @@ def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
             stop(process, options.get("grace", GRACE))
 
 
-def run(command: Sequence[str], *, text: str | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str], *, text: str | None = None, **options: Unpack[StartOptions]
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end with `text` as its standard input and return its status and output, decoded as UTF-8.
 
     Standard output and standard error are captured unless `options`, which are those of `start`, say otherwise.
     """
     given = None if text is None else text.encode()
-    pipes = {"stdin": subprocess.DEVNULL if given is None else subprocess.PIPE}
-    pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with running(command, **(pipes | options)) as process:
+    options.setdefault("stdin", subprocess.DEVNULL if given is None else subprocess.PIPE)
+    options.setdefault("stdout", subprocess.PIPE)
+    options.setdefault("stderr", subprocess.PIPE)
+    with running(command, **options) as process:
         output, errors = (None if said is None else said.decode(errors="replace") for said in process.communicate(given))
     return subprocess.CompletedProcess(list(command), process.returncode, output, errors)
 

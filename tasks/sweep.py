@@ -12,7 +12,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -45,7 +45,7 @@ from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import DRAFTERS, TaskPaths
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CODE = [
     "decoding",
@@ -91,7 +91,7 @@ class LoadedPair:
     """The two models of a task, loaded for a sweep."""
 
     pair: Pair
-    models: dict[str, Any]
+    models: dict[str, PreTrainedModel]
     tokenizer: PreTrainedTokenizerBase
     device: str
     inputs: list[Path]

@@ -1,4 +1,4 @@
-"""Toy models of every architecture, each as a small and a large one that agree on many tokens, not on all."""
+"""Toy models of every architecture: a small and a large one that agree on many tokens, not on all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDED = {
     "encoder_attention_heads": HEADS,
     "decoder_attention_heads": HEADS,
 }
-"""BART and FSMT begin their output with the end token, and put no token by force."""
+"""BART and FSMT start their output with the end token; no token is forced."""
 _FREE = {"decoder_start_token_id": END, "forced_bos_token_id": None, "forced_eos_token_id": None}
 
 
@@ -46,7 +46,7 @@ def llama(layers: int, vocabulary: int = VOCABULARY, **options: Any) -> Any:
 
 
 def gemma2(layers: int) -> Any:
-    """Every other layer sees four tokens only; the logits are capped."""
+    """Every other layer attends to four tokens only; the logits are capped."""
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 4}
@@ -55,7 +55,7 @@ def gemma2(layers: int) -> Any:
 
 
 def bloom(layers: int) -> Any:
-    """It takes no positions: it counts them off the mask."""
+    """It takes no position ids and derives them from the mask."""
     from transformers import BloomConfig, BloomForCausalLM
 
     config = BloomConfig(**_TOKENS, hidden_size=WIDTH, n_layer=layers, n_head=HEADS, tie_word_embeddings=False)
@@ -93,16 +93,16 @@ def mt5(layers: int, family: str = "mt5") -> Any:
 
 @dataclass(frozen=True)
 class Family:
-    """How models of one architecture are made into toys."""
+    """How toys of one architecture are initialised."""
 
     build: Callable[[int], Any]
-    """Takes the number of decoder layers."""
-    loudness: float
-    """Standard deviation of the layers' weights: the louder, the less a small and a large model agree."""
-    words: float
-    """Size of the embeddings, beside which the layers are heard."""
-    uneven: float = 0.0
-    """Standard deviation that biases and the weights of norms are given."""
+    """Builds a model with this number of decoder layers."""
+    weight_std: float
+    """Standard deviation of the layers' weights: the larger, the less the small and the large model agree."""
+    embedding_scale: float
+    """Scale of the embeddings: the larger, the smaller the effect of the layers."""
+    bias_std: float = 0.0
+    """Standard deviation of biases and of the weights of norms."""
 
 
 FAMILIES = {
@@ -128,68 +128,68 @@ _LLAMA3 = {
 }
 _GROUPED = {"num_attention_heads": 4, "num_key_value_heads": 2}
 VARIANTS = {
-    "t5 uneven": Family(functools.partial(mt5, family="t5"), 0.1, 2.0, 0.1),
-    "gpt2 uneven": Family(gpt2, 0.1, 2.0, 0.1),
+    "t5 random norms": Family(functools.partial(mt5, family="t5"), 0.1, 2.0, 0.1),
+    "gpt2 random norms": Family(gpt2, 0.1, 2.0, 0.1),
     "llama biased": Family(functools.partial(llama, attention_bias=True, mlp_bias=True, **_GROUPED), 0.1, 1.0, 0.1),
     "llama linear": Family(functools.partial(llama, rope_parameters=_LINEAR, **_GROUPED), 0.1, 1.0),
     "llama llama3": Family(functools.partial(llama, rope_parameters=_LLAMA3, **_GROUPED), 0.1, 1.0),
 }
-"""Ways of those architectures that fast runtimes read for themselves."""
+"""Variants of those architectures that fast runtimes support."""
 FAST = ("t5", "mt5", "gpt2", "llama", *VARIANTS)
-"""Models that fast runtimes take."""
+"""Models that fast runtimes support."""
 
 
 def over_runtimes(*names: str) -> pytest.MarkDecorator:
-    """Parametrises `name` and `runtime`: each architecture in what it is given, and in the reference where that is another."""
+    """Parametrise `name` and `runtime`: each architecture in its default runtime, and in the reference if that is another."""
     cases = [(name, AUTO) for name in names] + [(name, REFERENCE) for name in names if name in FAST]
     ids = [name if runtime == AUTO else f"{name} by {runtime.name}" for name, runtime in cases]
     return pytest.mark.parametrize(("name", "runtime"), cases, ids=ids)
 
 
-def lively(family: Family, layers: int, seed: int = 0) -> Any:
-    """A random model that behaves like a trained one, as `toys.toy_t5` does: two successors of each token are likely."""
+def realistic(family: Family, layers: int, seed: int = 0) -> Any:
+    """A random model that behaves like a trained one, as `toys.toy_t5` does: each token has two likely successors."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(layers + seed)
         model = family.build(layers).eval()
         for name, weight in model.named_parameters():
             if weight.dim() == 2 and VOCABULARY not in weight.shape and "positions" not in name:
-                torch.nn.init.normal_(weight, std=family.loudness)
-            elif weight.dim() == 1 and family.uneven:
-                weight += family.uneven * torch.randn(weight.shape)
+                torch.nn.init.normal_(weight, std=family.weight_std)
+            elif weight.dim() == 1 and family.bias_std:
+                weight += family.bias_std * torch.randn(weight.shape)
         torch.manual_seed(1)
-        words = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, WIDTH))
+        embeddings = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, WIDTH))
         head = torch.zeros(VOCABULARY, WIDTH)
         for share in (1.5, 1.2):
             order = 1 + torch.randperm(VOCABULARY - 1)
-            head[order.roll(1)] += share * words[order]
+            head[order.roll(1)] += share * embeddings[order]
         for module in model.modules():
-            if isinstance(module, torch.nn.Embedding) and module.weight.shape == words.shape:
-                module.weight.copy_(family.words * words)
+            if isinstance(module, torch.nn.Embedding) and module.weight.shape == embeddings.shape:
+                module.weight.copy_(family.embedding_scale * embeddings)
             elif isinstance(module, torch.nn.Linear) and module.weight.shape == head.shape:
-                # A weight of its own, even where the architecture ties it to the embedding.
+                # A separate weight, even if the architecture ties it to the embedding.
                 module.weight = torch.nn.Parameter(head.clone())
     return model
 
 
 @functools.cache
 def models(name: str) -> tuple[Any, Any]:
-    """A small and a large model of that architecture, in evaluation mode."""
+    """The small and the large model of an architecture, in evaluation mode."""
     if name == "t5":
         return toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
     family = (FAMILIES | VARIANTS)[name]
-    return lively(family, 1), lively(family, 3)
+    return realistic(family, 1), realistic(family, 3)
 
 
 @functools.cache
 def pair_of(name: str, runtime: Runtime = AUTO) -> Pair:
-    """The two as decoders with a cache."""
+    """The two models as decoders with a cache."""
     return open_pair(*models(name), runtime=runtime)
 
 
 def whole_rows(model: Any) -> Predict:
-    """What follows a prefix, by a run over all of it with no cache; its first token stands for what the model begins with.
+    """Predict the next token by a run over the whole prefix, without a cache.
 
-    That is the start token of an encoder-decoder, and the source of a decoder-only model.
+    The first token of the prefix stands for the start token of an encoder-decoder and for the source of a decoder-only model.
     """
 
     @functools.cache
@@ -204,6 +204,13 @@ def whole_rows(model: Any) -> Predict:
         return logits
 
     return predict
+
+
+@functools.cache
+def predictions(name: str) -> tuple[Predict, Predict]:
+    """Whole runs of the small and the large model; every test that asks for the same prefix shares one run."""
+    small, large = models(name)
+    return whole_rows(small), whole_rows(large)
 
 
 def generated(model: Any, source: list[int], limit: int, **options: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""What an acceptance rule makes of one position, worked out for every token at once, and random positions to try it on."""
+"""The exact output of an acceptance rule at one position, and random positions to test it on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DRAWN = (
     SamplingSettings(temperature=0.6, top_k=3),
     SamplingSettings(temperature=1.5, top_p=0.8),
 )
-repeatable = hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=60)
-"""The same examples every time, however slow the machine."""
+repeatable = hypothesis.settings(deadline=None, derandomize=True, database=None, max_examples=40)
+"""The same examples in every run, without a deadline."""
 
 
 @st.composite
 def positions(draw: st.DrawFn, samplings: tuple[SamplingSettings, ...] = DRAWN) -> tuple[PredictionBlock, PredictionBlock]:
-    """q and p at one position, (1, 1, vocabulary): near or far apart, equal at times, with forbidden tokens at times."""
+    """q and p at one position, (1, 1, vocabulary): near or far apart, sometimes equal, sometimes with masked tokens."""
     size = draw(st.integers(2, 8))
     logits = st.lists(
         st.one_of(st.floats(-3, 3, width=32), st.floats(-30, 30, width=32), st.just(-torch.inf)), min_size=size, max_size=size
@@ -44,39 +44,39 @@ def block(probabilities: list[float], sampling: SamplingSettings = DRAWN[0]) -> 
 
 @dataclass(frozen=True)
 class Emission:
-    """At one position, by token; each array (vocabulary,), float64."""
+    """The output at one position, by token; each array is (vocabulary,), float64."""
 
     accept: np.ndarray
     """Probability that a drafted token is kept."""
     kept: np.ndarray
     """Probability that the token is drafted and kept."""
     replacement: np.ndarray
-    """As the rule gives it, not normalised."""
+    """The residual as the rule returns it, not normalised."""
 
     @property
     def rejected(self) -> float:
         return 1 - float(self.kept.sum())
 
     @property
-    def law(self) -> np.ndarray:
-        """What the position emits: what is kept, and else a draw from the replacement."""
+    def emitted(self) -> np.ndarray:
+        """The distribution of the emitted token: accepted, or drawn from the replacement."""
         return np.asarray(self.kept + self.rejected * self.replacement / self.replacement.sum())
 
 
 def emission(rule: AcceptanceRule, q: PredictionBlock, p: PredictionBlock) -> Emission:
-    """Drafts each token once, each at a position of its own."""
+    """Apply the rule to each token of the vocabulary once, each at a position of its own."""
     size = q.logits.shape[-1]
     blocks = (PredictionBlock(one.logits.expand(1, size, size), one.sampling) for one in (q, p))
-    verdict = rule.apply(torch.arange(size)[None], *blocks)
-    assert verdict.accept.shape == (1, size)
-    assert verdict.residual_probabilities.shape == (1, size, size)
-    accept = verdict.accept[0].double().numpy()
-    replacement = verdict.residual_probabilities[0].double().numpy()
+    result = rule.apply(torch.arange(size)[None], *blocks)
+    assert result.accept.shape == (1, size)
+    assert result.residual_probabilities.shape == (1, size, size)
+    accept = result.accept[0].double().numpy()
+    replacement = result.residual_probabilities[0].double().numpy()
     assert (replacement == replacement[0]).all()
     return Emission(accept, dist(q) * accept, replacement[0])
 
 
 def dist(block: PredictionBlock) -> np.ndarray:
-    """The distribution that tokens of one position are drawn from: (vocabulary,), float64, summing to 1."""
+    """The sampling distribution of one position: (vocabulary,), float64, summing to 1."""
     values = block.dist[0, 0].double().numpy()
     return np.asarray(values / values.sum())

@@ -1,4 +1,4 @@
-"""Settings to try every method with, for the tests that hold for all of them."""
+"""Settings of every method for the tests that all methods must pass."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ SETTINGS: dict[str, list[Any]] = {
 }
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
-"""Methods that need the layers of a model and not its predictions alone."""
+"""Methods that read the layers of a model, not only its predictions."""
 
 
 def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
-    """Each method with each way of sampling that it has: a beam search draws nothing."""
+    """Each method with each sampling that it supports; beam search supports only greedy decoding."""
     return [(name, sampling) for name in methods for sampling in samplings if sampling.greedy or name not in GREEDY_ONLY]

@@ -1,4 +1,4 @@
-"""What a CUDA graph does, on a CPU: operations are written down once, and then done again on the very same tensors."""
+"""CUDA graphs imitated on a CPU: operations are recorded once and then replayed on the same tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Writer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class TapeRecorder:
-    """A `Recorder` that decides nothing anew: a branch taken, a number read or a tensor replaced later is not noticed."""
+    """A `Recorder` that repeats recorded operations: later branches, numbers and replaced tensors have no effect."""
 
     def __init__(self) -> None:
         self.recordings = 0
@@ -42,21 +42,21 @@ class TapeRecorder:
 
         def replay() -> Work:
             self.replays += 1
-            # What an earlier run gave must have been copied by now.
+            # Results of an earlier run must have been copied by now.
             for tensor in _made(writer):
                 if tensor.is_floating_point():
                     tensor.fill_(torch.nan)
             for function, arguments, options, result in writer.written:
-                for place, value in zip(tree_leaves(result), tree_leaves(function(*arguments, **options)), strict=True):
-                    if isinstance(place, Tensor) and place.data_ptr() != value.data_ptr():
-                        place.copy_(value)
+                for position, value in zip(tree_leaves(result), tree_leaves(function(*arguments, **options)), strict=True):
+                    if isinstance(position, Tensor) and position.data_ptr() != value.data_ptr():
+                        position.copy_(value)
             return results
 
         return replay
 
 
 def _made(writer: _Writer) -> list[Tensor]:
-    """Tensors that the recorded operations made: neither views of others nor changed in place."""
+    """Tensors that the recorded operations made: neither views of others nor modified in place."""
     made = []
     for _function, arguments, options, result in writer.written:
         given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)}

@@ -50,23 +50,23 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
         torch.manual_seed(seed)
         model = T5ForConditionalGeneration(config).eval()
         torch.manual_seed(1)
-        words = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, 32))
+        embeddings = torch.nn.init.orthogonal_(torch.empty(VOCABULARY, 32))
         head = torch.zeros(VOCABULARY, 32)
         for order in (1 + torch.randperm(VOCABULARY - 1) for _ in range(2)):
-            head[order.roll(1)] += words[order]
-        model.shared.weight.copy_(7 * words)
+            head[order.roll(1)] += embeddings[order]
+        model.shared.weight.copy_(7 * embeddings)
         model.lm_head.weight = torch.nn.Parameter(1.5 * head)
     return model
 
 
 def toy_sources(count: int, seed: int = 0) -> Rows:
     """Random sources of 2 to 10 tokens, the end token last."""
-    chance = random.Random(seed)
-    return [[chance.randrange(2, VOCABULARY) for _ in range(chance.randint(1, 9))] + [END] for _ in range(count)]
+    rng = random.Random(seed)
+    return [[rng.randrange(2, VOCABULARY) for _ in range(rng.randint(1, 9))] + [END] for _ in range(count)]
 
 
 def whole_runs(model: Any) -> Predict:
-    """The model's next token by a run over the whole prefix, with no cache of keys and values; results are remembered."""
+    """Predict the next token by a run over the whole prefix, without a cache of keys and values; memoised."""
 
     @functools.cache
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
@@ -79,7 +79,7 @@ def whole_runs(model: Any) -> Predict:
 
 
 def random_table(name: str, *, agreement: float, sharpness: float, vocabulary: int = 8, end: float = 0.0) -> Predict:
-    """Random logits for each prefix; tables of one vocabulary share the part `agreement`, the rest is each one's own.
+    """Random logits for each prefix; a part `agreement` is common to all tables of one vocabulary.
 
     `end` is added to the logit of the end token.
     """
@@ -100,21 +100,21 @@ def _noise(key: str, size: int) -> Tensor:
 
 
 def says(text: Sequence[int], unsure: Sequence[int] = (), vocabulary: int = 8) -> Predict:
-    """Puts this text, then the end token: all but certainly, and with probability 0.19 at the places in `unsure`."""
+    """Predicts this text, then the end token: almost surely, and with probability 0.19 at the positions in `unsure`."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
-        place = len(prefix) - 1
+        position = len(prefix) - 1
         logits = torch.zeros(vocabulary)
-        logits[text[place] if place < len(text) else END] = 0.5 if place in unsure else 20.0
+        logits[text[position] if position < len(text) else END] = 0.5 if position in unsure else 20.0
         return logits
 
     return predict
 
 
 class PrefixDecoder:
-    """A `Decoder` that remembers tokens alone and predicts from the whole prefix, every row by itself.
+    """A `Decoder` without a cache: it stores the tokens and predicts each row from its whole prefix.
 
-    It refuses what a cache could not do: to be wound forward, to be started with other rows than it goes on with, or to
+    It refuses what a cache could not do: rewinding forward, continuing with other rows than it was started with, and
     run with nothing new in any row.
     """
 
@@ -128,7 +128,7 @@ class PrefixDecoder:
         self.rows: Rows = []
         self.lengths: list[int] = []
         self.runs: list[list[int]] = []
-        """New tokens of each row, run by run."""
+        """The number of new tokens of each row, run by run."""
         self._sources: Rows = []
 
     @property
@@ -149,7 +149,7 @@ class PrefixDecoder:
         counts = encoder_output.mask.sum(1).tolist()
         self._sources = [row[:count, 0].tolist() for row, count in zip(encoder_output.hidden, counts, strict=True)]
         self.runs = []
-        self._hold([[] for _ in self._sources])
+        self._set_rows([[] for _ in self._sources])
         return [[START] for _ in self._sources]
 
     def forward(self, tokens: Rows) -> Step:
@@ -159,24 +159,24 @@ class PrefixDecoder:
         predicted = []
         for source, row, new in zip(self._sources, self.rows, tokens, strict=True):
             text = (*row, *new)
-            places = range(len(row) + 1, len(text) + 1)
-            predicted.append([self.predict(tuple(source), text[:place]) for place in places])
+            positions = range(len(row) + 1, len(text) + 1)
+            predicted.append([self.predict(tuple(source), text[:position]) for position in positions])
         padding = torch.zeros_like(next(row[0] for row in predicted if row))
         logits = torch.stack([torch.stack(row + [padding] * (most - len(row))) for row in predicted])
         self.runs.append(counts)
         require_finite(logits, self.name, len(self.runs))
-        self._hold([row + new for row, new in zip(self.rows, tokens, strict=True)])
+        self._set_rows([row + new for row, new in zip(self.rows, tokens, strict=True)])
         return Step(logits, counts)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         assert all(0 <= kept <= cached for kept, cached in zip(lengths, self.lengths, strict=True))
-        self._hold([row[:kept] for row, kept in zip(self.rows, lengths, strict=True)])
+        self._set_rows([row[:kept] for row, kept in zip(self.rows, lengths, strict=True)])
 
     def reorder(self, rows: Sequence[int]) -> None:
         self._sources = [self._sources[row] for row in rows]
-        self._hold([list(self.rows[row]) for row in rows])
+        self._set_rows([list(self.rows[row]) for row in rows])
 
-    def _hold(self, rows: Rows) -> None:
+    def _set_rows(self, rows: Rows) -> None:
         self.rows = rows
         self.lengths = [len(row) for row in rows]
 
@@ -194,7 +194,7 @@ class Toys:
     large: Any
     cached: Pair
     predicts: tuple[Predict, Predict]
-    """Small and large, from the whole prefix."""
+    """Small and large model, predicting from the whole prefix."""
 
     @property
     def free(self) -> Pair:

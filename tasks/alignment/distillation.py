@@ -1,4 +1,4 @@
-"""The distillation loss: the drafter learns the large model's predictions instead of its outputs."""
+"""The distillation loss, which trains the drafter on the large model's predictions instead of its outputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class DivergenceLoss(TokenLevelLoss):
     """Sum over target positions of a divergence between the large model's predictions and the drafter's."""
 
     def __init__(self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None) -> None:
-        """Take the loss's parts.
+        """Store the parts of the loss.
 
         Args:
-            divergence: Of log p and log q at each position.
+            divergence: Function of log p and log q at each position.
             vocabulary: Number of ids that are compared.
-            large: The large model; none: each batch carries its stored predictions.
+            large: The large model; None: each batch carries its stored predictions.
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
 

@@ -16,11 +16,11 @@ _FLOOR = -60.0
 """Lower bound of log-probabilities: it keeps divergences finite where a token is masked with -infinity."""
 
 Divergence = Callable[[Tensor, Tensor], Tensor]
-"""(log p, log q) to their divergence."""
+"""A function of (log p, log q)."""
 
 
 def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p|q) = Σ p (log p - log q): spreads q over everything that p finds likely."""
+    """KL(p|q) = Σ p (log p - log q): spreads q over all tokens that p finds likely."""
     return _kl(log_p, log_q)
 
 
@@ -45,7 +45,7 @@ def _kl(log_one: Tensor, log_other: Tensor) -> Tensor:
 
 
 def divergence(loss: str, beta: float) -> Divergence:
-    """The divergence of an `align.loss`."""
+    """Return the divergence for a value of `align.loss`."""
     known: dict[str, Divergence] = {
         "forward_kl": forward_kl,
         "reverse_kl": reverse_kl,
@@ -56,7 +56,7 @@ def divergence(loss: str, beta: float) -> Divergence:
 
 
 def gather_with_rest(log_probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probabilities of `tokens` (…, k), and of all others together: (…, vocabulary) to (…, k + 1)."""
+    """Return the log-probabilities of `tokens` (…, k), and of all others together: (…, vocabulary) to (…, k + 1)."""
     return append_rest(log_probabilities.gather(-1, tokens))
 
 

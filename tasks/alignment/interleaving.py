@@ -1,4 +1,4 @@
-"""Interleaved sampling: the drafter writes, and the large model replaces its unlikely tokens (Xu et al., 2024)."""
+"""Interleaved sampling: the drafter generates, and the large model replaces its unlikely tokens (Xu et al., 2024)."""
 
 from __future__ import annotations
 

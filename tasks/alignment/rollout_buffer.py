@@ -19,14 +19,14 @@ from tasks.training.sources import split_microbatches
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Generated texts, and the weight of each token in the loss; none: 1 everywhere."""
+    """Generated texts, and the weight of each token in the loss; None: 1 everywhere."""
 
     tokens: list[list[int]]
     weights: list[list[float]] | None = None
 
 
 GenerateRollouts = Callable[[Rows, Sequence[int], int], Rollouts]
-"""(sources, a number for each that keys its random draws, seed) to a text for each, by the drafter's current weights."""
+"""Takes sources, a number for each that keys its random draws, and a seed; generates a text for each with the drafter."""
 
 
 class RolloutBuffer:
@@ -45,12 +45,12 @@ class RolloutBuffer:
         generate: GenerateRollouts,
         folder: Path,
     ) -> None:
-        """Take the inputs, and how to generate targets.
+        """Store the inputs and the generator of targets.
 
         Args:
             examples: Dataset of the inputs; its lengths shape the batches.
             settings: Seed, batch size and checkpoint interval.
-            window: All steps of the window that contains a step.
+            window: Returns all steps of the window that contains a step.
             generate: Generates texts with the drafter.
             folder: Folder of the saved rollouts, for this work alone.
         """
@@ -92,7 +92,7 @@ class RolloutBuffer:
         )
 
     def _own_positions(self, positions: list[int]) -> list[int]:
-        """The positions of a step that `split_microbatches` gives to this process."""
+        """Return the positions of a step that `split_microbatches` gives to this process."""
         world, accumulation = distributed.world_size(), self._settings.accumulation
         parts = [
             partition(positions, micro * world + distributed.rank(), world * accumulation) for micro in range(accumulation)
@@ -100,7 +100,7 @@ class RolloutBuffer:
         return sorted(position for part in parts for position in part)
 
     def _save(self, rollouts: Rollouts, file: Path) -> None:
-        """Save this process's rollouts; raises `InputError` where no space is left."""
+        """Save this process's rollouts; raise `InputError` if no space is left."""
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(".partial")
         with writing_to_resume("text generated during training", partial, self._folder):
@@ -118,7 +118,7 @@ class RolloutBuffer:
 
 
 def _read(file: Path) -> Rollouts | None:
-    """Saved rollouts; none where the file is missing or damaged."""
+    """Return saved rollouts; None if the file is missing or damaged."""
     try:
         known, _, body = file.read_text().partition("\n")
     except (OSError, UnicodeDecodeError):

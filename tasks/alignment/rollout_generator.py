@@ -1,8 +1,9 @@
-"""Texts generated during training, by the drafter's current weights: on-policy distillation and replay of rejections.
+"""Generates texts during training with the drafter's current weights: on-policy distillation and replay of rejections.
 
-A drafter that trains on its own texts learns what follows its own mistakes (DistillSpec, Zhou et al., 2023, section 4;
+A drafter that is trained on its own texts learns to continue after its own mistakes (DistillSpec, Zhou et al., 2023, section 4;
 generalised knowledge distillation, Agarwal et al., 2024, Algorithm 1). Online speculative decoding (Liu et al., 2023, Algorithm
-2) distils the drafter at positions where its proposals were rejected; here in rounds, each on newly generated proposals.
+2) distils the drafter at positions where its proposals were rejected. Here this is done in rounds, each on newly generated
+proposals.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ def speculative(pair: Pair, request: Request) -> DecodingMethod:
 
 
 def on_policy_method(settings: AlignSettings) -> MethodFactory:
-    """The method of `align.writer`."""
+    """Return the method for a value of `align.writer`."""
     if settings.writer == "drafter":
         return drafter_only
     return functools.partial(interleaved, top_k=settings.interleave_top_k)
 
 
 def rejection_weights(generation: Generation, kept: float) -> list[float]:
-    """Weight of each token in the loss: 1 where it replaced a rejected draft token, `kept` elsewhere."""
+    """Return the weight of each token in the loss: 1 where it replaced a rejected draft token, `kept` elsewhere."""
     return [1.0 if proposer == CORRECTED else kept for proposer in generation.proposers]
 
 
 class RolloutGenerator:
-    """Generates texts with a drafter in training, and with the large model where the method needs both."""
+    """Generates texts with a drafter in training and, for methods that need it, the large model."""
 
     def __init__(
         self, drafter: PreTrainedModel, large: PreTrainedModel, vocabulary: int, limit: int, settings: AlignSettings
     ) -> None:
-        """Take the two models, on one device.
+        """Take the two models, which are on one device.
 
         Args:
             drafter: A model of `transformers`, with its complete weights.

@@ -1,4 +1,4 @@
-"""The training spec of an alignment, built from its settings: batches, loss and evaluation data."""
+"""Builds the training spec of an alignment from its settings: batches, loss and evaluation data."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path) -> ModelSettings:
-    """The model that alignment starts from: the small model's own start, or the fine-tuned small model.
+    """Return the model that alignment starts from: the small model's own start, or the fine-tuned small model.
 
     Raises:
-        InputError: the fine-tuned model is asked for and missing.
+        InputError: the settings name the fine-tuned model, which is missing.
     """
     if settings.start == "pretrained":
         return small
@@ -48,7 +48,7 @@ def start_model(settings: AlignSettings, small: ModelSettings, fine_tuned: Path)
 
 
 def alignment_spec(context: TrainingContext, settings: AlignSettings, large_folder: Path) -> TrainingSpec:
-    """Batches, loss and evaluation data for the drafter of `context`.
+    """Return batches, loss and evaluation data for the drafter of `context`.
 
     Raises:
         InputError: the two models do not make a pair, or stored predictions are missing for these texts.
@@ -65,7 +65,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         source = _scheduled_source(context, settings, source, generator)
     return TrainingSpec(
         source=source,
-        held=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
+        evaluation=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
         loss=_loss(settings, large, vocabulary),
     )
 
@@ -92,7 +92,7 @@ class ScheduledSource:
 def _scheduled_source(
     context: TrainingContext, settings: AlignSettings, calibration: BatchSource, generator: RolloutGenerator
 ) -> BatchSource:
-    """Calibration set, on-policy texts and replay; the inputs of a step are the same in each."""
+    """Return the calibration set, on-policy texts and replay; the inputs of a step are the same in each."""
     schedule = Schedule(settings)
 
     def on_policy(sources: Rows, numbers: Sequence[int], seed: int) -> Rollouts:

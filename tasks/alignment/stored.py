@@ -19,11 +19,11 @@ from tasks.errors import InputError
 FOLDER = "logits"
 _SHORT = torch.iinfo(torch.int16).max
 _LEAST = -6e4
-"""Nats: float16 ends a little below, and a mask's -infinity times a probability of 0 would be no number."""
+"""In nats: float16 ends a little below, and a mask's -infinity times a probability of 0 would be NaN."""
 
 
 def pack_top_logits(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of one file.
+    """Return the tensors of one file.
 
     Args:
         rows: Token ids, int64, and log-probabilities, float32 in nats, of each example: (positions, k) both.
@@ -42,7 +42,7 @@ def _rounded_down(log_probabilities: Tensor) -> Tensor:
     """Round down to float16, so that the probabilities of a position never sum to more than 1."""
     numbers = log_probabilities.clamp(min=_LEAST)
     halves = -numbers.half().abs()
-    # Read as an integer, the next float below a negative one is one more: take it where rounding went up.
+    # The integer of the next float below a negative one is larger by one; use it where rounding went up.
     return torch.where(halves.float() > numbers, (halves.view(torch.int16) + 1).view(torch.float16), halves)
 
 
@@ -60,7 +60,7 @@ class StoredTopLogits:
 
     @classmethod
     def open(cls, calibration: Path, which: str) -> StoredTopLogits:
-        """Stored predictions of a calibration set for `which` of its sets, calibration or validation.
+        """Open the stored predictions of a calibration set for `which` of its sets, calibration or validation.
 
         Raises:
             InputError: there are none.
@@ -86,12 +86,12 @@ class StoredTopLogits:
         lengths = torch.cat([shard["ends"].diff(prepend=begin) for shard in self._shards])
         if lengths.tolist() != [len(target) for target in targets]:
             raise InputError(
-                f"the stored predictions in {calibration / FOLDER} are not of the texts beside them; run the stage calibrate "
+                f"the stored predictions in {calibration / FOLDER} belong to other texts; run the stage calibrate "
                 "again (dvc repro --force)"
             )
 
     def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
-        """Token ids, int64, most likely first, and log-probabilities in nats, float32: (target positions, k) both."""
+        """Return token ids, int64, most likely first, and log-probabilities in nats, float32: (target positions, k) both."""
         index = bisect_right(self._begins, example) - 1
         shard, within = self._shards[index], example - self._begins[index]
         begin = int(shard["ends"][within - 1]) if within else 0

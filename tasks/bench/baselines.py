@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @torch.inference_mode()
-def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
+def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool = False, **options: object) -> Tensor:
     """`transformers.generate`, greedy, on the sources as one batch.
 
     Args:
@@ -48,14 +48,14 @@ def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool 
     return output
 
 
-def _dynamic_cache(encoded: bool) -> Any:
+def _dynamic_cache(encoded: bool) -> object:
     """A growing cache. The default cache of `generate` lacks layers for a decoder deeper than its encoder."""
     from transformers import DynamicCache, EncoderDecoderCache
 
     return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
 
 
-def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, Any]:
+def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, object]:
     """Arguments that request a preallocated cache; built here where `generate` would create too few layers."""
     from transformers import EncoderDecoderCache, StaticCache
 
@@ -67,7 +67,9 @@ def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, 
     return {"past_key_values": EncoderDecoderCache(own, cross)}
 
 
-def assisted(model: PreTrainedModel, assistant: Any, source: list[int], limit: int, draft_length: int | None = None) -> Tensor:
+def assisted(
+    model: PreTrainedModel, assistant: PreTrainedModel, source: list[int], limit: int, draft_length: int | None = None
+) -> Tensor:
     """`generate` with a small model drafting `draft_length` tokens at a time; None keeps the drafting rules of `generate`."""
     settings = assistant.generation_config
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length

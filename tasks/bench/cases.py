@@ -6,11 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.bench import ctranslate
 from tasks.bench.baselines import assisted, generate, new_tokens
 from tasks.bench.shapes import Shape, random_pair, random_sources
+from tasks.bench.timing import Found
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Pair, Request, decode
@@ -47,7 +48,7 @@ class Case:
     """Whether the peak memory of each contender is measured."""
     vocabulary: int | None = None
     """Number of token ids that are predicted; None for all of the model's."""
-    bild: dict[str, Any] | None = None
+    bild: Found | None = None
     """Settings of BiLD; None where the small model is untrained, so that its speed would mean nothing."""
     bild_from: str = ""
     """Origin of these settings, described."""
@@ -56,13 +57,13 @@ class Case:
         """The `count` sources of a round."""
         return [self.sources[(round_index * count + offset) % len(self.sources)] for offset in range(count)]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Plain values, from which another process makes the case again."""
         values = dataclasses.asdict(self)
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Case:
+    def from_json(cls, values: Found) -> Case:
         """The case that `as_json` described."""
         small = values["small"]
         folders = {name: Path(values[name]) for name in ("large", "converted")}
@@ -97,7 +98,7 @@ class LoadedCase:
         """The large model in the reference runtime, whose margins say how close a token was."""
         return open_decoder(self.large, "large", runtime=REFERENCE)
 
-    def here(self, method: str, settings: Any, sources: Rows, limit: int) -> list[Generation]:
+    def here(self, method: str, settings: object, sources: Rows, limit: int) -> list[Generation]:
         """Decode the sources as one batch with a method of this project."""
         return decode(method, settings, self.pair, sources, Request(limit))
 

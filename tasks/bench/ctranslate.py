@@ -96,8 +96,8 @@ def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProces
     """Start a process with these environment variables, and end it on exit."""
     command = [sys.executable, "-m", "tasks.bench.ctranslate"]
     settings = {name: value for name, value in os.environ.items() if name not in _OURS} | environment
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with supervisor.running(command, env=settings, **pipes) as process:
+    pipe = subprocess.PIPE
+    with supervisor.running(command, env=settings, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         yield TranslatorProcess(process)
 
 

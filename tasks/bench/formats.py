@@ -6,12 +6,11 @@ import copy
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 
 from tasks.bench.cases import Case, LoadedCase
-from tasks.bench.timing import median_ratio, time_interleaved, timed_by
+from tasks.bench.timing import Found, median_ratio, time_interleaved, timed_by
 from tasks.decoding.decoder import Decoder, Rows, Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder
@@ -24,7 +23,7 @@ Quality = Callable[[Decoder], float]
 """The quality of a decoder's own texts."""
 
 
-def number_formats(loaded: LoadedCase, rounds: int, quality: Quality | None) -> dict[str, dict[str, Any]]:
+def number_formats(loaded: LoadedCase, rounds: int, quality: Quality | None) -> dict[str, Found]:
     """Compare every number format that a runtime here supports with float32.
 
     Args:

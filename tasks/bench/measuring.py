@@ -6,13 +6,12 @@ import random
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tasks.bench import memory
 from tasks.bench.cases import LoadedCase
 from tasks.bench.contenders import RATIOS, STATIC, Settings, batches, label, singles, thread_counts
 from tasks.bench.ctranslate import TranslatorProcess
-from tasks.bench.timing import fastest, median_ratio, time_interleaved
+from tasks.bench.timing import Found, fastest, median_ratio, time_interleaved
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches, widest_margin
 
@@ -39,16 +38,16 @@ class CaseResult:
     ratios: dict[str, float] = field(default_factory=dict)
     ratios_at_threads: dict[str, float] = field(default_factory=dict)
     """The same ratios with every contender on the requested number of threads."""
-    mismatches: dict[str, Any] = field(default_factory=dict)
-    memory_mib: dict[str, Any] = field(default_factory=dict)
+    mismatches: Found = field(default_factory=dict)
+    memory_mib: Found = field(default_factory=dict)
     accepted: float | None = None
     """Share of the drafted tokens that speculative decoding accepts."""
-    bild: dict[str, Any] = field(default_factory=dict)
-    formats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bild: Found = field(default_factory=dict)
+    formats: dict[str, Found] = field(default_factory=dict)
     """Vanilla in reduced precision; see `formats.number_formats`."""
 
 
-def require_equal(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> tuple[dict[str, Any], float | None]:
+def require_equal(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess]) -> tuple[Found, float | None]:
     """Compare the tokens of all contenders on a few sources.
 
     Returns:
@@ -82,7 +81,7 @@ def require_equal(loaded: LoadedCase, translators: Mapping[str, TranslatorProces
     return {name: _counted(different, len(sources)) for name, different in found.items()}, accepted
 
 
-def _counted(different: list[Mismatch], texts: int) -> dict[str, Any]:
+def _counted(different: list[Mismatch], texts: int) -> Found:
     return {"texts": texts, "differ": len(different), "worst_margin": widest_margin(different)}
 
 
@@ -128,7 +127,7 @@ def leave_out_failing(contenders: dict[str, Settings], say: Callable[[str], None
                 del settings[one]
 
 
-def _margin(counted: Mapping[str, Any]) -> str:
+def _margin(counted: Found) -> str:
     return f"(top-2 margins up to {counted['worst_margin']:.2g})" if counted["differ"] else ""
 
 

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tasks import supervisor
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, LoadedCase
+from tasks.bench.timing import Found
 from tasks.decoding.settings import SpeculativeSettings
 
 _MIB = 1024
@@ -105,7 +105,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    request: dict[str, Any] = json.loads(sys.stdin.read())
+    request: Found = json.loads(sys.stdin.read())
     case = Case.from_json(request["case"])
     if request["contender"].endswith("ctranslate2"):
         import ctranslate2  # noqa: F401 (imported before the idle measurement)

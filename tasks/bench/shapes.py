@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from tasks.decoding.decoder import Rows
 from tasks.models.layers import first_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _START, _END = 0, 1
 # These scales make a random decoder generate varied text: embeddings are too small for a token to predict itself forever, the
@@ -53,7 +56,7 @@ SHAPES = (
 )
 
 
-def random_pair(shape: Shape, seed: int = 0) -> tuple[Any, Any | None]:
+def random_pair(shape: Shape, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedModel | None]:
     """A large model and a small one that agrees with it on many tokens.
 
     The end token's embedding, tied to its row of the head, is zero; its logit is therefore 0 and never the highest. The

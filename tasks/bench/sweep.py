@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
@@ -55,7 +54,7 @@ GRID = [
 
 def planned_and_whole(
     loaded: LoadedPair, make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run both sweeps and compare them; their rows stay in `folder`.
 
     Args:
@@ -119,7 +118,7 @@ def retiming(planned: Sequence[SweepRow], whole: Sequence[SweepRow]) -> float:
     return statistics.fmean(abs(speedup / second[name] - 1) for name, speedup in first.items() if name in second)
 
 
-def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: float = 0.0) -> dict[str, Any]:
+def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: float = 0.0) -> dict[str, object]:
     """How much of the exhaustive frontier the planned sweep missed.
 
     Speeds of both are taken from the exhaustive sweep, so that timing noise does not create a second frontier. A frontier point

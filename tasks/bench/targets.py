@@ -7,10 +7,10 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from tasks.bench.contenders import RATIOS
 from tasks.bench.measuring import CaseResult
+from tasks.bench.timing import Found
 from tasks.lineage import lineage
 
 _SHOWN = 2
@@ -41,7 +41,7 @@ TARGETS = {
 """The drafter's step is measured by decoding with a model of its shape alone; a ratio of 0.8 means 1.25 times their time."""
 
 
-def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[str, dict[str, Any]]:
+def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[str, Found]:
     """Ratio, case, target and outcome of each target that was measured; a target of BiLD also requires no loss of quality."""
     cases = {one.name: one for one in results}
     found = {}
@@ -54,9 +54,7 @@ def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[st
     return found
 
 
-def as_json(
-    results: Sequence[CaseResult], checks: Mapping[str, Mapping[str, Any]], threads: int, rounds: int
-) -> dict[str, Any]:
+def as_json(results: Sequence[CaseResult], checks: Mapping[str, Found], threads: int, rounds: int) -> dict[str, object]:
     """All measurements and the hardware that they were taken on; a ratio that was not measured is null."""
     return {
         **hardware(),
@@ -68,7 +66,7 @@ def as_json(
     }
 
 
-def hardware() -> dict[str, Any]:
+def hardware() -> dict[str, object]:
     """Processor, cores available to this process, package versions and commit."""
     tags = lineage()
     versions = {"python": platform.python_version()}
@@ -114,7 +112,7 @@ def case_lines(one: CaseResult) -> Iterator[str]:
         )
 
 
-def target_lines(checks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def target_lines(checks: Mapping[str, Found]) -> Iterator[str]:
     """A table of the targets."""
     yield f"{'':28}{'ratio':>7} {'target':>8}  met  where"
     for name in TARGETS:

@@ -6,13 +6,15 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tasks.evaluation.timing import on_threads
 
 Name = TypeVar("Name", bound=Hashable)
 Work = Callable[[int], object]
 """Does the work of one round; rounds cycle through the inputs."""
+Found = dict[str, Any]
+"""A JSON object of a result, which is printed, or read back from another process or a file."""
 TimedWork = Callable[[int], float]
 """Does the work of one round and returns its seconds."""
 

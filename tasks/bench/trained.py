@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, LoadedCase
+from tasks.bench.timing import Found
 from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
@@ -73,7 +73,7 @@ def bild_settings(rows: Path) -> tuple[BildSettings, str]:
 
 
 def _settings(row: SweepRow) -> BildSettings:
-    values: dict[str, Any] = {name: float("inf") if value == "inf" else value for name, value in row.settings.items()}
+    values: Found = {name: float("inf") if value == "inf" else value for name, value in row.settings.items()}
     return BildSettings(**values)
 
 
@@ -88,7 +88,7 @@ class Validation:
         self._references = [one.references for one in examples]
         self._resampling = (self._task.metric, self._task.sweep.bootstrap_samples, self._task.sweep.seed)
 
-    def texts(self, method: str, settings: Any, pair: Pair) -> list[str]:
+    def texts(self, method: str, settings: object, pair: Pair) -> list[str]:
         """Texts that a method generates."""
         request = Request(self._task.text.max_target_tokens)
         done = decode_all(method, settings, pair, self._sources, request, self._task.sweep.quality_batch)
@@ -103,7 +103,7 @@ class Validation:
         """Quality of one model decoding alone, in points."""
         return self.quality(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder))).value
 
-    def bild(self, loaded: LoadedCase) -> dict[str, Any]:
+    def bild(self, loaded: LoadedCase) -> Found:
         """Quality of vanilla and of BiLD, and whether BiLD is without loss (see `TOLERANCES`)."""
         ours = self.quality(self.texts("bild", BildSettings(**(loaded.case.bild or {})), loaded.pair))
         theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), loaded.pair))

@@ -17,10 +17,11 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from tasks.bench.timing import Found
 from tasks.bench_gpu import timings
 from tasks.bench_gpu.agreement import agreement
 from tasks.bench_gpu.compiling import attempted, compiled_layers, static_generate
@@ -52,7 +53,7 @@ def main() -> int:
     until = time.monotonic() + 60 * arguments.minutes
     clock = synchronised_clock(device.type)
     bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)
-    result: dict[str, Any] = _hardware(device) | {"copy_GB_per_s": round(bandwidth / 1e9, 1)}
+    result: dict[str, object] = _hardware(device) | {"copy_GB_per_s": round(bandwidth / 1e9, 1)}
     say(json.dumps(result))
     size = (2, 8, 12) if arguments.quick else (8, 48, 48)
     runs = [_Pair(shape, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
@@ -73,7 +74,7 @@ class _Pair:
         self.shape = shape
         self.wrong = 0
         """Texts whose float32 tokens differ at a margin of `MARGIN_TOLERANCE` or more."""
-        self.found: dict[str, Any] = {"left_out": []}
+        self.found: Found = {"left_out": []}
         self._device, self._clock, self._until = device, clock, until
         self._bench: timings.PairBenchmark | None = None
 
@@ -104,7 +105,7 @@ class _Pair:
             self._part("compiled_layers", lambda: attempted(lambda: compiled_layers(bench)))
             self._part("static_generate", lambda: attempted(lambda: static_generate(bench)))
 
-    def _part(self, name: str, work: Callable[[], Any]) -> None:
+    def _part(self, name: str, work: Callable[[], object]) -> None:
         if time.monotonic() > self._until:
             self.found["left_out"].append(name)
             return
@@ -113,7 +114,7 @@ class _Pair:
         self.found[name] = done
         say(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(done)}")
 
-    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> dict[str, Any]:
+    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> dict[str, object]:
         ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (_FUSED, REFERENCE))
         found = agreement(ours, reference, sources, limit)
         beyond_tolerance = sum(margin >= MARGIN_TOLERANCE for margin in found.margins) if large.dtype == torch.float32 else 0
@@ -121,23 +122,23 @@ class _Pair:
         return found.as_json()
 
 
-def _as_json(hardware: dict[str, Any], runs: list[_Pair]) -> str:
+def _as_json(hardware: dict[str, object], runs: list[_Pair]) -> str:
     ratios = runs[0].found.get("beside_generate", {}).get("ratios", {})
     shapes = {run.shape.name: run.found for run in runs}
     return json.dumps(hardware | ratios | {"float32_wrong": sum(run.wrong for run in runs), "shapes": shapes})
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> object:
     """The value with floats rounded to four significant digits."""
     if isinstance(value, dict):
         return {name: _short(one) for name, one in value.items()}
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def _hardware(device: torch.device) -> dict[str, Any]:
+def _hardware(device: torch.device) -> dict[str, object]:
     import transformers
 
-    found: dict[str, Any] = {"device": device.type, "torch": torch.__version__, "transformers": transformers.__version__}
+    found: dict[str, object] = {"device": device.type, "torch": torch.__version__, "transformers": transformers.__version__}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         memory = round(properties.total_memory / 2**30)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation.mismatches import first_mismatch, top_two_margin
 
-METHODS: tuple[tuple[str, Any], ...] = (
+METHODS: tuple[tuple[str, object], ...] = (
     ("vanilla_large", VanillaSettings()),
     ("speculative", SpeculativeSettings()),
     ("bild", BildSettings()),
@@ -25,7 +24,7 @@ class Agreement:
     margins: list[float] = field(default_factory=list)
     """Top-2 logit margin at the first mismatch of each differing text, by the reference; see `_margin`."""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         return {"texts": self.texts, "different": len(self.margins), "widest_margin": round(max(self.margins, default=0.0), 6)}
 
 

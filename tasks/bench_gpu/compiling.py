@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -13,12 +12,12 @@ from tasks.bench_gpu.timings import PairBenchmark, milliseconds, step_millisecon
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.settings import VanillaSettings
 
-_TUNED: dict[str, Any] = {"options": {"coordinate_descent_tuning": True}}
+_TUNED: dict[str, object] = {"options": {"coordinate_descent_tuning": True}}
 """With this option a matrix-vector product becomes a kernel of its own."""
-_BY_DEVICE: dict[str, dict[str, Any]] = {"cuda": _TUNED, "cpu": {"backend": "eager"}}
+_BY_DEVICE: dict[str, dict[str, object]] = {"cuda": _TUNED, "cpu": {"backend": "eager"}}
 
 
-def attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def attempted(work: Callable[[], dict[str, object]]) -> dict[str, object]:
     """The result of `work`, or its failure as a result."""
     try:
         return work()
@@ -27,7 +26,7 @@ def attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {first}"[:300]}
 
 
-def static_generate(bench: PairBenchmark) -> dict[str, Any]:
+def static_generate(bench: PairBenchmark) -> dict[str, object]:
     """Time `generate` with a preallocated cache, with which it compiles the model."""
     static = bench.generated(bench.models[1], static=True)
     begun = bench.clock()
@@ -43,7 +42,7 @@ def static_generate(bench: PairBenchmark) -> dict[str, Any]:
     }
 
 
-def compiled_layers(bench: PairBenchmark) -> dict[str, Any]:
+def compiled_layers(bench: PairBenchmark) -> dict[str, object]:
     """Time steps of the large model plain, then with its layers compiled inside the CUDA graphs."""
     decoder = bench.pair.large
     if not isinstance(decoder, FusedDecoder):

@@ -19,6 +19,7 @@ from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
+from tasks.decoding.runtimes.fused_step import SyncPolicy
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ RATIOS = {
 class PairBenchmark:
     """A loaded pair of models, its sources, and how it is timed."""
 
-    models: tuple[Any, Any]
+    models: tuple[PreTrainedModel, PreTrainedModel]
     """The small and the large model of `transformers`."""
     pair: Pair
     sources: Rows
@@ -50,7 +51,7 @@ class PairBenchmark:
     rounds: int
     clock: Callable[[], float]
 
-    def decoded(self, method: str, settings: Any, count: int = 1) -> Work:
+    def decoded(self, method: str, settings: object, count: int = 1) -> Work:
         """Decode the sources of a round with a method of this project."""
         return lambda round_index: decode(method, settings, self.pair, self.window(round_index, count), Request(self.limit))
 
@@ -70,7 +71,7 @@ class PairBenchmark:
         contenders = {name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}
         return time_interleaved(contenders, self.rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
 
-    def paced(self, pace: Any, run: Work) -> Work:
+    def paced(self, pace: SyncPolicy, run: Work) -> Work:
         """The work with both models under a synchronisation policy."""
 
         def with_pace(round_index: int) -> None:
@@ -87,7 +88,7 @@ class PairBenchmark:
         return with_pace
 
 
-def comparisons(bench: PairBenchmark) -> dict[str, Any]:
+def comparisons(bench: PairBenchmark) -> dict[str, object]:
     """Ratios to `generate`, and milliseconds per token of every contender, the encoder included."""
     small, large = bench.models
     length = SpeculativeSettings().draft_length
@@ -144,7 +145,7 @@ class WithoutDeviceCheck:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._decoder, name)
 
     @property
@@ -156,7 +157,7 @@ def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:
     """Milliseconds per token of methods that verify drafts, with drafts checked on the device or by the loop on the host."""
     without_device_check = cast(Decoder, WithoutDeviceCheck(bench.pair.large))
     ways = {"on the device": bench, "by the loop": replace(bench, pair=replace(bench.pair, large=without_device_check))}
-    methods: dict[str, Any] = {"speculative": SpeculativeSettings(), "bild": BildSettings()}
+    methods: dict[str, object] = {"speculative": SpeculativeSettings(), "bild": BildSettings()}
     ours = {
         f"{method} | {way}": one.decoded(method, settings) for method, settings in methods.items() for way, one in ways.items()
     }
@@ -164,9 +165,9 @@ def verification_sites(bench: PairBenchmark) -> dict[str, dict[str, float]]:
     return {method: {way: milliseconds(seconds[f"{method} | {way}"]) / bench.limit for way in ways} for method in methods}
 
 
-def steps(bench: PairBenchmark, bandwidth: float) -> dict[str, Any]:
+def steps(bench: PairBenchmark, bandwidth: float) -> dict[str, object]:
     """Milliseconds of single runs of each model, and their ratio to the memory-bandwidth bound of one token."""
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     source = bench.sources[0]
     for model, name, decoder in zip(bench.models, ("small", "large"), (bench.pair.small, bench.pair.large), strict=True):
         taken = step_milliseconds(bench, decoder, _VERIFIED)

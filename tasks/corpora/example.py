@@ -11,7 +11,7 @@ from tasks.errors import InputError
 
 SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
-"""The name of the sources without references; the large model writes targets for them, from which drafters learn."""
+"""The name of the sources without references, for which the large model generates the targets that drafters are trained on."""
 
 
 @dataclass(frozen=True)

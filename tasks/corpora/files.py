@@ -1,14 +1,14 @@
 """Reads the user's own files: aligned plain text with one sentence per line, or JSON Lines.
 
 Lines end at line feeds only. `str.splitlines` also splits at Unicode separators, which occur inside real sentences; splitting
-there would shift one side of a pair against the other.
+there would misalign the two files of a pair.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
 from tasks.errors import InputError
@@ -65,7 +65,7 @@ class FileSettings:
                 raise ValueError(f"limit.{split} is {count}; limit takes counts of at least 0 for {_listed(self.files)}")
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) if names else "nothing"
 
 
@@ -112,11 +112,12 @@ def _read_parallel(paths: list[Path], limit: int) -> list[Example]:
     return examples
 
 
-def _texts(value: Any, field: str, location: str, several: bool) -> list[str]:
+def _texts(value: object, field: str, location: str, several: bool) -> list[str]:
     """Return the non-empty strings in a field: one string or, if `several` is true, also a list of strings."""
-    texts = value if several and isinstance(value, list) else [value]
+    given = value if several and isinstance(value, list) else [value]
     wanted = "a string or a list of strings" if several else "a string"
-    for text in texts:
+    texts = []
+    for text in given:
         if not isinstance(text, str):
             raise InputError(f"{location}: {field} contains {type(text).__name__}; it must be {wanted}")
         if not text.strip():
@@ -125,9 +126,10 @@ def _texts(value: Any, field: str, location: str, several: bool) -> list[str]:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise InputError(f"{location}: {field} contains half of a surrogate pair; write the whole character") from None
+        texts.append(text.strip())
     if not texts:
         raise InputError(f"{location}: {field} is an empty list; give at least one text, or remove the line")
-    return [text.strip() for text in texts]
+    return texts
 
 
 def _parse(line: str, location: str, settings: FileSettings, labelled: bool) -> Example:
@@ -168,7 +170,7 @@ def read(settings: FileSettings, folder: Path) -> Corpus:
     White space around a text is removed, and equal references of one source are merged.
 
     Raises:
-        InputError: a missing or unreadable file, a split without examples, sides of unequal length, an empty line,
+        InputError: a missing or unreadable file, a split without examples, files of unequal length, an empty line,
             bytes that are not UTF-8, a broken or incomplete JSON line; names the file, the line and the fix.
     """
     folder = folder.expanduser()

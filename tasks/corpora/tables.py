@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a file with tabs between columns, as dictionaries by the column names of its first line."""
+    """Return the rows of a tab-separated file as dictionaries, whose keys are the names in the first line."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True))
 

@@ -10,7 +10,7 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from tasks.decoding.decoder import GreedyAcceptance
 from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.settings import BildSettings
-from tasks.decoding.token_statistics import TokenStatistics
+from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenIds, TokenStatistics
 
 _SMALLEST = torch.finfo(torch.float32).tiny
 
@@ -53,7 +53,7 @@ AcceptanceFunction = Callable[[Tensor, PredictionBlock, PredictionBlock], Accept
 TargetFunction = Callable[[PredictionBlock, PredictionBlock], TokenDistribution]
 """T(q, p): from both models' predictions at the same positions to the distribution that the tokens there are to follow."""
 
-AcceptMask = Callable[[Any, TokenStatistics, TokenStatistics], Any]
+AcceptMask = Callable[[TokenIds, TokenStatistics, TokenStatistics], Mask]
 """(drafted tokens, q, p) to whether each is accepted: tensors (rows, n) of blocks, or one token and two cached positions."""
 
 
@@ -73,10 +73,9 @@ def target_distribution(q: PredictionBlock, p: PredictionBlock) -> PredictionBlo
     return p
 
 
-def target_argmax(q: TokenStatistics, p: TokenStatistics) -> int:
+def target_argmax(q: CachedStatistics, p: CachedStatistics) -> int:
     """Return the target model's likeliest token."""
-    token: int = p.best
-    return token
+    return p.best
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class AcceptanceRule:
     """The rule for greedy decoding in numbers, where it has that form."""
     accept_mask: AcceptMask | None = None
     """The rule for greedy decoding in any form; the first rejected token gives way to p's likeliest."""
-    greedy_bonus: Callable[[TokenStatistics, TokenStatistics], int] = target_argmax
+    greedy_bonus: Callable[[CachedStatistics, CachedStatistics], int] = target_argmax
     """The bonus token of greedy decoding, from the statistics of its position."""
 
 
@@ -101,9 +100,12 @@ def deterministic_rule(
     accept_mask: AcceptMask, bonus: BonusToken = BonusToken.TARGET, greedy: GreedyAcceptance | None = None
 ) -> AcceptanceRule:
     """Return a rule that draws nothing to decide; a token drawn from p replaces the first rejected one."""
-    return AcceptanceRule(
-        lambda tokens, q, p: AcceptanceResult(accept_mask(tokens, q, p), p), bonus, greedy=greedy, accept_mask=accept_mask
-    )
+    return AcceptanceRule(lambda tokens, q, p: masked(accept_mask, tokens, q, p), bonus, greedy=greedy, accept_mask=accept_mask)
+
+
+def masked(accept_mask: AcceptMask, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+    """Apply a mask to a block of tokens (rows, n); a token from p replaces the first rejected one."""
+    return AcceptanceResult(cast(Tensor, accept_mask(tokens, q, p)), p)
 
 
 def match_target(
@@ -112,7 +114,7 @@ def match_target(
     bonus: BonusToken = BonusToken.RULE,
     bonus_reads_q: bool = True,
     accept_mask: AcceptMask | None = None,
-    greedy_bonus: Callable[[TokenStatistics, TokenStatistics], int] = target_argmax,
+    greedy_bonus: Callable[[CachedStatistics, CachedStatistics], int] = target_argmax,
     greedy: GreedyAcceptance | None = None,
 ) -> AcceptanceRule:
     """Accept x with probability min(1, π(x)/q(x)), else draw from norm(max(0, π - q)) (SpecCascade, Algorithm 4).
@@ -130,7 +132,7 @@ def match_target(
 
     def apply(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
         if accept_mask is not None and p.sampling.greedy:
-            return AcceptanceResult(accept_mask(tokens, q, p), p)
+            return masked(accept_mask, tokens, q, p)
         wanted = token_probabilities(target(q, p))
         return AcceptanceResult(acceptance_probability(wanted, q.dist, tokens), positive_residual(wanted - q.dist, wanted))
 
@@ -148,7 +150,7 @@ def positive_residual(difference: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(residual.sum(-1, keepdim=True) > 0, residual, fallback)
 
 
-def _is_target_argmax(tokens: Any, q: TokenStatistics, p: TokenStatistics) -> Any:
+def _is_target_argmax(tokens: TokenIds, q: TokenStatistics, p: TokenStatistics) -> Mask:
     return p.best == tokens
 
 
@@ -165,7 +167,7 @@ speculative_sampling = match_target(
 def distance_rollback(settings: BildSettings, bonus: BonusToken = BonusToken.TARGET) -> AcceptanceRule:
     """Accept y while -log p(y) is at most the rollback threshold, else take the large model's token (BiLD, section 3.4)."""
 
-    def accept_mask(tokens: Any, q: TokenStatistics, p: TokenStatistics) -> Any:
+    def accept_mask(tokens: TokenIds, q: TokenStatistics, p: TokenStatistics) -> Mask:
         near = p.surprisal(tokens) <= settings.rollback_threshold
         return near | (p.best == tokens) if settings.keep_agreed else near
 

@@ -1,4 +1,4 @@
-"""What speculative decoding gains, by theory, and the draft length that theory would choose (SD, sections 3.2 to 3.5).
+"""The theoretical gain of speculative decoding, and the draft length that maximises it (SD, sections 3.2 to 3.5).
 
 The acceptance rate here is SD's α: the probability that a drafted token is accepted, the same for each.
 c is the time of one run of the drafter over that of one run of the large model (Definition 3.7).
@@ -22,53 +22,53 @@ _ROUNDS = 6
 
 
 def expected_tokens(acceptance_rate: float, draft_length: int) -> float:
-    """Tokens that one run of the large model gives: (1 - α^(γ+1)) / (1 - α), and γ + 1 where α is 1 (equation 1)."""
+    """Return the expected tokens for each run of the large model: (1 - α^(γ+1)) / (1 - α), or γ + 1 if α is 1 (equation 1)."""
     return sum(acceptance_rate**kept for kept in range(draft_length + 1))
 
 
 def expected_speedup(acceptance_rate: float, draft_length: int, cost_ratio: float) -> float:
-    """Factor in wall time over the large model alone: (1 - α^(γ+1)) / ((1 - α) (γ c + 1)) (Theorem 3.8)."""
+    """Return the speed-up over the large model alone: (1 - α^(γ+1)) / ((1 - α) (γ c + 1)) (Theorem 3.8)."""
     return expected_tokens(acceptance_rate, draft_length) / (draft_length * cost_ratio + 1)
 
 
 def expected_operations(acceptance_rate: float, draft_length: int, operations_ratio: float) -> float:
-    """Factor in arithmetic operations: (1 - α) (γ ĉ + γ + 1) / (1 - α^(γ+1)) (Theorem 3.11).
+    """Return the factor in arithmetic operations: (1 - α) (γ ĉ + γ + 1) / (1 - α^(γ+1)) (Theorem 3.11).
 
-    `operations_ratio` is ĉ: the drafter's operations for a token over the large model's.
+    `operations_ratio` is ĉ: the drafter's operations for each token divided by the large model's.
     """
     runs = draft_length * operations_ratio + draft_length + 1
     return runs / expected_tokens(acceptance_rate, draft_length)
 
 
 def best_draft_length(acceptance_rate: float, cost_ratio: float, longest: int) -> int:
-    """The γ of 0 to `longest` with the greatest expected speed-up, the smallest of several (Figure 3).
+    """Return the γ in 0 to `longest` with the greatest expected speed-up, the smallest one of a tie (Figure 3).
 
-    It is 0, no draft at all, where the acceptance rate is not above c (Corollary 3.9).
+    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9).
     """
     return max(range(longest + 1), key=lambda length: expected_speedup(acceptance_rate, length, cost_ratio))
 
 
 def adaptive_window(counts: Counts, cost_ratio: float, longest: int) -> int:
-    """The best draft length, at least 1, for the acceptance of a text so far.
+    """Return the best draft length, at least 1, for the acceptance in a text so far.
 
-    Of the tokens checked, each was kept or was the one that its draft fell with; their share is taken by the rule of
-    succession, so that a text begins at 1/2. A window of 0 would never learn that acceptance has become better.
+    Each checked token was accepted or was the first rejected one of its draft. The acceptance rate is estimated by the rule
+    of succession, so that a text starts at 1/2. With a window of 0 an improved acceptance would never be noticed.
     """
     acceptance_rate = (counts.accepted + 1) / (counts.accepted + counts.rollbacks + 2)
     return max(1, best_draft_length(acceptance_rate, cost_ratio, longest))
 
 
 def with_adaptive_window(method: SpeculativeLoop, cost_ratio: float) -> SpeculativeLoop:
-    """The method with each window, at most its draft rule's, chosen from the counts of its own text."""
+    """Return the method with each window, at most its draft rule's, chosen from the counts of its own text."""
     window = functools.partial(adaptive_window, cost_ratio=cost_ratio, longest=method.draft_rule.window)
     return dataclasses.replace(method, draft_rule=dataclasses.replace(method.draft_rule, adaptive=window))
 
 
 def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], limit: int) -> float:
-    """c, by a few turns of the loop on one source, each with one drafted token, none of them kept.
+    """Measure c in a few turns on one source, each with one drafted token that is not kept.
 
-    It uses the parts as the loop does, at most `limit` tokens far, and leaves nothing behind that starting a text does not
-    clear. Of several times the shortest counts: whatever else the machine does only adds to it.
+    It runs the parts as the loop does, for at most `limit` tokens, and leaves no state that starting a text does not clear.
+    The shortest time counts, because other load on the machine only adds to it.
     """
     encoder_output = target.encode([source])
     tokens = target.start(encoder_output)
@@ -79,7 +79,7 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
         drafter.draft(tokens, [0], [1], DraftRule(window=1))
         between = time.perf_counter()
         step = target.forward([tokens[0][target.lengths[0] :]])
-        # Reading the token waits for a device that runs on by itself.
+        # int() waits for the result of an asynchronous device.
         token = int(step.logits[0, -1].argmax())
         small.append(between - begin)
         large.append(time.perf_counter() - between)
@@ -91,16 +91,16 @@ def measured_cost_ratio(target: Decoder, drafter: Drafter, source: list[int], li
 
 @dataclass(frozen=True)
 class SelfTimedMethod:
-    """An adaptive method that finds out its own c before it first runs.
+    """An adaptive method that measures c before its first run.
 
-    c is kept with the pair of models. So all that one pair decodes goes by the same c and pays for it once; another
-    process may find another, and with it other windows: greedy output and the law of what is drawn stay the same.
+    c is stored with the pair of models, so all decoding with one pair uses the same c and measures it once. Another process
+    may measure another c and use other windows; greedy output and the sampled distribution do not depend on it.
     """
 
     method: SpeculativeLoop
     drafter: str
     ratios: dict[str, float]
-    """c of each drafter that was timed with this pair, by name."""
+    """c of each drafter that was measured with this pair, by name."""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
         if self.drafter not in self.ratios:

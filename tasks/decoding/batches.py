@@ -1,8 +1,6 @@
-"""Decode a whole set in batches of like length, in the order in which it was given."""
+"""Decodes a whole set in batches of similar length, and returns it in the given order."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from tqdm import tqdm
 
@@ -12,9 +10,9 @@ from tasks.decoding.registry import Pair, Request, decode
 
 
 def decode_all(
-    name: str, settings: Any, pair: Pair, sources: Rows, request: Request, batch_size: int, label: str | None = None
+    name: str, settings: object, pair: Pair, sources: Rows, request: Request, batch_size: int, label: str | None = None
 ) -> list[Generation]:
-    """One generation a source; `label` shows a progress bar on standard error."""
+    """Return one generation for each source; a `label` shows a progress bar on standard error."""
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     done: dict[int, Generation] = {}
     with tqdm(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:

@@ -1,17 +1,18 @@
-"""Beam search: the second loop. The hypotheses of a source are rows of one decoder.
+"""Beam search. The hypotheses of a source are rows of one decoder.
 
-It gives what `transformers.generate(num_beams=w, do_sample=False, length_penalty=1.0, early_stopping=False)` gives:
+The output equals that of `transformers.generate(num_beams=w, do_sample=False, length_penalty=1.0, early_stopping=False)`:
 
-1. A step grows each beam by every token. Candidates are ranked by the sum of the log-probabilities of their generated
+1. A step extends each beam by every token. Candidates are ranked by the sum of the log-probabilities of their generated
    tokens under the model's own softmax (*scores*, untruncated).
-2. Those of the w best that put an end token have ended. Their score is the sum over the number of generated tokens, the
-   end token included; the w best scores so far are remembered. What ends further down is dropped.
-3. The w best that have not ended are the next beams.
-4. The search is over once w texts have ended and no score of them is under the best beam's sum over its length, and at the
-   length limit, where all of the w best candidates count as ended.
-5. The ended text of the best score is the output.
+2. Those of the w best candidates that end with an end token have ended. Their score is the sum divided by the number of
+   generated tokens, the end token included. The w best ended texts so far are kept; candidates that end below rank w are
+   dropped.
+3. The w best candidates that have not ended are the next beams.
+4. The search ends once w texts have ended and none of their scores is below the best beam's sum divided by its length. It
+   also ends at the length limit, where all of the w best candidates count as ended.
+5. The output is the ended text with the best score.
 
-The first step has one beam. Tokens of probability zero are no candidates, so that there may be fewer than w beams.
+The first step has one beam. Tokens of probability zero are not candidates, so there may be fewer than w beams.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ Ranked = list[tuple[float, int]]
 
 @dataclass(frozen=True)
 class Beam:
-    """A text and how likely it is."""
+    """A text and its score."""
 
     tokens: Tokens
     score: float
-    """Sum of log-probabilities, in nats; of an ended text, over the number of its generated tokens."""
+    """Sum of log-probabilities, in nats; for an ended text, divided by the number of generated tokens."""
 
 
 class Search:
-    """Beam search of one source, which is given the model's predictions."""
+    """Beam search of one source; the caller supplies the model's predictions."""
 
     def __init__(self, source: int, start: list[int], width: int, end_tokens: frozenset[int], limit: int) -> None:
-        """Begin at `start`; `width` is w, `limit` the most tokens to generate; `source` is its number."""
+        """Begin at `start`; `width` is w, `limit` the most tokens to generate, `source` the number of the source."""
         self.source = source
         self.prompt = len(start)
         self.width = width
@@ -60,7 +61,7 @@ class Search:
         self.over = False
         self.counts = Counts()
         self.proposers = ""
-        """One letter a step."""
+        """One letter for each step."""
 
     def advance(self, ranked: Sequence[Ranked]) -> None:
         """Take one step, given the likeliest next tokens of each beam, `candidates_per_beam` of them or more."""
@@ -83,14 +84,14 @@ class Search:
         return len(self.ended) == self.width and self.beams[0].score / self.generated <= self.ended[-1].score
 
     def generation(self) -> Generation:
-        """The best of the ended texts."""
+        """Return the best of the ended texts."""
         tokens = list(self.ended[0].tokens[self.prompt :])
         self.counts.tokens = len(tokens)
         return Generation(tokens, self.proposers[: len(tokens)], self.counts)
 
 
 def extended(beams: Sequence[Beam], ranked: Sequence[Ranked]) -> Iterator[Beam]:
-    """Each beam grown by each of its ranked tokens, best first; of equals, the better beam's first."""
+    """Yield each beam extended by each of its ranked tokens, best first; in a tie, the better beam's candidate first."""
     candidates = [
         (beam.score + score, beam.tokens, token) for beam, tokens in zip(beams, ranked, strict=True) for score, token in tokens
     ]
@@ -99,37 +100,37 @@ def extended(beams: Sequence[Beam], ranked: Sequence[Ranked]) -> Iterator[Beam]:
 
 
 def candidates_per_beam(width: int, end_tokens: frozenset[int]) -> int:
-    """How many of a beam's next tokens can matter to a step of this width: what goes on, and what ends above that."""
+    """Return how many of a beam's next tokens can affect a step of this width: those that continue, and all end tokens."""
     return width + len(end_tokens)
 
 
 def rank(logits: Tensor, count: int) -> list[Ranked]:
-    """The `count` likeliest tokens of each row of logits (rows, vocabulary), those of probability zero left out."""
+    """Return the `count` likeliest tokens of each row of logits (rows, vocabulary), without those of probability zero."""
     best = torch.log_softmax(logits.float(), dim=-1).topk(min(count, logits.shape[-1]))
     rows = zip(best.values.tolist(), best.indices.tolist(), strict=True)
     return [[pair for pair in zip(*row, strict=True) if pair[0] > -math.inf] for row in rows]
 
 
 class PrefixCache:
-    """A decoder whose rows are chosen by the texts that they are to continue."""
+    """A decoder whose rows are selected by the texts that they continue."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self._sources: list[int] = []
         self._held: list[Tokens] = []
-        """What the cache holds in each row."""
+        """The text that the cache holds in each row."""
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
-        """One empty row a source; gives their first tokens."""
+        """Create one empty row for each source, and return the first tokens of each."""
         starts = self.decoder.start(encoder_output)
         self._sources = list(range(len(starts)))
         self._held = [()] * len(starts)
         return starts
 
     def hold(self, sources: Sequence[int], texts: Sequence[Tokens]) -> None:
-        """Makes one row for each text of source `sources[row]`, with as much of it cached as a row of that source has.
+        """Make one row for each text of source `sources[row]`, reusing the longest cached prefix among the rows of that source.
 
-        The last token is never held, since what follows it is to be predicted. Rows that no text needs are dropped.
+        The last token is never kept in the cache, because the next run predicts what follows it. Unneeded rows are dropped.
         """
         rows = defaultdict(list)
         for row, source in enumerate(self._sources):
@@ -145,7 +146,7 @@ class PrefixCache:
         self._held = [text[:length] for text, length in zip(texts, lengths, strict=True)]
 
     def _nearest(self, rows: Sequence[int], text: Tokens) -> tuple[int, int]:
-        """Which of `rows` holds most of a text, and how much."""
+        """Return the row that holds the longest prefix of a text, and the length of that prefix."""
         nearest, most = rows[0], 0
         for row in rows:
             length = _shared(self._held[row], text)
@@ -156,14 +157,14 @@ class PrefixCache:
         return nearest, most
 
     def feed(self, texts: Sequence[Tokens]) -> Step:
-        """Runs the decoder over what each row lacks of its text, which begins with what the row holds."""
+        """Run the decoder on the part of each text that its row does not hold yet."""
         step = self.decoder.forward([list(text[len(held) :]) for text, held in zip(texts, self._held, strict=True)])
         self._held = list(texts)
         return step
 
 
 def _shared(one: Tokens, other: Tokens) -> int:
-    """Length of the common prefix."""
+    """Return the length of the common prefix."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length
@@ -171,7 +172,7 @@ def _shared(one: Tokens, other: Tokens) -> int:
 
 
 def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequence[Beam]], count: int) -> list[list[Ranked]]:
-    """What follows each beam of each source, in one run: the `count` likeliest tokens."""
+    """Predict the `count` likeliest next tokens of each beam of each source, in one run."""
     texts = [beam.tokens for group in groups for beam in group]
     cache.hold([source for source, group in zip(sources, groups, strict=True) for _ in group], texts)
     ranked = iter(rank(cache.feed(texts).last([1] * len(texts))[:, 0], count))
@@ -180,9 +181,9 @@ def predict(cache: PrefixCache, sources: Sequence[int], groups: Sequence[Sequenc
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """Beam search with one model, sources side by side.
+    """Beam search with one model, for several sources at once.
 
-    Counts: one large call a step, which verifies as many positions as there are beams.
+    Counts: one large call for each step, which verifies as many positions as there are beams.
     """
 
     model: Decoder
@@ -190,7 +191,7 @@ class BeamSearch:
     """w"""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """One generation a source, each of at most `limit` tokens; nothing is drawn, so `examples` is not read."""
+        """Return one generation for each source, of at most `limit` tokens; nothing is sampled, so `examples` is not used."""
         cache = PrefixCache(self.model)
         starts = cache.start(self.model.encode(sources))
         ends = self.model.end_tokens

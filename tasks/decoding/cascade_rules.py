@@ -1,61 +1,63 @@
 """The distributions that speculative cascades sample: T(q, p) of each deferral rule (Narasimhan et al., 2024, Table 1).
 
-A deferral rule says where the small model is not good enough. What it compares (top probabilities, entropies in nats, the
-distance D of BiLD*) it reads from scores; D_TV and what is drawn are read from dist, so that greedy decoding, whose dist is
-one-hot, defers by how sure the models are (appendix C.3). All rules are pure functions of q, p and the rule's own α, on blocks
-of positions and on cached statistics of one position alike (`token_statistics.TokenStatistics`).
+A deferral rule says where the small model is not good enough. The quantities that it compares (top probabilities, entropies in
+nats, the distance D of BiLD*) are read from scores; D_TV and the sampled distributions are read from dist. Greedy decoding,
+whose dist is one-hot, therefore still defers by the models' confidence (appendix C.3).
+
+All rules are pure functions of q, p and the rule's own α, on blocks of positions and on cached statistics of one position
+alike (`token_statistics.TokenStatistics`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, match_target
+from tasks.decoding.acceptance_rules import AcceptanceRule, AcceptMask, match_target
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.token_statistics import TokenStatistics
+from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenStatistics, Values
 
-Deferral = Callable[[TokenStatistics, TokenStatistics, float], Any]
-"""(q, p, α) to where the large model is asked: bool, (rows, positions)."""
+Deferral = Callable[[TokenStatistics, TokenStatistics, float], Mask]
+"""Maps (q, p, α) to the positions that defer to the large model: bool, (rows, positions)."""
 
-TokenDeferral = Callable[[Any, Any, Any, float], Any]
-"""(q(v), p(v), max p, α) to whether the large model is asked in place of the token v: bool, of the shape of q(v)."""
+TokenDeferral = Callable[[Values, Values, Values, float], Mask]
+"""Maps (q(v), p(v), max p, α) to whether token v defers to the large model: bool, of the shape of q(v)."""
 
 
-def chow(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def chow(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """max q < 1 - α."""
     return q.top < 1 - alpha
 
 
-def chow_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def chow_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """entropy(q) > α."""
     return q.entropy > alpha
 
 
-def diff(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def diff(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """max q < max p - α (equation 5)."""
     return p.top - q.top > alpha
 
 
-def diff_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def diff_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """entropy(p) < entropy(q) - α."""
     return q.entropy - p.entropy > alpha
 
 
-def opt(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def opt(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """max q < max p - α D_TV(p, q) (equation 10); greedy, this is Diff (Lemma 8)."""
     return p.top - q.top > alpha * p.total_variation(q)
 
 
-def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """entropy(p) < entropy(q) - α D_TV(p, q) (appendix C.2)."""
     return q.entropy - p.entropy > alpha * p.total_variation(q)
 
 
-def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
+def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
         log_p = torch.log_softmax(p.logits.float(), dim=-1)
@@ -63,17 +65,17 @@ def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Any:
     return p.surprisal(q.best) > alpha
 
 
-def token_v1(q: Any, p: Any, top: Any, alpha: float) -> Any:
+def token_v1(q: Values, p: Values, top: Values, alpha: float) -> Mask:
     """q(v) < max p - α (equation 13)."""
     return top - q > alpha
 
 
-def token_v2(q: Any, p: Any, top: Any, alpha: float) -> Any:
+def token_v2(q: Values, p: Values, top: Values, alpha: float) -> Mask:
     """p(v) < max p - α (equation 14)."""
     return top - p > alpha
 
 
-def token_v3(q: Any, p: Any, top: Any, alpha: float) -> Any:
+def token_v3(q: Values, p: Values, top: Values, alpha: float) -> Mask:
     """p(v) < (1 - α) max p (equation 15)."""
     return p < (1 - alpha) * top
 
@@ -87,31 +89,31 @@ DEFERRALS: dict[str, Deferral] = {
     "opt_log": opt_log,
     "bild": bild,
 }
-"""δ(q, p): one decision a position."""
+"""δ(q, p): one decision for each position."""
 
 TOKEN_DEFERRALS: dict[str, TokenDeferral] = {"token_v1": token_v1, "token_v2": token_v2, "token_v3": token_v3}
 """r(v): one decision for each token of a position."""
 
 
-def defers(rule: str, alpha: float) -> Callable[[Any, TokenStatistics, TokenStatistics], Any]:
-    """Whether the rule asks the large model about a drafted token, given as (token, q, p)."""
+def defers(rule: str, alpha: float) -> AcceptMask:
+    """Return the function of (token, q, p) that says whether a drafted token defers to the large model."""
     if rule in DEFERRALS:
         return lambda token, q, p: DEFERRALS[rule](q, p, alpha)
     return lambda token, q, p: TOKEN_DEFERRALS[rule](q.of(token), p.of(token), p.top, alpha)
 
 
 def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, PredictionBlock], Tensor]:
-    """T(q, p) of a rule by name, one of `settings.CASCADE_RULES`; its rows sum to 1.
+    """Return T(q, p) of a rule by name, one of `settings.CASCADE_RULES`; its rows sum to 1.
 
-    A decision a position takes p or q whole: (1 - δ) q + δ p. A decision a token keeps q where it is good enough, and
-    spreads what is left over p: π(v) = q(v) (1 - r(v)) + p(v) Σ r q (equation 11).
+    One decision for each position selects p or q: (1 - δ) q + δ p. One decision for each token keeps q where it is good
+    enough, and distributes the remaining probability by p: π(v) = q(v) (1 - r(v)) + p(v) Σ r q (equation 11).
     """
 
     def whole(q: PredictionBlock, p: PredictionBlock) -> Tensor:
-        return torch.where(DEFERRALS[rule](q, p, alpha)[..., None], p.dist, q.dist)
+        return torch.where(cast(Tensor, DEFERRALS[rule](q, p, alpha))[..., None], p.dist, q.dist)
 
     def token_by_token(q: PredictionBlock, p: PredictionBlock) -> Tensor:
-        deferred = torch.where(TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha), q.dist, 0.0)
+        deferred = torch.where(cast(Tensor, TOKEN_DEFERRALS[rule](q.scores, p.scores, p.top[..., None], alpha)), q.dist, 0.0)
         return q.dist - deferred + p.dist * deferred.sum(-1, keepdim=True)
 
     return token_by_token if rule in TOKEN_DEFERRALS else whole
@@ -120,8 +122,12 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's likeliest."""
     asks = defers(rule, alpha)
+
+    def greedy_bonus(q: CachedStatistics, p: CachedStatistics) -> int:
+        return p.best if asks(q.best, q, p) else q.best
+
     return match_target(
         cascade_target(rule, alpha),
         accept_mask=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
-        greedy_bonus=lambda q, p: p.best if asks(q.best, q, p) else q.best,
+        greedy_bonus=greedy_bonus,
     )

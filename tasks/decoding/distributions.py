@@ -1,4 +1,4 @@
-"""Two views of a position: what a model thinks (*scores*) and what tokens are taken from (*dist*)."""
+"""Two views of a position: a model's own softmax (*scores*) and the distribution that tokens are sampled from (*dist*)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class PredictionBlock:
     """
 
     def __init__(self, logits: Tensor, sampling: SamplingSettings, likeliest: Rows | None = None) -> None:
-        """Takes logits of shape (rows, positions, vocabulary), and the likeliest tokens where they are known already."""
+        """Take logits of shape (rows, positions, vocabulary), and the likeliest tokens if they are known already."""
         self.logits = logits
         self.sampling = sampling
         self._likeliest = likeliest
 
     @property
     def likeliest(self) -> Rows:
-        """The likeliest token at each position of each row, the first of several; nothing, or anything, at padding."""
+        """The likeliest token at each position of each row, the first one of a tie; undefined or missing at padding."""
         if self._likeliest is None:
             self._likeliest = self.logits.argmax(-1).tolist()
         return self._likeliest
 
     @cached_property
     def best(self) -> Tensor:
-        """The same: int64 (rows, positions), 0 where nothing is known."""
+        """The likeliest tokens as a tensor: int64 (rows, positions), 0 where none is known."""
         most = self.logits.shape[1]
         rows = [row + [0] * (most - len(row)) for row in self.likeliest]
         return torch.tensor(rows, dtype=torch.long, device=self.logits.device)
@@ -45,7 +45,7 @@ class PredictionBlock:
 
     @cached_property
     def dist(self) -> Tensor:
-        """After the sampling transform, one-hot when greedy: float32 (rows, positions, vocabulary)."""
+        """The distribution after the sampling transform, one-hot when greedy: float32 (rows, positions, vocabulary)."""
         return transform(self.logits, self.sampling)
 
     @cached_property
@@ -55,66 +55,66 @@ class PredictionBlock:
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Of the scores, in nats: (rows, positions)."""
+        """Entropy of the scores, in nats: (rows, positions)."""
         return entropy(self.scores)
 
     def of(self, tokens: Tensor) -> Tensor:
-        """The scores of these tokens: (rows, positions)."""
+        """Return the scores of these tokens: (rows, positions)."""
         return probability(self.scores, tokens)
 
     def surprisal(self, tokens: Tensor) -> Tensor:
-        """-log of the scores of these tokens, in nats, finite where the score itself rounds to zero: (rows, positions)."""
+        """Return -log of the scores of these tokens, in nats, finite even if a score rounds to zero: (rows, positions)."""
         return -probability(torch.log_softmax(self.logits.float(), dim=-1), tokens)
 
     def total_variation(self, other: PredictionBlock) -> Tensor:
-        """D_TV of the two dists: (rows, positions)."""
+        """Return D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
 
     def head(self, positions: int) -> PredictionBlock:
-        """The first `positions` positions."""
+        """Return the first `positions` positions."""
         if positions == self.logits.shape[1]:
             return self
         known = None if self._likeliest is None else [row[:positions] for row in self._likeliest]
         return PredictionBlock(self.logits[:, :positions], self.sampling, known)
 
     def at(self, rows: Sequence[int], positions: Sequence[int]) -> PredictionBlock:
-        """One position of each of `rows`: (rows, 1, vocabulary)."""
+        """Return one position of each of `rows`: (rows, 1, vocabulary)."""
         cells = list(zip(rows, positions, strict=True))
         known = None if self._likeliest is None else [[self._likeliest[row][column]] for row, column in cells]
         return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 
 def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> PredictionBlock:
-    """What a drafter that does not hesitate predicts: all probability on `tokens` (rows, positions)."""
+    """Return the predictions of a deterministic drafter: all probability on `tokens` (rows, positions)."""
     logits = torch.full((*tokens.shape, vocabulary), -torch.inf, device=tokens.device)
     return PredictionBlock(logits.scatter_(-1, tokens[..., None], 0.0), sampling)
 
 
 def probability(dist: Tensor, tokens: Tensor) -> Tensor:
-    """What `dist` (rows, n, vocabulary) gives to `tokens` (rows, n): (rows, n)."""
+    """Return the probability in `dist` (rows, n, vocabulary) of `tokens` (rows, n): (rows, n)."""
     return dist.gather(-1, tokens[..., None]).squeeze(-1)
 
 
 def entropy(scores: Tensor) -> Tensor:
-    """-Σ p log p over the last dimension, in nats; 0 log 0 is 0."""
+    """Return -Σ p log p over the last dimension, in nats; 0 log 0 is 0."""
     nats: Tensor = torch.special.entr(scores).sum(-1)
     return nats
 
 
 def total_variation(one: Tensor, other: Tensor) -> Tensor:
-    """D_TV = Σ max(0, p - q) = ½ Σ |p - q| = 1 - Σ min(p, q) over the last dimension.
+    """Return D_TV = Σ max(0, p - q) = ½ Σ |p - q| = 1 - Σ min(p, q) over the last dimension.
 
-    Summed so, rounding never takes it below any single p(v) - q(v), and so not below max p - max q.
+    In the first form, rounding never makes it smaller than any single p(v) - q(v), and so never than max p - max q.
     """
     return (one - other).clamp_min(0.0).sum(-1)
 
 
 def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
-    """Logits (..., vocabulary) to the distribution that tokens are drawn from, float32, summing to 1."""
+    """Turn logits (..., vocabulary) into the distribution that tokens are sampled from: float32, summing to 1."""
     logits = logits.float()
     if sampling.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-    # From the top, so that no temperature is cold enough to overflow.
+    # Relative to the maximum, so that no temperature is low enough to overflow.
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
@@ -125,7 +125,7 @@ def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
 
 
 def _outside_nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """True where a token is not needed to reach probability `top_p`; the likeliest token is always inside."""
+    """Return True for tokens that are not needed to reach probability `top_p`; the likeliest token is always needed."""
     ordered, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
     unneeded = ordered.cumsum(-1) - ordered >= top_p
     return torch.zeros_like(unneeded).scatter_(-1, order, unneeded)

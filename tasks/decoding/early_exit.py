@@ -1,17 +1,17 @@
-"""CALM: a decoder that leaves its layers, token by token, as soon as one of them is confident (Schuster et al., 2022)."""
+"""CALM: a decoder that exits at the first confident layer, token by token (Schuster et al., 2022)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tasks.decoding.decoder import Decoder
+from tasks.decoding.runtimes.cached import ModelRun
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
@@ -20,9 +20,10 @@ from tasks.models.layers import normed, predict, require_layered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.models.t5.modeling_t5 import T5Block
 
 Confidence = Callable[[Tensor, Tensor | None], Tensor]
-"""(a layer's output, the layer's before it or none), (rows, 1, width) both, to confidences (rows,) of at most 1."""
+"""Maps a layer's output and the previous layer's (or none), both (rows, 1, width), to confidences (rows,) of at most 1."""
 
 
 def exit_threshold(settings: CalmSettings, position: int, limit: int) -> float:
@@ -31,23 +32,23 @@ def exit_threshold(settings: CalmSettings, position: int, limit: int) -> float:
 
 
 def top_two_gap(logits: Tensor) -> Tensor:
-    """Softmax response: the likeliest token's probability less the second's; (..., vocabulary) to (...)."""
+    """Return the softmax response, the gap between the two highest probabilities: (..., vocabulary) to (...)."""
     top = torch.softmax(logits.float(), -1).topk(2, dim=-1).values
     return top[..., 0] - top[..., 1]
 
 
 def saturation(hidden: Tensor, before: Tensor | None) -> Tensor:
-    """Cosine of successive layers' outputs; 0 after the first layer, which no layer comes before."""
+    """Return the cosine similarity of successive layers' outputs, (rows,); 0 after the first layer."""
     if before is None:
         return torch.zeros(hidden.shape[0], device=hidden.device)
     return functional.cosine_similarity(hidden[:, 0].float(), before[:, 0].float(), dim=-1).clamp(max=1.0)
 
 
 def confidence_of(kind: str, model: PreTrainedModel, vocabulary: int) -> Confidence:
-    """The confidence of that name (one of the choices of `CalmSettings`), over the first `vocabulary` tokens.
+    """Return the confidence measure called `kind` (a choice of `CalmSettings`), over the first `vocabulary` tokens.
 
     Raises:
-        InputError: the classifier, where none was trained beside the model.
+        InputError: the classifier is wanted, and none was trained with the model.
     """
     if kind == "saturation":
         return saturation
@@ -55,31 +56,23 @@ def confidence_of(kind: str, model: PreTrainedModel, vocabulary: int) -> Confide
         return lambda hidden, _: top_two_gap(predict(model, normed(model, hidden))[:, 0, :vocabulary])
     classifier: ExitClassifier | None = classifier_of(model)
     if classifier is None:
-        raise InputError("confidence is classifier, but none was trained beside the large model; train it with exit_classifier")
+        raise InputError("confidence is classifier, but none was trained with the large model; train it with exit_classifier")
     return lambda hidden, _: torch.sigmoid(classifier(normed(model, hidden))[:, 0].float())
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What `CachedDecoder.forward` reads of a run."""
-
-    logits: Tensor
-    layers: list[int]
 
 
 class EarlyExitDecoder(TransformersDecoder):
     """A T5 that stops each row at the first layer whose confidence exceeds the threshold, and predicts from there.
 
-    A row that has left keeps its hidden state through the layers that others still need, so that each of those derives its
-    keys and values from that state (state propagation); once all have left, nothing but keys and values is computed. A row
-    leaves at the layer at which it would leave alone.
+    A row that has exited keeps its hidden state through the layers that other rows still need, and each of those layers
+    computes the row's keys and values from that state (state propagation). Once all rows have exited, only keys and values
+    are computed. A row exits at the same layer in a batch as alone.
     """
 
     def __init__(self, large: Decoder, settings: CalmSettings, limit: int) -> None:
         """Take the large model, and the most tokens that a text may have: N of the threshold.
 
         Raises:
-            InputError: another architecture than T5's, or a classifier that was not trained.
+            InputError: the architecture is not T5's, or the classifier was not trained.
         """
         model = large.capabilities.transformers_model
         if model is None:
@@ -90,9 +83,9 @@ class EarlyExitDecoder(TransformersDecoder):
         self.limit = limit
         self._confidence = confidence_of(settings.confidence, model, self.vocabulary)
 
-    def _run(self, ids: Tensor, counts: list[int]) -> _Run:
+    def _run(self, ids: Tensor, counts: list[int]) -> ModelRun:
         if any(count != 1 for count in counts):
-            raise ValueError("an early-exiting decoder takes one token a run: what follows it may leave at another layer")
+            raise ValueError("an early-exit decoder takes one token for each run: the next token may exit at another layer")
         stack = self.model.decoder
         hidden = stack.embed_tokens(ids)
         own_mask, source_mask = self._masks(hidden)
@@ -113,10 +106,10 @@ class EarlyExitDecoder(TransformersDecoder):
                 depths[leaving] = depth
                 going &= ~leaving
             before = hidden
-        return _Run(predict(self.model, normed(self.model, hidden)), depths.tolist())
+        return ModelRun(predict(self.model, normed(self.model, hidden)), depths.tolist())
 
     def _masks(self, hidden: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """What hides padding in the target and in the source, as the model's own forward pass makes it."""
+        """Return the masks of padding in the target and in the source, as the model's own forward pass makes them."""
         from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
         config = self.model.decoder.config
@@ -134,8 +127,8 @@ class EarlyExitDecoder(TransformersDecoder):
         )
         return own, source
 
-    def _propagate(self, block: Any, hidden: Tensor) -> None:
-        """Keys and values of a skipped layer, from the hidden state of the layer at which the row left."""
+    def _propagate(self, block: T5Block, hidden: Tensor) -> None:
+        """Cache the keys and values of a skipped layer, computed from the hidden state at which the row exited."""
         layer = block.layer[0]
         attention, states = layer.SelfAttention, layer.layer_norm(hidden)
         shape = (*states.shape[:-1], attention.n_heads, attention.key_value_proj_dim)

@@ -1,9 +1,8 @@
-"""The registry of methods, and how one of them is run."""
+"""The registry of decoding methods, and the functions that build and run one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
@@ -18,13 +17,13 @@ METHODS: dict[str, MethodSpec] = {
 }
 
 
-def build_method(name: str, settings: Any, pair: Pair, request: Request) -> DecodingMethod:
+def build_method(name: str, settings: object, pair: Pair, request: Request) -> DecodingMethod:
     """Put the parts of the method `name` together; raise `InputError` where the pair or the sampling does not fit it."""
     return METHODS[name].build(pair, settings, request.sampling, TokenSource(request.seed))
 
 
 def decode(
-    name: str, settings: Any, pair: Pair, sources: Rows, request: Request, examples: Sequence[int] | None = None
+    name: str, settings: object, pair: Pair, sources: Rows, request: Request, examples: Sequence[int] | None = None
 ) -> list[Generation]:
     """Run a method of the registry on sources, side by side.
 

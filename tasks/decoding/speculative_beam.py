@@ -1,24 +1,24 @@
-"""Speculative beam search (SD, appendix A.4): the large model's beam search, several steps a run of the large model.
+"""Speculative beam search (SD, appendix A.4): several steps of the large model's beam search in each run of that model.
 
-1. The small model goes on from the large model's w beams with beam width u ≥ w, for `draft_length` steps. It begins with
-   the large model's own sums and drafts no ended texts: what ends is read off its beam's prediction.
-2. One run of the large model predicts what follows each of those beams and each drafted one.
-3. The large model's own search (`beam.Search`) steps on those predictions. A drafted step is accepted while the w beams
-   that it goes on with are among the u drafted, top_w(p) ⊆ top_u(q): what follows them is known then, and the next step
-   needs no run. The first step that is not ends the turn; after a draft accepted whole comes one step more.
+1. The small model continues the large model's w beams with beam width u ≥ w, for `draft_length` steps. It starts from the
+   large model's own sums and drafts no ended texts: the prediction for a beam already says which of its texts end.
+2. One run of the large model predicts the next token of each of those beams and of each drafted beam.
+3. The large model's own search (`beam.Search`) advances on those predictions. A drafted step is accepted while the w beams
+   that it continues with are among the u drafted, top_w(p) ⊆ top_u(q): their predictions are then known, and the next step
+   needs no run. The first rejected step ends the turn; a fully accepted draft is followed by one more step.
 
-A wider draft need not hold what a narrower one does, since its further beams have offspring too; with u = w a drafter that
+A wider draft need not contain a narrower one, since its additional beams have continuations too; with u = w, a drafter that
 agrees with the large model is always accepted.
 
-The search reads the large model's predictions for its own beams alone, and so gives exactly its output. The
-paper's elaborate variant, which would keep drafted beams better than the large model's own, would not, and is left out.
+The search reads only the large model's predictions for its own beams, so the output is exactly that model's. The paper's
+elaborate variant keeps drafted beams that are better than the large model's own; its output differs, and it is left out.
 
-Counts are those of a search alone, steps of all beams at once: `drafted` and `accepted` are drafted steps, `small_steps`
-runs of the small model, `rollbacks` turns that ended at a step with a beam that was not drafted. `verified` has the
-candidates that a run checks, w + u · draft_length; the decoder's rows are whole branches of the draft, so that what two
-branches have in common is computed in both; and where the large model goes on with a branch that the draft had dropped, the
-small model's next run makes up for it. A step's letter, which each text takes for its token of that step, is s
-where the step was accepted, c where it was not, l where nothing was drafted.
+Counts are those of one search, where a step covers all beams: `drafted` and `accepted` count drafted steps, `small_steps`
+runs of the small model, `rollbacks` turns that ended at a step with a beam that was not drafted. `verified` counts the
+candidates that a run checks, w + u · draft_length. The decoder's rows are whole branches of the draft, so a prefix that two
+branches share is computed in both. If the large model continues a branch that the draft had dropped, the small model's
+next run computes the missing part. Each step has one letter, which is the proposer of every text's token at that step: s if
+the step was accepted, c if it was rejected, l if nothing was drafted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tasks.decoding.generation import CORRECTED, LARGE, SMALL, Generation
 Levels = list[list[Beam]]
 """The beams that a draft began with, then those of each drafted step, best first."""
 Predictions = dict[Tokens, Ranked]
-"""What the large model says follows each text."""
+"""The large model's ranked next tokens of each text."""
 
 
 @dataclass(frozen=True)
 class SpeculativeBeamSearch:
-    """Beam search with the large model of a pair, sources side by side, the small model drafting beams."""
+    """Beam search with the large model of a pair, for several sources at once; the small model drafts beams."""
 
     small: Decoder
     large: Decoder
@@ -50,16 +50,16 @@ class SpeculativeBeamSearch:
     draft_length: int
     """Steps drafted before each run of the large model."""
     shares_encoder: bool = False
-    """Whether the small model decodes what the large model's encoder gives."""
+    """Whether the small model uses the output of the large model's encoder."""
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """One generation a source, each of at most `limit` tokens; nothing is drawn, so `examples` is not read."""
+        """Return one generation for each source, of at most `limit` tokens; nothing is sampled, so `examples` is not used."""
         large, small = PrefixCache(self.large), PrefixCache(self.small)
         encoder_output = self.large.encode(sources)
         starts = large.start(encoder_output)
         small.start(encoder_output if self.shares_encoder else self.small.encode(sources))
         if max(map(len, starts)) > 1:
-            # A prompt is run once, as an encoder is, before its row becomes one row a branch.
+            # A prompt is run once, before its row is copied for each branch.
             large.feed([tuple(start[:-1]) for start in starts])
         ends = self.large.end_tokens
         searches = [Search(index, start, self.beams, ends, limit) for index, start in enumerate(starts)]
@@ -72,14 +72,14 @@ class SpeculativeBeamSearch:
         return [search.generation() for search in searches]
 
     def _draft(self, small: PrefixCache, searches: list[Search]) -> list[Levels]:
-        """1. The small model's beams, level by level, short of the step that the limit ends."""
+        """1. Draft the small model's beams, level by level, but not the step at which the limit ends the text."""
         budgets = [min(self.draft_length, search.limit - search.generated - 1) for search in searches]
         drafts = [[search.beams] for search in searches]
         owners = [search.source for search in searches]
         count = candidates_per_beam(self.draft_beams, self.large.end_tokens)
         for depth in range(max(budgets)):
             predicted = predict(small, owners, [levels[-1] for levels in drafts], count)
-            # A shorter draft's last beams ride along, so that the small model keeps their rows.
+            # The last beams of a shorter draft stay in the batch, so that the small model keeps their rows.
             for search, budget, levels, ranked in zip(searches, budgets, drafts, predicted, strict=True):
                 if depth < budget and len(levels) == depth + 1:
                     search.counts.small_steps += 1
@@ -89,14 +89,14 @@ class SpeculativeBeamSearch:
         return drafts
 
     def _verify(self, large: PrefixCache, searches: list[Search], drafts: list[Levels]) -> list[Predictions]:
-        """2. One run over every branch of every draft."""
+        """2. Run the large model once over every branch of every draft."""
         branches = [_branches(levels) for levels in drafts]
         owners = [search.source for search, texts in zip(searches, branches, strict=True) for _ in texts]
         known = [search.prompt + search.generated for search, texts in zip(searches, branches, strict=True) for _ in texts]
         texts = list(itertools.chain(*branches))
         large.hold(owners, [text[:length] for text, length in zip(texts, known, strict=True)])
         step = large.feed(texts)
-        # Each candidate is read once, whatever number of branches it is in.
+        # Each candidate is read once, however many branches contain it.
         cells = {
             (owner, text[:end]): (row, step.lengths[row] - 1 - len(text) + end)
             for row, (owner, text, length) in enumerate(zip(owners, texts, known, strict=True))
@@ -111,13 +111,13 @@ class SpeculativeBeamSearch:
 
 
 def _branches(levels: Levels) -> list[Tokens]:
-    """The texts that no drafted text continues: all others are their beginnings."""
+    """Return the texts that no drafted text continues; all others are prefixes of them."""
     continued = {beam.tokens[:-1] for level in levels[1:] for beam in level}
     return [beam.tokens for level in levels for beam in level if beam.tokens not in continued]
 
 
 def _step(search: Search, levels: Levels, predictions: Predictions) -> None:
-    """3. The large model's search goes on for as long as it knows what follows its beams."""
+    """3. Advance the large model's search while the predictions for its beams are known."""
     counts, drafted = search.counts, len(levels) - 1
     counts.large_calls += 1
     counts.verified[len(predictions)] += 1

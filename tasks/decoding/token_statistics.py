@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from torch import Tensor
+
+Values = Tensor | float
+"""One number for each position: a tensor (rows, positions), or a float for one cached position."""
+TokenIds = Tensor | int
+Mask = Tensor | bool
+
 
 class TokenStatistics(Protocol):
     """One model's prediction, as a rule reads it.
@@ -14,29 +21,29 @@ class TokenStatistics(Protocol):
     """
 
     @property
-    def best(self) -> Any:
-        """The likeliest token, the first of several."""
+    def best(self) -> TokenIds:
+        """The likeliest token, the first one of a tie."""
         ...
 
     @property
-    def top(self) -> Any:
+    def top(self) -> Values:
         """The score of the likeliest token."""
         ...
 
     @property
-    def entropy(self) -> Any:
+    def entropy(self) -> Values:
         """Entropy of the scores, in nats."""
         ...
 
-    def of(self, tokens: Any) -> Any:
+    def of(self, tokens: Any) -> Values:
         """Return the scores of these tokens."""
         ...
 
-    def surprisal(self, tokens: Any) -> Any:
+    def surprisal(self, tokens: Any) -> Values:
         """Return -log of the scores of these tokens, in nats."""
         ...
 
-    def total_variation(self, other: Any) -> Any:
+    def total_variation(self, other: Any) -> Values:
         """Return D_TV of the two dists; of one-hot ones, 0 where both have the same likeliest token, else 1."""
         ...
 
@@ -66,16 +73,14 @@ class CachedStatistics:
         self.look_up = look_up
 
     def of(self, tokens: int) -> float:
-        return self._score(tokens)[0]
+        return (self.token_scores.get(tokens) or self._find(tokens))[0]
 
     def surprisal(self, tokens: int) -> float:
-        return self._score(tokens)[1]
+        return (self.token_scores.get(tokens) or self._find(tokens))[1]
 
     def total_variation(self, other: CachedStatistics) -> float:
         return float(self.best != other.best)
 
-    def _score(self, token: int) -> TokenScore:
-        found = self.token_scores.get(token)
-        if found is None:
-            found = self.token_scores[token] = self.look_up(token)
-        return found
+    def _find(self, token: int) -> TokenScore:
+        score = self.token_scores[token] = self.look_up(token)
+        return score

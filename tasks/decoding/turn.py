@@ -42,13 +42,13 @@ class RowState:
     """Prompt and generated tokens."""
     prompt: int
     """Tokens of the prompt."""
-    proposers: list[str] = field(default_factory=list)
+    proposers: str = ""
     counts: Counts = field(default_factory=Counts)
     log_probabilities: list[float] = field(default_factory=list)
 
     def generation(self) -> Generation:
         """Return what was decoded so far."""
-        return Generation(self.tokens[self.prompt :], "".join(self.proposers), self.counts, self.log_probabilities)
+        return Generation(self.tokens[self.prompt :], self.proposers, self.counts, self.log_probabilities)
 
 
 @dataclass(slots=True)  # not frozen: every text makes one, and replaying a text takes microseconds
@@ -117,12 +117,12 @@ class TurnRules:
             verified: Whether the target saw the draft.
             layers: Decoder layers that the target ran, where it leaves some out.
         """
-        counts, kept = row.counts, len(accepted)
+        counts, tokens, kept = row.counts, row.tokens, len(accepted)
         counts.small_steps += steps
         counts.fallbacks += fallback
         if kept:
-            row.tokens.extend(accepted)
-            row.proposers.append(SMALL * kept)
+            tokens += accepted
+            row.proposers += SMALL * kept
         if verified:
             counts.large_calls += 1
             counts.verified[drafted + self.bonus] += 1
@@ -134,10 +134,10 @@ class TurnRules:
                 counts.rollbacks += kept < drafted
                 counts.kept[drafted, kept] += 1
         if next_token is not None:
-            row.tokens.append(next_token)
-            row.proposers.append(LARGE if kept == drafted else CORRECTED)
-        generated = len(row.tokens) - row.prompt
-        ended = generated >= self.limit or row.tokens[-1] in self.end_tokens
+            tokens.append(next_token)
+            row.proposers += LARGE if kept == drafted else CORRECTED
+        generated = len(tokens) - row.prompt
+        ended = generated >= self.limit or tokens[-1] in self.end_tokens
         if ended:
             counts.tokens = generated
         return ended
@@ -145,7 +145,7 @@ class TurnRules:
     def finish_undrafted(self, row: RowState, tokens: Sequence[int]) -> None:
         """Add a whole text of the target's own: `finish` without a draft for each token, but in one call."""
         row.tokens.extend(tokens)
-        row.proposers.append(LARGE * len(tokens))
+        row.proposers += LARGE * len(tokens)
         row.counts.large_calls += len(tokens)
         row.counts.verified[int(self.bonus)] += len(tokens)
         row.counts.tokens = len(row.tokens) - row.prompt

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.frontier import Gap, TradeOff, frontier_gap
+from tasks.evaluation.results.points import TimedMeasurements
+from tasks.evaluation.results.rows import TimedRow
 from tasks.evaluation.statistics import Interval, resampled_sums
 
 LEVEL = 0.05
@@ -57,7 +59,7 @@ class MeasuredPoint:
 class MeasuredCurve:
     """The measured points of one drafter."""
 
-    points: Sequence[MeasuredPoint]
+    points: list[MeasuredPoint]
     vanilla: float
     """Quality of the large model alone, in points."""
 
@@ -70,6 +72,18 @@ def error_of(interval: Sequence[float] | None) -> float | None:
 def log_error_of(interval: Sequence[float] | None) -> float | None:
     """The standard error of the logarithm of a positive number, from the number's interval."""
     return None if not interval or interval[0] <= 0 else error_of([math.log(end) for end in interval])
+
+
+def measured_point(measured: TimedMeasurements, row: TimedRow | None) -> MeasuredPoint:
+    """A point with its errors from its intervals, and with the latencies of its row where there is one."""
+    return MeasuredPoint(
+        quality=measured.quality,
+        quality_error=error_of(measured.quality_interval),
+        loss_error=error_of(measured.quality_difference_interval),
+        speedup=measured.speedup,
+        speedup_error=log_error_of(measured.speedup_interval),
+        latencies=None if row is None else np.array([row.vanilla_latency_ms, row.latency_ms], dtype=np.float64).T,
+    )
 
 
 def difference(first: float, second: float, first_error: float | None, second_error: float | None) -> Change:

@@ -39,12 +39,12 @@ def _counted(row: MeasuredRow) -> Measurements:
         quality_difference_interval=row.quality_difference_interval,
         qualities=dict(row.quality),
         predicted=row.predicted,
-        large_calls_per_token=_ratio(counts.large_calls, counts.tokens),
-        small_steps_per_token=_ratio(counts.small_steps, counts.tokens),
-        accepted_share=_ratio(counts.accepted, counts.drafted),
-        mean_accepted_length=_ratio(counts.accepted, counts.large_calls),
-        fallback_rate=_ratio(counts.fallbacks, counts.tokens),
-        rollback_rate=_ratio(counts.rollbacks, counts.large_calls),
+        large_calls_per_token=ratio(counts.large_calls, counts.tokens),
+        small_steps_per_token=ratio(counts.small_steps, counts.tokens),
+        accepted_share=ratio(counts.accepted, counts.drafted),
+        mean_accepted_length=ratio(counts.accepted, counts.large_calls),
+        fallback_rate=ratio(counts.fallbacks, counts.tokens),
+        rollback_rate=ratio(counts.rollbacks, counts.large_calls),
         counts=counts,
         examples=row.examples,
     )
@@ -66,5 +66,6 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
     return {name: float(value) for name, value in {**found, **flat}.items() if isinstance(value, int | float)}
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
+def ratio(numerator: float, denominator: float) -> float | None:
+    """The quotient; None over nothing."""
     return numerator / denominator if denominator else None

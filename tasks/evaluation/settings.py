@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tasks.decoding.settings import SamplingSettings
 from tasks.settings import setting, settings
 
@@ -14,7 +12,7 @@ class GridSettings:
 
     method: str = setting("A method of the registry.")
     preset: str = setting("A range of the papers by its name, see the table of presets; empty for none.", default="")
-    values: dict[str, list[Any]] = setting(
+    values: dict[str, list[object]] = setting(
         "Values by the name of a method's setting; they replace the preset's values of that setting or add a setting.",
         default_factory=dict,
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,6 +23,7 @@ from tasks.models.extras import classifier_of, heads_of
 from tasks.models.settings import TextSettings
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ROLES = {
@@ -55,7 +56,7 @@ class Card:
     """The checkpoint that training started from, a folder or a hub name; None: random weights."""
     method: str
     """The training objective as a sentence, with its paper."""
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Mapping[str, object]]
     """Settings by section; see `non_default`."""
     text: TextSettings
     texts: tuple[TextFile, ...]
@@ -68,7 +69,7 @@ class Card:
     """The step whose weights were kept."""
 
 
-def non_default(settings: Any) -> dict[str, Any]:
+def non_default(settings: DataclassInstance) -> dict[str, object]:
     """Return the settings that differ from their defaults, except those that do not change the weights."""
     values = {field: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {field.name: value for field, value in values.items() if value != field.default and field.name not in _NO_EFFECT}
@@ -102,9 +103,9 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
     )  # fmt: skip
 
 
-def _front(card: Card) -> dict[str, Any]:
+def _front(card: Card) -> dict[str, object]:
     """Return the front matter that the hub reads; only a base model with a hub name belongs there, not a local folder."""
-    front: dict[str, Any] = {"library_name": "transformers", "tags": ["draftline", card.task, card.name]}
+    front: dict[str, object] = {"library_name": "transformers", "tags": ["draftline", card.task, card.name]}
     if card.base is not None and not Path(card.base).is_dir():
         front["base_model"] = card.base
     return front

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,6 +16,9 @@ from tasks.models.tokenizers import load_from
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LoadingInfo = Mapping[str, Collection[str]]
+"""Names of weights by what happened to them, such as `missing_keys`."""
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> PreTrainedModel:
@@ -120,7 +124,7 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     Raises:
         InputError: there is no loadable model, or weights are missing, which transformers would initialise at random.
     """
-    model, info = load_from(_load_by_kind, source, "model", dtype=dtype, use_safetensors=True, output_loading_info=True)
+    model, info = load_from(_load_by_kind, source, "model", dtype=dtype, use_safetensors=True)
     if info["missing_keys"]:
         raise InputError(
             f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}; "
@@ -130,12 +134,15 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
     return model.to(device).eval()
 
 
-def _load_by_kind(source: str, *, local_files_only: bool, **options: Any) -> PreTrainedModel:
+def _load_by_kind(source: str, *, local_files_only: bool, **options: object) -> tuple[PreTrainedModel, LoadingInfo]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
     config = AutoConfig.from_pretrained(source, local_files_only=local_files_only)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return kind.from_pretrained(source, local_files_only=local_files_only, **options)
+    loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
+        source, local_files_only=local_files_only, output_loading_info=True, **options
+    )
+    return loaded
 
 
 def embedded_tokens(model: PreTrainedModel) -> int:

@@ -1,4 +1,4 @@
-"""Modules that are trained beside a model: parallel heads for drafting, and a classifier for early exits.
+"""Modules that are trained with a model: parallel heads for drafting, and a classifier for early exits.
 
 They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
 files, so that `transformers` still loads the folder.
@@ -121,7 +121,7 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
             extra.load_state_dict(weights)
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).strip().split("\n")[0]
-            raise InputError(f"{folder / file} does not fit the model beside it: {reason}; train it again") from None
+            raise InputError(f"{folder / file} does not fit the model in that folder: {reason}; train it again") from None
         setattr(model, name, extra.to(device=model.device, dtype=model.dtype).eval())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -52,13 +52,12 @@ def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
     Raises:
         InputError: the architecture does not name its layers as T5, BART, GPT-2 or Llama do.
     """
-    layers: torch.nn.ModuleList = _follow(model, _path(model))
-    return layers
+    return _located(model)[1]
 
 
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     """Return a view of `model` whose decoder ends after `count` layers; norm, head and all weights are shared."""
-    *owners, name = _path(model)
+    (*owners, name), _ = _located(model)
     view = inner = _shallow(model)
     for owner in owners:
         setattr(inner, owner, _shallow(getattr(inner, owner)))
@@ -81,19 +80,17 @@ def exit_layer_of(model: PreTrainedModel) -> int:
     return int(count)
 
 
-def _path(model: PreTrainedModel) -> list[str]:
+def _located(model: PreTrainedModel) -> tuple[list[str], torch.nn.ModuleList]:
+    """Return the attribute path of the decoder's layers, and the layers."""
     for path in _LAYER_LISTS:
-        if isinstance(_follow(model, path.split(".")), torch.nn.ModuleList):
-            return path.split(".")
+        layers = functools.reduce(lambda inner, name: getattr(inner, name, None), path.split("."), model)
+        if isinstance(layers, torch.nn.ModuleList):
+            return path.split("."), layers
     kind = getattr(getattr(model, "config", None), "model_type", type(model).__name__)
     raise InputError(f"the decoder layers of a model of type {kind} cannot be located; name a T5, BART, GPT-2 or Llama")
 
 
-def _follow(model: PreTrainedModel, path: list[str]) -> Any:
-    return functools.reduce(lambda inner, name: getattr(inner, name, None), path, model)
-
-
-def _shallow(module: Any) -> Any:
+def _shallow(module: torch.nn.Module) -> torch.nn.Module:
     """Return a copy that shares all parts, whose submodules can be replaced without changing the original."""
     twin = copy.copy(module)
     twin._modules = dict(module._modules)

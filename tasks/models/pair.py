@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
 from tasks.models.settings import TextSettings
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _SPECIAL = ("pad_token_id", "eos_token_id", "unk_token_id", "bos_token_id")
 
 
-def check_pair(small: PreTrainedModel, large: PreTrainedModel, small_name: str, large_name: str) -> None:
+def check_pair(small: PreTrainedTokenizerBase, large: PreTrainedTokenizerBase, small_name: str, large_name: str) -> None:
     """Compare two tokenizers token by token, including special tokens.
 
     Raises:
@@ -47,7 +47,7 @@ def _kind(model: PreTrainedModel) -> str:
     return f"{'encoder-decoder' if model.config.is_encoder_decoder else 'decoder-only'} ({model.config.model_type})"
 
 
-def vocabulary_size(tokenizer: PreTrainedTokenizerBase, *models: Any) -> int:
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase, *models: PreTrainedModel) -> int:
     """Return the number of token ids of the tokenizer. Each model may predict over more of them, which are padding.
 
     Raises:

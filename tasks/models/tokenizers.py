@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError
 from tasks.models.settings import TokenizerSettings
@@ -17,6 +17,7 @@ from tasks.models.settings import TokenizerSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_T = TypeVar("_T")
 PAD, END, UNKNOWN = 0, 1, 2
 
 
@@ -89,7 +90,7 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def load_from(load: Callable[..., Any], source: str | Path, kind: str, **options: Any) -> Any:
+def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options: object) -> _T:
     """Call `load`, a `from_pretrained`, for a folder, or for a name of the hub if there is no such folder.
 
     Raises:

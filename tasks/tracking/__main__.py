@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
+from tasks.locks import host_lock
 from tasks.tracking.client import Unavailable, connect, tracking_uri
-from tasks.tracking.outbox import outbox_folder
+from tasks.tracking.outbox import RUN_FILE, outbox_folder
 from tasks.tracking.upload import upload_all
 
 
@@ -21,7 +23,9 @@ def main() -> int:
             connect(uri)
         except Unavailable as error:
             raise SystemExit(f"error: MLflow does not open: {error}") from None
-    sent, waiting = upload_all(outbox, uri)
+    # Nothing is sent while something is timed; without a run to send there is no reason to wait.
+    with host_lock() if any(outbox.glob(f"*/{RUN_FILE}")) else contextlib.nullcontext():
+        sent, waiting = upload_all(outbox, uri)
     print(f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else ""))
     return 1 if waiting else 0
 

@@ -9,7 +9,10 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 _FIXED = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
 _DEFAULTS = {
@@ -37,7 +40,7 @@ def sqlite_file(uri: str) -> Path | None:
     return Path(database).resolve() if uri.startswith("sqlite:///") and database else None
 
 
-def connect(uri: str) -> Any:
+def connect(uri: str) -> MlflowClient:
     """Return the `MlflowClient` of a server or database, a missing one created; raise `Unavailable` if it does not open.
 
     MLflow's HTTP client repeats any request that is not answered in time, even `create run`: a slow server then holds two runs,

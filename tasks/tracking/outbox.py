@@ -48,7 +48,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def append(folder: Path, **fields: Any) -> None:
+def append(folder: Path, **fields: object) -> None:
     """Add a line to a run file. Numbers may be NaN or infinite, which Python's JSON writes and reads."""
     with (folder / RUN_FILE).open("ab", buffering=0) as file:
         file.write(json.dumps(fields, ensure_ascii=False).encode("utf-8") + b"\n")

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from filelock import FileLock
 
@@ -21,10 +21,14 @@ from tasks.tracking.client import connect, tracking_uri
 from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, outbox_folder
 from tasks.tracking.upload import Upload, upload_all
 
+if TYPE_CHECKING:
+    from mlflow.utils.async_logging.run_operations import RunOperations
+
 _LONGEST_TEXT = 6000
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """Characters that MLflow does not allow in the names of metrics, params and tags."""
-Values = Mapping[str, Any]
+Values = Mapping[str, object]
+Numbers = Mapping[str, float | None]
 
 
 class Recorder:
@@ -52,9 +56,9 @@ class Recorder:
         self._live, self._flush_seconds = live, flush_seconds
         self._upload: Upload | None = None
         self._opening = threading.Thread(target=self._open, daemon=True)
-        self._pending: list[Any] = []
+        self._pending: list[RunOperations] = []
 
-    def log_metrics(self, metrics: Values, step: int = 0) -> None:
+    def log_metrics(self, metrics: Numbers, step: int = 0) -> None:
         """Add a value to each named curve; None is left out, NaN is kept."""
         values = _metrics(metrics, step)
         append(self.folder, metrics=values)
@@ -72,7 +76,7 @@ class Recorder:
         (shutil.copytree if path.is_dir() else shutil.copy2)(path, self.folder / copy)
         append(self.folder, artifacts=[(str(copy), folder, list(also_in))])
 
-    def child(self, name: str, tags: Values, params: Values, metrics: Values, status: str = "FINISHED") -> None:
+    def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""
         key, now = hashlib.sha256(f"{self.key} {name}".encode()).hexdigest()[:32], now_ms()
         run = Run(key, name, _texts(tags), _texts(params), now, now, status, metrics=_metrics(metrics, 0))
@@ -126,7 +130,7 @@ def _texts(values: Values) -> dict[str, str]:
     return {_FORBIDDEN.sub("_", name): str(value)[:_LONGEST_TEXT] for name, value in values.items() if value is not None}
 
 
-def _metrics(values: Values, step: int) -> list[Metric]:
+def _metrics(values: Numbers, step: int) -> list[Metric]:
     """Return values as metrics of this moment; None is left out."""
     now = now_ms()
     return [(_FORBIDDEN.sub("_", name), float(value), step, now) for name, value in values.items() if value is not None]

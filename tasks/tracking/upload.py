@@ -13,13 +13,20 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from tasks.tracking.client import Unavailable, connect, one_line, sqlite_file
 from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
 from tasks.tracking.views import view_tags
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric as MlflowMetric
+    from mlflow.entities import Param
+    from mlflow.entities import Run as StoredRun
+    from mlflow.utils.async_logging.run_operations import RunOperations
 
 KEY_TAG = "draftline.key"
 PARENT_TAG = "mlflow.parentRunId"
@@ -35,6 +42,7 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
     """Send every run that is no longer written, the oldest first; return how many were sent and why each other one waits.
 
     Never raises because of MLflow, and stops between two requests when `time.monotonic()` reaches the deadline.
+    Call it only inside a lock of `tasks.locks`, so that nothing is timed meanwhile.
     """
     sent, client = 0, None
     reasons: list[str] = []
@@ -61,7 +69,7 @@ def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int,
 class Upload:
     """A run of the outbox, with its child runs, on its way to MLflow."""
 
-    def __init__(self, folder: Path, uri: str, client: Any, deadline: float = math.inf) -> None:
+    def __init__(self, folder: Path, uri: str, client: MlflowClient, deadline: float = math.inf) -> None:
         self.run, self._folder, self._database = read(folder), folder, sqlite_file(uri)
         self._client, self._deadline = client, deadline
         self._experiment, self._sent = "", 0
@@ -82,7 +90,7 @@ class Upload:
                 time.sleep(_PAUSE_SECONDS)
         raise NotSentError(f"run {self.run.name!r}: MLflow does not show what it was sent")
 
-    def open(self) -> Any:
+    def open(self) -> StoredRun:
         """Return the run in MLflow, which is created if missing."""
         self._experiment = self._experiment_id(self.run.experiment)
         stored = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
@@ -91,7 +99,7 @@ class Upload:
             append(self._folder, run_id=self.run.run_id)
         return stored
 
-    def send_values(self, run: Run, stored: Any) -> None:
+    def send_values(self, run: Run, stored: StoredRun) -> None:
         """Send params, and the metrics that MLflow has no value of at their step."""
         from mlflow.entities import Param
 
@@ -103,7 +111,7 @@ class Upload:
             batch = slice(start, start + 100)
             self._log(run, run_id, metrics[batch], params[batch])
 
-    def _log(self, run: Run, run_id: str, metrics: list[Any], params: list[Any]) -> None:
+    def _log(self, run: Run, run_id: str, metrics: list[MlflowMetric], params: list[Param]) -> None:
         """Send values; of a batch that MLflow refuses, send each alone and leave out those that it refuses then."""
         values = [*metrics, *params]
         try:
@@ -116,7 +124,7 @@ class Upload:
             for value in values if len(values) > 1 else ():
                 self._log(run, run_id, [one for one in metrics if one is value], [one for one in params if one is value])
 
-    def log_async(self, metrics: list[Metric]) -> Any:
+    def log_async(self, metrics: list[Metric]) -> RunOperations:
         """Queue metrics for MLflow's asynchronous logging; `wait()` of the result blocks until they are sent."""
         return self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False)
 
@@ -138,7 +146,7 @@ class Upload:
         self._client.set_terminated(run_id, self.run.status, self.run.end)
         return True
 
-    def _send_child(self, child: Run, stored: Any, parent: str) -> None:
+    def _send_child(self, child: Run, stored: StoredRun | None, parent: str) -> None:
         if time.monotonic() > self._deadline:
             raise NotSentError("no time left for sending")
         stored = stored or self._create(child, **{PARENT_TAG: parent})
@@ -162,22 +170,22 @@ class Upload:
             raise NotSentError("an earlier run that keeps its files as well is not sent yet")
         return None if stored is None or stored.info.lifecycle_stage == "deleted" else str(stored.info.run_id)
 
-    def _create(self, run: Run, **tags: str) -> Any:
+    def _create(self, run: Run, **tags: str) -> StoredRun:
         tags |= run.tags | {KEY_TAG: run.key}
         return self._client.create_run(self._experiment, start_time=run.start, tags=tags, run_name=run.name)
 
-    def _search(self, tag: str, value: str) -> dict[str, Any]:
+    def _search(self, tag: str, value: str) -> dict[str, StoredRun]:
         """Return our runs with a tag by their keys, deleted ones included; of active ones with the same key, keep only one."""
         from mlflow.entities import ViewType
 
         runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL, max_results=50_000)
-        kept: dict[str, Any] = {}
+        kept: dict[str, StoredRun] = {}
         for run in sorted((run for run in runs if KEY_TAG in run.data.tags), key=self._rank):
             if kept.setdefault(run.data.tags[KEY_TAG], run) is not run and run.info.lifecycle_stage == "active":
                 self._client.delete_run(run.info.run_id)
         return kept
 
-    def _rank(self, stored: Any) -> tuple[bool, bool, bool, str]:
+    def _rank(self, stored: StoredRun) -> tuple[bool, bool, bool, str]:
         """Sort first what to keep: the run that is known already, active runs before deleted ones, ended ones before others."""
         info = stored.info
         return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(stored), info.run_id
@@ -195,11 +203,11 @@ class Upload:
         return str(found.experiment_id)
 
 
-def _entities(metrics: list[Metric]) -> list[Any]:
+def _entities(metrics: list[Metric]) -> list[MlflowMetric]:
     from mlflow import entities
 
     return [entities.Metric(name, value, time, step) for name, value, step, time in metrics]
 
 
-def _is_running(stored: Any) -> bool:
+def _is_running(stored: StoredRun) -> bool:
     return bool(stored.info.lifecycle_stage == "active" and stored.info.status == "RUNNING")

@@ -6,7 +6,6 @@ MLflow 3.17 keeps a saved view as a tag of the experiment: JSON with the state o
 from __future__ import annotations
 
 import json
-from typing import Any
 
 _POINTS = "tags.kind = 'point' and tags.timed = 'True' and tags.split = '{}' and tags.method != 'vanilla_small'"
 _COLUMNS = [
@@ -40,7 +39,7 @@ def view_tags(now: int) -> dict[str, str]:
     }
 
 
-def _state(shown: str, charts: list[dict[str, Any]], **more: Any) -> str:
+def _state(shown: str, charts: list[dict[str, object]], **more: object) -> str:
     """Return a page of the runs that the filter `shown` finds, all of them visible, with the charts side by side."""
     flags = {"display": True, "isReordered": False, "deleted": False, "isGenerated": False}
     section = {"uuid": "charts", "name": "Charts", "columns": 2, "cardHeight": 480, **flags}
@@ -48,12 +47,12 @@ def _state(shown: str, charts: list[dict[str, Any]], **more: Any) -> str:
     return json.dumps({**page, "compareRunCharts": charts, "compareRunSections": [section], **more})
 
 
-def _chart(key: str, kind: str, **more: Any) -> dict[str, Any]:
+def _chart(key: str, kind: str, **more: object) -> dict[str, object]:
     common = {"uuid": key, "metricSectionId": "charts", "deleted": False, "isGenerated": False, "runsCountToCompare": 500}
     return {"type": kind, **common, **more}
 
 
-def _curve(metric: str) -> dict[str, Any]:
+def _curve(metric: str) -> dict[str, object]:
     """Return a line as it was recorded; by default MLflow smooths curves."""
     unsmoothed = {"useGlobalLineSmoothing": False, "lineSmoothness": 0}
     return _chart(metric, "LINE", metricKey=metric, selectedMetricKeys=[metric], xAxisKey="step", **unsmoothed)

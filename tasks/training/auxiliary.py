@@ -1,4 +1,4 @@
-"""Losses of early exits, draft heads and the exit classifier, beside the model's own loss; T5 and mT5 only."""
+"""Losses of early exits, draft heads and the exit classifier, in addition to the model's own loss; T5 and mT5 only."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AuxiliaryLoss:
 
 
 def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
-    """Weight of each of `layers` decoder layers, counted from 1, in the loss; the weights sum to 1.
+    """Return the weight of each of `layers` decoder layers, counted from 1, in the loss; the weights sum to 1.
 
     `none`: the last layer alone. `first_last`: ½ for the exit layer and ½ for the last (BiLD, 7.2.1). `weighted`: w_i = i / Σ j
     (CALM; BiLD, 7.2.1).
@@ -73,7 +73,7 @@ def layer_weights(kind: str, layers: int, exit_layer: int) -> dict[int, float]:
 
 
 def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
-    """Weighted sum of the cross-entropy of logits (examples, positions, vocabulary): a scalar, in nats."""
+    """Return the weighted sum of the cross-entropy of logits (examples, positions, vocabulary): a scalar, in nats."""
     each = functional.cross_entropy(
         logits.flatten(0, 1).float(), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
     )
@@ -81,12 +81,12 @@ def cross_entropy_sum(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def exit_loss_sum(logits_of: Callable[[int], Tensor], batch: Batch, weights: dict[int, float]) -> Tensor:
-    """Σ w_i L_i, where `logits_of(i)` applies the shared output layer to layer i."""
+    """Return Σ w_i L_i, where `logits_of(i)` applies the shared output layer to layer i."""
     return torch.stack([weight * cross_entropy_sum(logits_of(layer), batch) for layer, weight in weights.items()]).sum()
 
 
 def head_loss_sums(logits: Tensor, batch: Batch) -> list[Tensor]:
-    """One sum per head (Stern et al., 2018, section 6): head j predicts the label j positions after the model's own.
+    """Return one sum per head (Stern et al., 2018, section 6): head j predicts the label j positions after the model's own.
 
     Args:
         logits: (examples, positions, heads, vocabulary).
@@ -97,13 +97,13 @@ def head_loss_sums(logits: Tensor, batch: Batch) -> list[Tensor]:
 
 
 def _later(batch: Batch, ahead: int) -> Batch:
-    """The batch with labels shifted by this many positions."""
+    """Return the batch with labels shifted by this many positions."""
     weights = None if batch.weights is None else batch.weights[:, ahead:]
     return Batch(batch.source, batch.mask, batch.labels[:, ahead:], weights)
 
 
 def classifier_loss_sum(confidences: Sequence[Tensor], agreements: Sequence[Tensor], batch: Batch) -> Tensor:
-    """Binary cross-entropy of the early-exit classifier, summed over positions and averaged over layers (CALM).
+    """Return the binary cross-entropy of the early-exit classifier, summed over positions and averaged over layers (CALM).
 
     Args:
         confidences: The classifier's logits for each inner layer: (examples, positions).

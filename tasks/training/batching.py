@@ -1,4 +1,4 @@
-"""Batches of examples of similar length; reproducible from the seed at any step, so that training can resume anywhere."""
+"""Batches of examples of similar length, reproducible from the seed at any step, so that training can resume anywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
 _WINDOW = 256
-"""Batches per sorting window: wide enough to save padding, narrow enough to stay random."""
+"""Batches per sorting window: wide enough to save padding, narrow enough to keep the order random."""
 _TARGET = 2
 """Cost of a padded target position relative to a source position: targets attend to both and predict the whole vocabulary."""
 
@@ -24,7 +24,7 @@ class BucketBatchSampler:
         self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
 
     def batch_at(self, step: int) -> list[int]:
-        """Example indices of a step, counted from 0, for all processes together."""
+        """Return the example indices of a step, counted from 0, for all processes together."""
         if step < self._begins:
             self._epoch, self._begins, self._batches = -1, 0, []
         while step >= self._begins + len(self._batches):
@@ -33,7 +33,7 @@ class BucketBatchSampler:
         return self._batches[step - self._begins]
 
     def _shuffled(self, rng: random.Random) -> list[list[int]]:
-        """Every example once, in shuffled batches of similar length."""
+        """Return every example once, in shuffled batches of similar length."""
         indices = list(range(len(self._lengths)))
         rng.shuffle(indices)
         window = _WINDOW * (self._size if not self._budget else max(1, self._budget // self._mean()))
@@ -77,10 +77,10 @@ class BucketBatchSampler:
 
 
 def _winding(first: int, second: int) -> tuple[int, int]:
-    """Sort key: `first`, then `second` in alternating direction, so that neighbours stay similar where `first` grows."""
+    """Return a sort key: `first`, then `second` in alternating direction, so that neighbours are similar as `first` grows."""
     return first, second if first % 2 else -second
 
 
 def partition(indices: Sequence[int], part: int, parts: int) -> Sequence[int]:
-    """Every `parts`-th element from `part` on; of neighbours in length, each share gets its part."""
+    """Return every `parts`-th element from `part` on, so that all shares have similar lengths."""
     return indices[part::parts]

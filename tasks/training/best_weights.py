@@ -1,11 +1,11 @@
-"""The best weights of a run, chosen by a measurement on held-out text."""
+"""Keeps the best weights of a run, chosen by a measurement on held-out text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -18,11 +18,13 @@ from tasks.training.settings import TrainingSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_State = tuple[int, float, int, str, list[int]]
+"""Best step, its value, evaluations without improvement, checksum of the weights, best steps of the checkpoints on disk."""
 _LOWER = ("validation_loss",)
 
 
 class BestWeights:
-    """Saves the weights with the best `choose_by` so far; saves nothing where `choose_by` is `last`."""
+    """Saves the weights with the best `choose_by` so far; saves nothing if `choose_by` is `last`."""
 
     def __init__(self, folder: Path, settings: TrainingSettings) -> None:
         self._folder, self._by, self._patience = folder, settings.choose_by, settings.patience
@@ -31,7 +33,7 @@ class BestWeights:
         """Best steps that the checkpoints on disk refer to."""
 
     def update(self, model: PreTrainedModel, measured: Mapping[str, float], step: int) -> None:
-        """Save these weights if they are better than all before. The first of equal values stays; NaN and infinity never win.
+        """Save these weights if they are better than all before. The first of equal values is kept; NaN and infinity never win.
 
         Raises:
             InputError: `choose_by` was not measured, or no space is left.
@@ -39,7 +41,7 @@ class BestWeights:
         if self._by == "last":
             return
         if self._by not in measured:
-            raise InputError(f"choose_by is {self._by}, but what is measured here is {', '.join(measured)}; name one of them")
+            raise InputError(f"choose_by is {self._by}, but this run measures {', '.join(measured)}; name one of them")
         value = distributed.broadcast(measured[self._by])
         better = not self._step or (value < self._value if self._by in _LOWER else value > self._value)
         if not (better and math.isfinite(value)):
@@ -57,7 +59,7 @@ class BestWeights:
         return self._patience > 0 and self._waited >= self._patience
 
     def restore_weights(self, model: PreTrainedModel) -> int | None:
-        """Load the best weights into the model; return their step, none where the last weights are kept."""
+        """Load the best weights into the model and return their step; None if the last weights are kept."""
         from safetensors.torch import load_file
 
         if not self._step:
@@ -68,13 +70,13 @@ class BestWeights:
                 weights[name].copy_(values)
         return self._step
 
-    def state_dict(self) -> dict[str, Any]:
-        """State for a checkpoint."""
-        return {"best": [self._step, self._value, self._waited, self._sum, self._named]}
+    def state_dict(self) -> dict[str, _State]:
+        """Return the state for a checkpoint."""
+        return {"best": (self._step, self._value, self._waited, self._sum, self._named)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint's state; start over where the saved weights are missing or damaged."""
-        step, value, waited, known, named = state.get("best", (0, 0.0, 0, "", []))
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Continue from a checkpoint's state; start over if the saved weights are missing or damaged."""
+        step, value, waited, known, named = cast("_State", state.get("best", (0, 0.0, 0, "", [])))
         file = self._file(step)
         if step and distributed.broadcast(file.is_file() and checksum(file) == known if distributed.is_main() else None):
             self._step, self._value, self._waited, self._sum = step, value, waited, known
@@ -107,5 +109,5 @@ class BestWeights:
 
 
 def _learned(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
-    """The trained weights, each under one name even where weights are tied."""
+    """Return the trained weights, each under one name even if weights are tied."""
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks import errors
 from tasks.errors import InputError
@@ -23,8 +24,8 @@ KEPT_CHECKPOINTS = 2
 _SEAL = "complete.json"
 
 
-def save(engine: DeepSpeedEngine, folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Write the engine's state after `step` steps, with `state` beside it; keep only the last two checkpoints.
+def save(engine: DeepSpeedEngine, folder: Path, step: int, state: Mapping[str, object]) -> None:
+    """Write the engine's state after `step` steps, together with `state`; keep only the last two checkpoints.
 
     Raises:
         InputError: no space is left. The partial checkpoint is removed and older ones are untouched.
@@ -43,7 +44,7 @@ def save(engine: DeepSpeedEngine, folder: Path, step: int, state: dict[str, Any]
 
 
 def writing_to_resume(what: str, partial: Path, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """`errors.writing` for a run that resumes from the checkpoints in `folder`."""
+    """Return `errors.writing` for a run that resumes from the checkpoints in `folder`."""
     return errors.writing(what, partial, lambda: _goes_on(folder))
 
 
@@ -52,7 +53,7 @@ def _goes_on(folder: Path) -> str:
     return f"goes on from step {int(good.removeprefix('step'))}" if good else "starts anew, for there is no checkpoint yet"
 
 
-def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, dict[str, Any]]:
+def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, Mapping[str, object]]:
     """Restore the newest intact checkpoint; return its step and saved state, or 0 and an empty state where there is none.
 
     DeepSpeed's files are pickles, so only files of this run's own folder are opened, and only after their checksums match.
@@ -70,7 +71,7 @@ def load_latest(engine: DeepSpeedEngine, folder: Path) -> tuple[int, dict[str, A
 
 
 def latest(folder: Path) -> str | None:
-    """Name of the newest checkpoint whose checksums match."""
+    """Return the name of the newest checkpoint whose checksums match."""
     return next((checkpoint.name for checkpoint in reversed(_sealed(folder)) if _holds(checkpoint)), None)
 
 

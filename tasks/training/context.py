@@ -1,4 +1,4 @@
-"""What to train, and everything that training needs, opened."""
+"""Describes a training job and opens the files that it needs."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class TrainingJob:
     stage: str
     paths: TaskPaths
     model: ModelSettings
-    """What it begins with."""
+    """The model that training starts from."""
     training: TrainingSettings
     text: TextSettings
     machine: MachineSettings
     train_file: Path
     held_out_file: Path
     metric: str
-    """Quality metric, used where weights are chosen by quality."""
-    method: str = "It learned the first reference of each text, by cross-entropy."
+    """Quality metric, used if weights are chosen by quality."""
+    method: str = "It was trained on the first reference of each text, by cross-entropy."
     """One sentence for the model card."""
     teachers: tuple[Path, ...] = ()
-    """Folders of the models that it learns from."""
+    """Folders of the models that it is trained with."""
     files: tuple[Path, ...] = ()
-    """Other files that it learns from; a change of their content starts training over."""
+    """Other files that training reads; a change of their content starts training over."""
     code: tuple[str, ...] = ("training", "models")
     """Packages whose code can change the result."""
 
@@ -68,7 +68,7 @@ class TrainingContext:
 
 
 def open_context(job: TrainingJob) -> TrainingContext:
-    """Read the files of a job; raises `InputError` as `train_stage` does."""
+    """Read the files of a job; raise `InputError` as `train_stage` does."""
     if job.training.trunk == "frozen" and job.model.pretrained is None:
         raise InputError(
             f"trunk of {job.stage} is frozen, but the {job.name} model starts from random weights; "
@@ -90,7 +90,7 @@ def open_context(job: TrainingJob) -> TrainingContext:
 
 
 def _work(job: TrainingJob, device: torch.device) -> str:
-    """Fingerprint of the work: checkpoints of any other work are not resumed."""
+    """Return the fingerprint of the work: checkpoints of any other work are not resumed."""
     settings = {"model": job.model, "training": job.training, "text": job.text}
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
     if job.model.pretrained is not None and Path(job.model.pretrained).is_dir():

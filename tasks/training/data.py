@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -45,12 +45,12 @@ class Batch:
     labels: Tensor
     """(examples, target positions), `IGNORED` at padding and at the source part of a decoder-only sequence."""
     weights: Tensor | None = None
-    """Weight of each position in the loss, float32, shaped like labels, 0 at padding; none: 1 everywhere."""
+    """Weight of each position in the loss, float32, shaped like labels, 0 at padding; None: 1 everywhere."""
     top: TopLogits | None = None
-    """The large model's predictions at each position, where the calibration set stores them."""
+    """The large model's predictions at each position; None if the calibration set stores none."""
 
     def to(self, device: torch.device) -> Batch:
-        """The batch on a device."""
+        """Return the batch on a device."""
         weights = None if self.weights is None else self.weights.to(device)
         top = None if self.top is None else self.top.to(device)
         return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
@@ -60,7 +60,7 @@ class TopLogitsSource(Protocol):
     """The large model's stored predictions, by example."""
 
     def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
-        """Tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
+        """Return tokens, int64, and their log-probabilities, float32: (target positions, k) both."""
         ...
 
 
@@ -82,9 +82,9 @@ class TokenDataset:
         Args:
             sources: Ids that end with the end token.
             targets: Ids that end with the end token.
-            pad: Id that fills sources up.
+            pad: Id that pads sources.
             decoder_only: Whether source and target form one sequence.
-            weights: Weight of each target position in the loss; none: 1 everywhere.
+            weights: Weight of each target position in the loss; None: 1 everywhere.
             stored: The large model's predictions at each target position.
         """
         self.sources, self.targets, self.pad, self.decoder_only = sources, targets, pad, decoder_only
@@ -94,7 +94,7 @@ class TokenDataset:
         return len(self.sources)
 
     def batch(self, indices: Sequence[int]) -> Batch:
-        """These examples, padded to the longest of them."""
+        """Return these examples as a batch, padded to the longest of them."""
         sources, labels = [self.sources[index] for index in indices], [self.targets[index] for index in indices]
         lengths = [len(row) if self.decoder_only else 0 for row in sources]
         if self.decoder_only:
@@ -120,6 +120,13 @@ class TokenDataset:
         return top
 
 
+class ExampleColumns(TypedDict):
+    """The columns of a JSONL file of examples."""
+
+    source: list[str]
+    references: list[list[str]]
+
+
 class JsonlDataset(TokenDataset):
     """Sources and first references of a JSONL file."""
 
@@ -138,7 +145,7 @@ class JsonlDataset(TokenDataset):
         datasets.disable_progress_bars()
         raw = datasets.Dataset.from_json(str(path), keep_in_memory=True, cache_dir=str(Path(".cache") / "datasets"))
 
-        def tokenise(rows: dict[str, list[Any]]) -> dict[str, list[list[int]]]:
+        def tokenise(rows: ExampleColumns) -> dict[str, list[list[int]]]:
             return {
                 "source_ids": encode(tokenizer, rows["source"], text.max_source_tokens),
                 "target_ids": encode(tokenizer, [row[0] for row in rows["references"]], text.max_target_tokens),
@@ -153,6 +160,6 @@ class JsonlDataset(TokenDataset):
 
 
 def pad_rows(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:
-    """Rows of numbers as one tensor (rows, longest), padded on the right."""
+    """Return rows of numbers as one tensor (rows, longest), padded on the right."""
     widest = max(map(len, rows))
     return torch.tensor([[*row, *[filler] * (widest - len(row))] for row in rows], dtype=dtype)

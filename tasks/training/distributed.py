@@ -23,12 +23,12 @@ Value = TypeVar("Value")
 
 
 def rank() -> int:
-    """Number of this process, from 0."""
+    """Return the rank of this process, counted from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """Number of processes."""
+    """Return the number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -38,13 +38,13 @@ def is_main() -> bool:
 
 
 def description() -> str:
-    """Rank and host of this process, for messages."""
+    """Return rank and host of this process, for messages."""
     return f"rank {rank()} on {socket.gethostname()}"
 
 
 @functools.cache
 def connect() -> Store:
-    """Connect to the key-value store of this group, at MASTER_ADDR and MASTER_PORT; waits until every process has done so.
+    """Connect to the key-value store of this group, at MASTER_ADDR and MASTER_PORT, and wait until every process has done so.
 
     Raises:
         InputError: the other processes did not start, or the address is taken or wrong.
@@ -62,7 +62,7 @@ def connect() -> Store:
 
 
 def init(backend: str) -> None:
-    """Open the process group, once in the life of a process."""
+    """Open the process group; further calls of a process do nothing."""
     if torch.distributed.is_initialized():
         return
     # One process alone needs no port: even one just found free can be taken by the time it is opened.
@@ -71,7 +71,7 @@ def init(backend: str) -> None:
 
 
 def destroy() -> None:
-    """Close the group when all processes have finished, so that none takes another's exit for a failure.
+    """Close the group when all processes have finished, so that none mistakes another's exit for a failure.
 
     A process alone keeps its group: DeepSpeed remembers the first group of a process and could not train in a second one.
     """
@@ -81,14 +81,14 @@ def destroy() -> None:
 
 
 def all_reduce(numbers: Tensor) -> Tensor:
-    """Sum over all processes, in place."""
+    """Sum a tensor over all processes, in place."""
     if world_size() > 1:
         torch.distributed.all_reduce(numbers)
     return numbers
 
 
 def broadcast(value: Value) -> Value:
-    """Rank 0's value, in every process."""
+    """Return rank 0's value in every process."""
     if world_size() == 1:
         return value
     values = [value]
@@ -97,6 +97,6 @@ def broadcast(value: Value) -> Value:
 
 
 def barrier() -> None:
-    """Wait until all processes are here."""
+    """Wait until all processes have reached this point."""
     if world_size() > 1:
         torch.distributed.barrier()

@@ -1,4 +1,4 @@
-"""DeepSpeed for one CPU, one GPU or many processes; the only module that imports it."""
+"""Opens DeepSpeed for one CPU, one GPU or many processes; the only module that imports it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,9 +27,9 @@ def create_engine(
     model: PreTrainedModel,
     settings: TrainingSettings,
     device: torch.device,
-    optimizer_of: Callable[[Any, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
+    optimizer_of: Callable[[PreTrainedModel, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
 ) -> DeepSpeedEngine:
-    """A DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
+    """Return a DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
     The engine averages gradients over processes and micro-batches; `loss_scale` undoes that.
     """
@@ -57,7 +57,7 @@ def create_engine(
 
 
 def loss_scale(settings: TrainingSettings) -> int:
-    """Factor that turns the engine's mean over processes and micro-batches back into a sum."""
+    """Return the factor that turns the engine's mean over processes and micro-batches back into a sum."""
     return distributed.world_size() * settings.accumulation
 
 
@@ -70,7 +70,7 @@ def backward(engine: DeepSpeedEngine, loss: Tensor, settings: TrainingSettings) 
 
 @contextlib.contextmanager
 def gathered_weights(engine: DeepSpeedEngine) -> Iterator[None]:
-    """Give every process the complete weights for reading, where ZeRO stage 3 partitions them."""
+    """Give every process the complete weights for reading, also if ZeRO stage 3 partitions them."""
     if engine.zero_optimization_stage() < 3:
         yield
         return
@@ -114,9 +114,9 @@ def close(engine: DeepSpeedEngine) -> None:
         weight.data = values
 
 
-def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
-    """DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
-    zero: dict[str, Any] = {"stage": settings.zero_stage}
+def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
+    """Return DeepSpeed's configuration. A micro-batch counts as one example, since the loss handles batch sizes itself."""
+    zero: dict[str, object] = {"stage": settings.zero_stage}
     if settings.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
     if settings.offload == "parameters":

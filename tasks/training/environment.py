@@ -1,4 +1,4 @@
-"""The variables by which torchrun, deepspeed and srun tell a process its rank, brought to torch's names."""
+"""Translates the variables by which torchrun, deepspeed and srun give a process its rank to torch's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> bool:
     """Complete torch's variables from those of the launcher that started this process.
 
     torchrun and deepspeed set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. For srun they are derived from the
-    job step; a MASTER_ADDR or MASTER_PORT that is set already stays.
+    job step; a MASTER_ADDR or MASTER_PORT that is set already is kept.
 
     Returns:
         Whether a launcher started this process.
@@ -41,7 +41,7 @@ def adopt(environment: MutableMapping[str, str] = os.environ) -> bool:
 
 
 def _slurm_master(environment: MutableMapping[str, str]) -> str:
-    """The first node of the step, which runs rank 0."""
+    """Return the first node of the step, which runs rank 0."""
     for name in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"):
         if environment.get(name):
             return first_node(environment[name])
@@ -49,12 +49,12 @@ def _slurm_master(environment: MutableMapping[str, str]) -> str:
 
 
 def first_node(nodes: str) -> str:
-    """First name of a Slurm node list: `gpu[03-05,09],login1` gives `gpu03`."""
+    """Return the first name of a Slurm node list: `gpu[03-05,09],login1` gives `gpu03`."""
     found = re.match(r"(?P<prefix>[^\[,]+)(?:\[(?P<first>\d+)[^\]]*\](?P<suffix>[^,\[]*))?", nodes)
     return nodes if found is None else "".join(part or "" for part in found.group("prefix", "first", "suffix"))
 
 
 def _expand_counts(counts: str) -> list[int]:
-    """Tasks of each node from Slurm's short form: `2(x3),1` gives 2, 2, 2, 1."""
+    """Return the tasks of each node from Slurm's short form: `2(x3),1` gives 2, 2, 2, 1."""
     found = re.findall(r"(\d+)(?:\(x(\d+)\))?", counts)
     return [int(count) for count, times in found for _ in range(int(times or 1))]

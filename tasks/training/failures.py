@@ -1,7 +1,7 @@
 """A failure of a group of processes is shown once, by the rank that failed first, and ends all of them.
 
 Launchers differ in what they do for a failed rank: torchrun and deepspeed end the others of the same host, srun none of them.
-So the ranks tell each other, through the key-value store of their group.
+So the ranks notify each other through the key-value store of their group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FAILURES, _STATUS, _INFORMED = "draftline/failures", "draftline/status", "draftline/informed"
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 3.0
-"""A rank that loses its connection waits this long before it says so: its launcher usually ends it in that time."""
+"""Seconds that a rank waits before it reports a lost connection: its launcher usually ends it in that time."""
 
 
 @contextlib.contextmanager
@@ -32,10 +32,10 @@ def shown_once() -> Iterator[None]:
     """Run the work of one rank: its failure ends every rank, and only the first failure of the group is shown.
 
     Raises:
-        SystemExit: this rank failed; what there is to say has been printed.
+        SystemExit: this rank failed; the message has been printed.
     """
     store, failing = distributed.connect(), threading.Event()
-    # A client of its own: the other one may be waiting for an answer.
+    # This thread has its own client, since the other one may be waiting for an answer.
     watched = store.clone()  # type: ignore[attr-defined]  # missing in torch's stub
     threading.Thread(target=_end_with_others, args=(watched, failing), daemon=True).start()
     try:
@@ -55,12 +55,12 @@ def _fail(store: Store, error: Exception) -> NoReturn:
         status = int(store.get(_STATUS))
         informed = store.add(_INFORMED, 1)
         deadline = time.monotonic() + _GRACE_SECONDS
-        # Rank 0 may host the store, which the others have to ask before it goes.
+        # Rank 0 may host the store, which the others must read before it ends.
         while distributed.is_main() and informed < distributed.world_size() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
             informed = store.add(_INFORMED, 0)
     except RuntimeError:
-        # The store went with rank 0, which was killed, or failed and said why.
+        # The store ended with rank 0, which was killed or has reported its failure.
         print(f"error: {distributed.description()} lost its connection to rank 0, which has ended", file=sys.stderr)
         status = STATUS_BAD_INPUT if isinstance(error, InputError) else 1
     raise SystemExit(status) from None
@@ -80,7 +80,7 @@ def _show(error: Exception) -> int:
 
 
 def _end_with_others(store: Store, failing: threading.Event) -> None:
-    """End this process soon after another rank has failed, even where it waits for that rank in a collective."""
+    """End this process soon after another rank has failed, even while it waits for that rank in a collective."""
     with contextlib.suppress(RuntimeError):
         while not store.check([_STATUS]):
             time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Hostfiles in DeepSpeed's form: checked as a whole, and their hosts reached, before any work begins."""
+"""Reads hostfiles in DeepSpeed's form and reaches their hosts before any work begins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FREE_PORT = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getso
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
-    """Processes by host, from a file with a line `host slots=N` each; a line that begins with `#` is a comment.
+    """Return the processes by host from a file with a line `host slots=N` each; a line that begins with `#` is a comment.
 
     Raises:
         InputError: the file cannot be read, names no host, or has a line of another form; the message names the line.
@@ -52,7 +52,7 @@ def read_hostfile(path: Path) -> dict[str, int]:
         raise InputError(f"the hostfile {path} names no host; write a line for each, {_FORM}")
     if len(hosts) > 1 and any(name.rpartition("@")[2] in _LOOPBACK for name in hosts):
         raise InputError(
-            f"the hostfile {path} names the loopback address beside other hosts; give the name that they know it by"
+            f"the hostfile {path} names the loopback address and other hosts; use the name by which they reach this machine"
         )
     return hosts
 

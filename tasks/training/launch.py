@@ -1,4 +1,4 @@
-"""Train in one process or in many: the ranks that a launcher started, or a launcher that is started here.
+"""Trains in one process or in many: as a rank that a launcher started, or through a launcher that is started here.
 
 A process that torchrun, deepspeed or srun started is one rank and trains as such. Any other process starts its own command once
 for every rank that `machine.processes` or `machine.hostfile` asks for.
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def with_overrides(machine: MachineSettings, arguments: argparse.Namespace) -> MachineSettings:
-    """The settings, overridden by the command line.
+    """Return the settings, overridden by the command line.
 
     Raises:
         InputError: the number of processes is out of bounds.
@@ -47,14 +47,14 @@ def with_overrides(machine: MachineSettings, arguments: argparse.Namespace) -> M
 
 @contextlib.contextmanager
 def as_rank() -> Iterator[None]:
-    """Run the whole command of a process: as one rank of a group where a launcher started it, else as it is."""
+    """Run the whole command of a process, as one rank of a group if a launcher started it."""
     if not environment.adopt() or os.environ["WORLD_SIZE"] == "1":
         yield
         return
     supervisor.die_with_parent()
     # torch's launcher passes an interrupt on to every rank, each of which would show where it was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Otherwise a store whose host has ended fills the screen, before what ended it can be read.
+    # Otherwise messages about a store whose host has ended hide the message about what ended it.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if os.environ["RANK"] != "0":
         os.environ["TQDM_DISABLE"] = "1"

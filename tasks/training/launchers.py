@@ -1,4 +1,4 @@
-"""Start this process's own command once for every rank: torch's launcher on this machine, DeepSpeed's on several hosts."""
+"""Starts this process's own command once for every rank: torch's launcher on this machine, DeepSpeed's on several hosts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKIN
 
 
 def run_with_torch(processes: int) -> None:
-    """Run this command in so many processes here, by torch's elastic launcher without restarts.
+    """Run this command in several processes on this machine, by torch's elastic launcher without restarts.
 
     Raises:
-        SystemExit: a rank failed, with its status (the rank itself has said why), or a signal ended this process.
+        SystemExit: a rank failed, with its status (the rank itself has reported why), or a signal ended this process.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Ranks inherit it: otherwise one that outlives its store for a moment fills the screen.
+    # Ranks inherit it: otherwise one that briefly outlives its store prints many messages.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     logging.disable(logging.CRITICAL)  # it reports at length what the ranks report in a line
     with tempfile.TemporaryDirectory(prefix="draftline-launch-") as logs:
@@ -55,7 +55,7 @@ def run_with_torch(processes: int) -> None:
 
 
 def _status_of(exits: dict[int, int], processes: int) -> int:
-    """The status of the run. A rank that was killed could not say so itself."""
+    """Return the status of the run, and report a rank that was killed, which could not report it itself."""
     if STATUS_BAD_INPUT in exits.values():
         return STATUS_BAD_INPUT
     killed = [(rank, -status) for rank, status in exits.items() if status < 0 and -status != signal.SIGTERM]
@@ -96,7 +96,7 @@ def run_with_deepspeed(path: Path) -> None:
 
 
 def _module_command() -> list[str]:
-    """This process's module and arguments."""
+    """Return this process's module and arguments."""
     arguments = sys.orig_argv[1:]
     if "-m" not in arguments:
         raise InputError("a hostfile needs a command that every host can run; start this stage with python -m")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from tqdm import tqdm
@@ -23,6 +23,7 @@ from tasks.training.sources import BatchSource
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
+    from transformers import PreTrainedModel
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
@@ -30,8 +31,8 @@ _EVALUATION_BATCH = 64
 LogMetrics = Callable[[dict[str, float], int], None]
 """Takes metrics by name and the step that they belong to."""
 
-Evaluator = Callable[[Any], dict[str, float]]
-"""Measures a model in training and returns numbers by name; does not change the weights."""
+Evaluator = Callable[["PreTrainedModel"], dict[str, float]]
+"""Measures a model in training and returns numbers by name, without changing the weights."""
 
 
 class DivergedError(InputError):
@@ -45,7 +46,7 @@ class DivergedError(InputError):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a run ended."""
+    """The result of a run."""
 
     loss: float
     """Mean training loss per token since the last log line, in nats."""
@@ -53,16 +54,16 @@ class TrainingResult:
     resumed_from: int
     """Step of the checkpoint that the run resumed from; 0 for a new run."""
     steps: int
-    """Steps taken; fewer than the settings ask for where patience ended training."""
+    """Steps taken; fewer than in the settings if patience ended training."""
     kept: int
-    """Step whose weights the model has."""
+    """Step whose weights were kept."""
     measured: dict[str, float] = field(default_factory=dict)
     """`validation_loss`, in nats, and the evaluator's measurements, for those weights."""
 
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Held-out data, and what to measure on it."""
+    """Held-out data and the measurements on it."""
 
     examples: TokenDataset
     """Text for the validation loss."""
@@ -73,7 +74,7 @@ class EvaluationData:
 def train(
     objective: Objective,
     source: BatchSource,
-    held: EvaluationData,
+    evaluation: EvaluationData,
     settings: TrainingSettings,
     device: torch.device,
     *,
@@ -86,7 +87,7 @@ def train(
     Args:
         objective: The model with its loss, on `device`.
         source: Micro-batches of each step.
-        held: Evaluation data.
+        evaluation: Evaluation data.
         settings: The training settings.
         device: Where to train.
         resume: Checkpoint folder, for this work alone; the caller removes it once the model is saved.
@@ -123,7 +124,7 @@ def train(
                 raise DivergedError("weights are no longer finite", step, resume)
             if evaluating:
                 with gathered_weights(engine):
-                    measured = _evaluated(objective, held, device)
+                    measured = _evaluated(objective, evaluation, device)
                     best.update(objective.model, measured, step)
                 log(measured, step)
             if saving:
@@ -133,7 +134,7 @@ def train(
     close(engine)
     kept = best.restore_weights(objective.model)
     if kept not in (None, step) or not measured:
-        measured = _evaluated(objective, held, device)
+        measured = _evaluated(objective, evaluation, device)
     distributed.barrier()
     return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
 
@@ -141,7 +142,7 @@ def train(
 def _train_step(
     engine: DeepSpeedEngine, objective: Objective, parts: list[Batch], settings: TrainingSettings
 ) -> tuple[float, float]:
-    """Mean loss of the step over all processes, and the count that its first term was divided by."""
+    """Take a step; return its mean loss over all processes, and the count that the first term was divided by."""
     counts = objective.counts(parts)
     engine.train()
     loss = torch.zeros((), device=counts.device)
@@ -183,14 +184,14 @@ class _Meter:
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
 
 
-def _evaluated(objective: Objective, held: EvaluationData, device: torch.device) -> dict[str, float]:
-    measured = {"validation_loss": evaluate(objective, held.examples, device)}
-    return measured if held.measure is None else {**measured, **held.measure(objective.model)}
+def _evaluated(objective: Objective, evaluation: EvaluationData, device: torch.device) -> dict[str, float]:
+    measured = {"validation_loss": evaluate(objective, evaluation.examples, device)}
+    return measured if evaluation.measure is None else {**measured, **evaluation.measure(objective.model)}
 
 
 @torch.inference_mode()
 def evaluate(objective: Objective, examples: TokenDataset, device: torch.device) -> float:
-    """Mean loss per target token, in nats, without dropout; every process evaluates all the text."""
+    """Return the mean loss per target token, in nats, without dropout; every process evaluates all texts."""
     objective.eval()
     batches = [
         examples.batch(range(begin, min(begin + _EVALUATION_BATCH, len(examples))))

@@ -1,4 +1,4 @@
-"""Losses: terms, each a sum over positions with the count that the sum is divided by.
+"""Training losses. A loss has terms, each a sum over positions and the count that the sum is divided by.
 
 The count covers the whole step, all processes and micro-batches together, so that the partition of a step does not change the
 gradient. A mean of per-part means would give tokens of short texts more weight.
@@ -26,11 +26,11 @@ class Loss(Protocol):
         ...
 
     def counts(self, batch: Batch) -> list[float]:
-        """Divisor of each term; computed from the labels alone, before the model runs."""
+        """Return the divisor of each term, computed from the labels alone, before the model runs."""
         ...
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
-        """Each term, summed over the batch: scalars on the model's device, in nats."""
+        """Return each term, summed over the batch: scalars on the model's device, in nats."""
         ...
 
 
@@ -45,7 +45,7 @@ class TokenLevelLoss:
 
 
 class CrossEntropyLoss(TokenLevelLoss):
-    """Cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
+    """Return the cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets = target_positions(model, batch)
@@ -54,5 +54,5 @@ class CrossEntropyLoss(TokenLevelLoss):
 
 
 def total_weight(batch: Batch) -> float:
-    """Total weight of the labelled positions of a batch."""
+    """Return the total weight of the labelled positions of a batch."""
     return float((batch.labels != IGNORED).sum() if batch.weights is None else batch.weights.sum())

@@ -20,7 +20,7 @@ _OVERFLOWING = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pix2struc
 
 
 def check_precision(model: PreTrainedModel, name: str, settings: TrainingSettings, device: torch.device) -> None:
-    """Refuse float16 where training in it fails.
+    """Refuse float16 for models and devices that cannot train in it.
 
     Raises:
         InputError: the model has T5's layers, whose activations overflow in float16, or trains on a CPU.

@@ -24,12 +24,12 @@ class Objective(torch.nn.Module):
     """A model with its loss. A frozen trunk runs without dropout, so that its hidden states are those of decoding."""
 
     def __init__(self, model: PreTrainedModel, settings: TrainingSettings, loss: Loss | None = None) -> None:
-        """Add the heads of the settings to `model`, and mark what is trained.
+        """Add the heads of the settings to `model`, and mark the weights to train.
 
         Args:
             model: A model of `transformers`.
             settings: The training settings.
-            loss: The loss; none: cross-entropy of the text and the losses of the heads.
+            loss: The loss; None: cross-entropy of the text and the losses of the heads.
 
         Raises:
             InputError: the model does not support the settings.
@@ -42,7 +42,7 @@ class Objective(torch.nn.Module):
         self._half = settings.precision == "bfloat16"
 
     def forward(self, batch: Batch, counts: Tensor) -> Tensor:
-        """This micro-batch's share of the mean loss of a step: a scalar, in nats.
+        """Return this micro-batch's share of the mean loss of a step: a scalar, in nats.
 
         Args:
             batch: A batch on the model's device.
@@ -51,17 +51,17 @@ class Objective(torch.nn.Module):
         return self._mean(self.sums(batch), counts)
 
     def sums(self, batch: Batch) -> Tensor:
-        """Each term of the loss, summed over the batch: float32 (terms,)."""
+        """Return each term of the loss, summed over the batch: float32 (terms,)."""
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self._half):
             return torch.stack([term.float() for term in self.loss.sums(self.model, batch)])
 
     def counts(self, batches: list[Batch]) -> Tensor:
-        """Divisor of each term, over the micro-batches of all processes: float32 (terms,)."""
+        """Return the divisor of each term, over the micro-batches of all processes: float32 (terms,)."""
         mine = [self.loss.counts(batch) for batch in batches]
         return distributed.all_reduce(torch.tensor(mine, device=batches[0].source.device).sum(0))
 
     def mean(self, sums: Tensor, counts: Tensor) -> float:
-        """The loss of terms with these sums and counts."""
+        """Return the loss of terms with these sums and counts."""
         return float(self._mean(sums, counts))
 
     def _mean(self, sums: Tensor, counts: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _TOGETHER = 1 << 18
-"""Most numbers stacked into one update, so that it stays in the processor's cache."""
+"""Most numbers stacked into one update, so that the update fits the processor's cache."""
 
 
 def make_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
+    """Return AdamW, or Adafactor with a rate that is absolute or relative to each weight's root mean square."""
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
@@ -26,7 +26,7 @@ def make_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.
 
 
 def rate_factor(settings: TrainingSettings, step: int) -> float:
-    """Factor of the peak rate at optimiser step `step`, counted from 0."""
+    """Return the factor of the peak rate at optimiser step `step`, counted from 0."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     if settings.decay == "constant":
@@ -63,7 +63,7 @@ class Adafactor(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("Adafactor evaluates no closure; run the model before the step")
         for group in self.param_groups:
-            alike: dict[tuple[Any, ...], list[Tensor]] = {}
+            alike: dict[tuple[torch.Size, torch.device, int], list[Tensor]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
                     self.state[weight]["step"] = self.state[weight].get("step", 0) + 1
@@ -73,7 +73,7 @@ class Adafactor(torch.optim.Optimizer):
                 for begin in range(0, len(weights), together):
                     self._move(weights[begin : begin + together], group)
 
-    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+    def _move(self, weights: list[Tensor], group: Mapping[str, float]) -> None:
         """Update weights of one shape and one step count."""
         gradients = _stacked([weight.grad for weight in weights if weight.grad is not None])
         update = self._normed(weights, gradients)
@@ -90,7 +90,7 @@ class Adafactor(torch.optim.Optimizer):
         torch._foreach_sub_(weights, update.unbind())
 
     def _normed(self, weights: list[Tensor], gradients: Tensor) -> Tensor:
-        """U = G / sqrt(V), where V averages squared gradients; for a matrix, V is factored into rows and columns."""
+        """Return U = G / sqrt(V), where V averages squared gradients; for a matrix, V is factored into rows and columns."""
         # beta 2 = 1 - t^-0.8
         share = self.state[weights[0]]["step"] ** -0.8
         squares = gradients.square().add_(self.epsilon[0])
@@ -102,7 +102,7 @@ class Adafactor(torch.optim.Optimizer):
         return torch.mul(rows, columns.rsqrt_().unsqueeze(-2), out=squares).mul_(gradients)
 
     def _averaged(self, weights: list[Tensor], name: str, seen: Tensor, share: float) -> Tensor:
-        """Moving averages of these weights, updated with `seen`; each weight keeps its own state."""
+        """Return the moving averages of these weights, updated with `seen`; each weight keeps its own state."""
         if name in self.state[weights[0]]:
             seen = torch.stack([self.state[weight][name] for weight in weights]).lerp_(seen, share)
         for weight, average in zip(weights, seen.clone().unbind(), strict=True):

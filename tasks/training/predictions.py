@@ -1,9 +1,9 @@
-"""Predictions of a model at the labelled positions of a batch; training runs models through this module only."""
+"""Predicts with a model at the labelled positions of a batch; training runs models only through this module."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from tasks.training.data import IGNORED, Batch, TopLogits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.utils import ModelOutput
 
 
-def forward(model: PreTrainedModel, batch: Batch, **options: Any) -> Any:
-    """Output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
+def forward(model: PreTrainedModel, batch: Batch, **options: object) -> ModelOutput:
+    """Return the output of a `transformers` model for the texts of a batch, without its own loss and without a cache."""
     if not model.config.is_encoder_decoder:
         return model(input_ids=batch.source, attention_mask=batch.mask, use_cache=False, **options)
     fed = model.prepare_decoder_input_ids_from_labels(labels=batch.labels)
@@ -31,30 +32,30 @@ class TargetPositions:
     weights: Tensor
     """float32 (positions,): weight of each position."""
     top: TopLogits | None
-    """(positions, k), where the batch has stored predictions."""
-    _places: Tensor
+    """(positions, k); None without stored predictions."""
+    _labelled: Tensor
     _shift: int
 
     def select(self, values: Tensor) -> Tensor:
-        """Entries of `values` (examples, input positions, …) that predict each target: (positions, …)."""
+        """Return the entries of `values` (examples, input positions, …) that predict each target: (positions, …)."""
         # A decoder-only model predicts a token one position before it.
-        return values[:, : values.shape[1] - self._shift][self._places]
+        return values[:, : values.shape[1] - self._shift][self._labelled]
 
 
 def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
-    """The target positions of a batch for this kind of model."""
+    """Return the target positions of a batch for this kind of model."""
     shift = 0 if model.config.is_encoder_decoder else 1
     labels = batch.labels[:, shift:]
-    places = labels != IGNORED
-    tokens = labels[places]
-    weights = torch.ones_like(tokens, dtype=torch.float32) if batch.weights is None else batch.weights[:, shift:][places]
+    labelled = labels != IGNORED
+    tokens = labels[labelled]
+    weights = torch.ones_like(tokens, dtype=torch.float32) if batch.weights is None else batch.weights[:, shift:][labelled]
     top = None
     if batch.top is not None:
         stored = (batch.top.tokens, batch.top.log_probabilities)
-        top = TopLogits(*(numbers[:, shift:][places] for numbers in stored))
-    return TargetPositions(tokens, weights, top, places, shift)
+        top = TopLogits(*(numbers[:, shift:][labelled] for numbers in stored))
+    return TargetPositions(tokens, weights, top, labelled, shift)
 
 
 def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
-    """Log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), in nats."""
+    """Return the log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), nats."""
     return target_positions(model, batch).select(forward(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Quality of a model in training: the task's metric on its greedy outputs for held-out sources.
+"""Measures the quality of a model in training: the task's metric on its greedy outputs for held-out sources.
 
 Outputs come from transformers' `generate`, so that a change of `tasks.decoding` does not require training again.
 """
@@ -39,12 +39,12 @@ class HeldOutQuality:
         self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
         sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
         # Texts of similar length are decoded together, to save padding.
-        order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
-        self._sources = [sources[place] for place in order]
-        self._references = [examples[place].references for place in order]
+        order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+        self._sources = [sources[index] for index in order]
+        self._references = [examples[index].references for index in order]
 
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
-        """`{"quality": …}` of a model, which is left in evaluation mode."""
+        """Return `{"quality": …}` of a model, which is left in evaluation mode."""
         model.eval()
         outputs: list[str] = []
         for begin in range(0, len(self._sources), _BATCH):
@@ -52,7 +52,7 @@ class HeldOutQuality:
         return {"quality": value_of(outputs, self._references, self._metric)}
 
     def _written(self, model: PreTrainedModel, sources: list[list[int]]) -> list[str]:
-        """Greedy output for each source."""
+        """Return the greedy output for each source."""
         pad = self._tokenizer.pad_token_id
         # Decoder-only models continue the row, so padding goes on the left; encoders ignore it.
         mask = pad_rows([[1] * len(row) for row in sources], 0).flip(1)

@@ -15,7 +15,7 @@ class TrainingSettings:
     """One training run. The papers' recipe is Adafactor at a constant rate with batches of 16 (BiLD, 7.1.1)."""
 
     allowed_choices: ClassVar[tuple[str, ...]] = ("last", "validation_loss", "quality")
-    """Values of choose_by where no acceptance is measured."""
+    """Values of choose_by for runs without a measured acceptance."""
 
     optimizer: str = setting("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
     learning_rate: float = setting("Peak learning rate.", default=5e-4, gt=0, le=1)

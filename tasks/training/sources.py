@@ -14,10 +14,10 @@ from tasks.training.settings import TrainingSettings
 
 
 class BatchSource(Protocol):
-    """Micro-batches by step. They depend on the step and on the weights before it only, so that a resumed run sees the same."""
+    """Micro-batches by step. They depend only on the step and the weights before it, so that a resumed run gets the same."""
 
     def microbatches(self, step: int) -> list[Batch]:
-        """This process's micro-batches of a step, counted from 0: as many in each process, none of them empty."""
+        """Return this process's micro-batches of a step, counted from 0: equally many in each process, none of them empty."""
         ...
 
 
@@ -33,7 +33,7 @@ class DatasetSource:
 
 
 def split_microbatches(examples: TokenDataset, indices: list[int], accumulation: int) -> list[Batch]:
-    """This process's share of a batch as `accumulation` micro-batches.
+    """Return this process's share of a batch as `accumulation` micro-batches.
 
     All processes must run the model equally often. Where a batch has fewer examples than micro-batches, the empty ones get an
     example without labels.

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
@@ -28,10 +27,10 @@ from tasks.training.sources import BatchSource
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """What a model is trained on and evaluated by."""
+    """Batches, loss and evaluation data of a training run."""
 
     source: BatchSource
-    held: EvaluationData
+    evaluation: EvaluationData
     loss: Loss | None = None
     """None: cross-entropy of the text, and the losses of the heads that the settings add."""
 
@@ -47,22 +46,22 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
         InputError: data are missing, a checkpoint does not fit, the model does not support the settings, or training diverges.
     """
     opened = open_context(job)
-    learned = make_spec(opened)
+    spec = make_spec(opened)
     with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
         if distributed.is_main():
             discard_others(opened.resume)
-        _train_and_save(opened, learned)
+        _train_and_save(opened, spec)
 
 
-def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
+def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     """Train, record and save."""
-    job, held = opened.job, _evaluation_data(opened, learned.held)
-    objective = Objective(opened.model, job.training, learned.loss)
+    job, evaluation = opened.job, _evaluation_data(opened, spec.evaluation)
+    objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
     label = f"{job.stage} {job.name}"
     with working_lock(opened.device.type), _recording(opened, parameters) as log:
         outcome = train(
-            objective, learned.source, held, job.training, opened.device, resume=opened.resume, log=log, label=label
+            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=log, label=label
         )
         log(_final_metrics(outcome), outcome.steps)
     if distributed.is_main():
@@ -73,15 +72,15 @@ def _train_and_save(opened: TrainingContext, learned: TrainingSpec) -> None:
         print(_summary_line(job, parameters, outcome))
 
 
-def _evaluation_data(opened: TrainingContext, held: EvaluationData) -> EvaluationData:
-    """Add the quality of greedy outputs where weights are chosen by it; it takes time and is left out otherwise."""
-    job, measure = opened.job, held.measure
+def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
+    """Add the quality of greedy outputs if weights are chosen by it; otherwise it is left out, since it takes time."""
+    job, measure = opened.job, evaluation.measure
     if job.training.choose_by != "quality":
-        return held
+        return evaluation
     quality = HeldOutQuality(read_jsonl(reference_file(job)), opened.tokenizer, job.text, job.metric)
     if measure is None:
-        return dataclasses.replace(held, measure=quality)
-    return dataclasses.replace(held, measure=lambda model: {**measure(model), **quality(model)})
+        return dataclasses.replace(evaluation, measure=quality)
+    return dataclasses.replace(evaluation, measure=lambda model: {**measure(model), **quality(model)})
 
 
 @contextlib.contextmanager
@@ -135,7 +134,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
     save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
 
 
-def _card_settings(job: TrainingJob) -> dict[str, dict[str, Any]]:
+def _card_settings(job: TrainingJob) -> dict[str, dict[str, object]]:
     """Settings for the model card. A pre-trained model lists only its checkpoint, not the shape settings."""
     shown = {"training": non_default(job.training), "text": non_default(job.text)}
     return shown if job.model.pretrained is not None else {"model": non_default(job.model), **shown}

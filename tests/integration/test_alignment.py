@@ -93,7 +93,7 @@ def aligned(
     learned = alignment_spec(opened, settings, setting.large)
     objective = Objective(opened.model, settings, learned.loss)
     log = interrupt_at(stop_at)
-    outcome = train(objective, learned.source, learned.held, settings, CPU, resume=folder, log=log, label="test")
+    outcome = train(objective, learned.source, learned.evaluation, settings, CPU, resume=folder, log=log, label="test")
     return opened.model, outcome, learned
 
 
@@ -122,9 +122,9 @@ def cases(names: Iterable[str]) -> list[Any]:
 @pytest.mark.parametrize("case", cases(CASES))
 def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting, tmp_path: Path, case: str) -> None:
     model, outcome, learned = aligned(setting, recipe(**CASES[case]), tmp_path / "resume")
-    assert learned.held.measure is not None
-    before = acceptance(learned.held.measure(load_model(setting.drafter)))
-    after = acceptance(learned.held.measure(model))
+    assert learned.evaluation.measure is not None
+    before = acceptance(learned.evaluation.measure(load_model(setting.drafter)))
+    after = acceptance(learned.evaluation.measure(model))
     assert after > before + 0.01
     assert acceptance(outcome.measured) == pytest.approx(after, abs=1e-6)
 

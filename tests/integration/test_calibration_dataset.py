@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import datasets
 import pytest
 
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.publishing import publish
+from tasks.alignment.calibrating.publishing import Provenance, publish
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import read_jsonl
@@ -26,7 +25,7 @@ def test_the_published_set_is_a_dataset_of_two_splits(tmp_path: Path, monkeypatc
     for number, name in enumerate([*sets["validation"], *sets["calibration"]]):
         shards.write(name, labeller.label(SOURCES[number * 13 : number * 13 + 13], first=number * 13))
     folder = tmp_path / "calibration"
-    publish(folder, shards, sets, {"task": "words", "settings": dataclasses.asdict(settings)})
+    publish(folder, shards, sets, Provenance(task="words", model={}, settings=settings, text=TEXT, inputs={}, versions={}))
     opened = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
     assert {*opened} == {"train", "validation"}
     for split, name in (("train", "calibration"), ("validation", "validation")):

@@ -49,10 +49,12 @@ def _as_for_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line a step in the log; and stage 3 gives up every weight, where it would keep ones as small as these."""
     ours = engine.deepspeed_config
 
-    def deepspeed_config(settings: TrainingSettings) -> dict[str, Any]:
+    def deepspeed_config(settings: TrainingSettings) -> dict[str, object]:
         found = ours(settings)
+        zero = found["zero_optimization"]
+        assert isinstance(zero, dict)
         if settings.zero_stage == 3:
-            found["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+            zero["stage3_param_persistence_threshold"] = 0
         return found
 
     monkeypatch.setattr(engine, "deepspeed_config", deepspeed_config)

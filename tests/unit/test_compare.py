@@ -74,7 +74,10 @@ def test_numbers_that_cannot_be_judged_are_counted(
     run(monkeypatch, older, older)
     printed = capsys.readouterr().out
     assert "code: not recorded in A or B" in printed
-    assert printed.splitlines()[-1] == "nothing that is more than noise (not judged, for want of an interval: 1 of 19 numbers)"
+    assert (
+        printed.splitlines()[-1]
+        == "nothing that is more than noise (not compared, since they have no interval: 1 of 19 numbers)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_greedy_bild_text_runs_through_the_ten_files_of_its_walk() -> None:
     finally:
         sys.setprofile(None)
     walk = {file for file, _ in _chains()["A greedy BiLD text"]}
-    inside = {file for file in called if file.startswith("tasks/decoding/runtimes/")} - walk
-    aside = {"tasks/settings.py", "tasks/decoding/settings.py", "tasks/decoding/randomness.py"}
+    inside = {file for file in called if file.startswith(("tasks/decoding/runtimes/", "tasks/decoding/settings/"))} - walk
+    aside = {"tasks/settings.py", "tasks/decoding/randomness.py"}
     assert len(walk) <= 10
     assert walk == called - inside - aside

@@ -18,7 +18,7 @@ HOLDER = """
 import sys, tempfile, time
 tempfile.tempdir = sys.argv[2]
 from tasks import locks
-with getattr(locks, sys.argv[1])("cpu"):
+with getattr(locks, sys.argv[1])(sys.argv[4]):
     print("held", flush=True)
     time.sleep(float(sys.argv[3]))
 """
@@ -29,15 +29,14 @@ def _own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def seconds_to_get(lock: str, held_by: str, folder: Path, hold: float = 1.0) -> float:
+def seconds_to_get(lock: str, held_by: str, folder: Path, hold: float = 1.0, device: str = "cpu") -> float:
     """How long this process waits for a lock while another process holds one."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, held_by, str(folder), str(hold)], stdout=subprocess.PIPE, text=True
-    ) as holder:
+    command = [sys.executable, "-c", HOLDER, held_by, str(folder), str(hold), device]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         begun = time.monotonic()
-        with getattr(locks, lock)("cpu"):
+        with locks.host_lock() if lock == "host_lock" else getattr(locks, lock)("cpu"):
             waited = time.monotonic() - begun
         holder.wait(timeout=30)
     return waited
@@ -55,8 +54,14 @@ def test_untimed_work_runs_side_by_side(tmp_path: Path, capfd: pytest.CaptureFix
     assert "waiting" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_work_without_a_device_waits_for_every_timing(device: str, tmp_path: Path) -> None:
+    assert seconds_to_get("host_lock", "timing_lock", tmp_path, device=device) > 0.5
+    seconds_to_get("host_lock", "working_lock", tmp_path, hold=0.1, device=device)
+
+
 def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "300"]
+    command = [sys.executable, "-c", HOLDER, "timing_lock", str(tmp_path), "300", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     (folder / "train.en").write_text("".join(f"the quick brown fox jumps over {number} lazy dogs\n" for number in range(40)))
     (folder / "params.yaml").write_text(yaml.safe_dump({"active": {"words": str(folder)}, "tasks": {"words": task}}))
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # a lock of its own
     monkeypatch.setattr(sys, "argv", ["prepare", "--task", "words"])
     prepare.main()
     assert len(read_jsonl(TaskPaths("words").unlabelled)) == (2 if named else 0)

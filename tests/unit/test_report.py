@@ -4,6 +4,8 @@ import csv
 import dataclasses
 import json
 import sys
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -16,6 +18,7 @@ from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.pair import GridPoint, PairRecord
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
+from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
 
 Row = dict[str, Any]
@@ -56,6 +59,7 @@ def sweep(drafter: str, best: float) -> list[Row]:
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     """Both sweeps' rows in an empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # locks of its own
     found = TaskPaths("toy")
     for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
         found.rows(drafter).parent.mkdir(parents=True)
@@ -98,6 +102,17 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.rstrip().splitlines()[-1].removeprefix("- ") == summary["verdict"]["changes"][-1]
+
+
+def test_the_report_waits_for_a_timing(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[Any] = []
+    work = threading.Thread(target=lambda: recorded.extend(run(monkeypatch)))
+    with timing_lock("cuda"):
+        work.start()
+        work.join(timeout=0.5)
+        assert work.is_alive() and not (paths.results / "summary.json").exists()
+    work.join(timeout=60)
+    assert len(recorded) == 1
 
 
 def summary_of(paths: TaskPaths) -> Summary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tasks.locks import timing_lock
 from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
+from tasks.tracking import __main__ as tracking_command
 from tasks.tracking.client import one_line
 from tasks.tracking.outbox import RUN_FILE, read
 from tasks.tracking.upload import PARENT_TAG
@@ -508,6 +511,21 @@ def test_the_command_sends_nothing_where_nothing_waits(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs sent to MLflow: 0; still waiting: 0\n", "")
+
+
+def test_the_command_sends_nothing_while_something_is_timed(
+    outbox: Path, mlflow: MemoryMlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["tracking"])
+    record(flush_seconds=0).close()
+    command = threading.Thread(target=tracking_command.main)
+    with timing_lock("cpu"):
+        command.start()
+        command.join(timeout=0.5)
+        assert command.is_alive() and mlflow.connections == 0
+    command.join(timeout=30)
+    assert [run.info.status for run in mlflow.active()] == ["FINISHED"]
 
 
 def test_where_things_are_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

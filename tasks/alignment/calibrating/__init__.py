@@ -1,1 +1,1 @@
-"""The calibration set: the large model's outputs, which the drafter learns from (BiLD, section 3.5.1)."""
+"""Makes the calibration set: the large model's outputs, on which the drafter is trained (BiLD, section 3.5.1)."""

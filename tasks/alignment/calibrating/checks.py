@@ -1,17 +1,17 @@
-"""Outputs of the large model that are unfit for training."""
+"""Finds outputs of the large model that are unfit for training."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 FAULTS = ("over_long", "empty", "degenerate")
-"""Without an end token, without a word, or repetitive."""
+"""No end token, no word, or repetitive."""
 _LONGEST_GROUP = 4
-"""Tokens. Longer groups hardly repeat before the output is over-long."""
+"""In tokens. An output that repeats longer groups is over-long anyway."""
 
 
 def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repeats: int) -> str | None:
-    """The first fault of an output, one of `FAULTS`, or none.
+    """Return the first fault of an output, one of `FAULTS`, or None.
 
     Args:
         tokens: Generated tokens; the last one is the end token if it was reached.
@@ -27,7 +27,7 @@ def find_fault(tokens: Sequence[int], text: str, ends: Collection[int], max_repe
 
 
 def count_repeats(tokens: Sequence[int]) -> int:
-    """Most consecutive repetitions of any group of one to four tokens; 0 without tokens."""
+    """Return the most consecutive repetitions of any group of one to four tokens; 0 without tokens."""
     return max((_in_a_row(tokens, length) for length in range(1, _LONGEST_GROUP + 1) if length <= len(tokens)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The inputs that are labelled, in shards."""
+"""Reads the inputs to label, in shards."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Shard:
 
 @dataclass(frozen=True)
 class InputSet:
-    """The inputs of one set; their texts are read when needed."""
+    """The inputs of one set. Their texts are read when needed."""
 
     name: str
     """Name of the resulting set, calibration or validation."""
-    places: dict[Path, list[int]]
+    indices: dict[Path, list[int]]
     """JSONL files, and the indices of the examples taken from each, ascending."""
     samples: int
     """Outputs per input."""
@@ -36,25 +36,25 @@ class InputSet:
     """Index of the first input, over all sets."""
 
     def __len__(self) -> int:
-        return sum(map(len, self.places.values()))
+        return sum(map(len, self.indices.values()))
 
     def sizes(self, size: int) -> dict[str, int]:
-        """Names of the shards of `size` inputs, with the number of inputs in each; the last one may be smaller."""
+        """Return the names of the shards of `size` inputs, with the number of inputs in each; the last one may be smaller."""
         return {f"{self.name}-{begin // size:05d}": min(size, len(self) - begin) for begin in range(0, len(self), size)}
 
     def shards(self, size: int) -> Iterator[Shard]:
-        """The shards with their texts."""
+        """Yield the shards with their texts."""
         sources, first = self._sources(), self.first
         for name, count in self.sizes(size).items():
             yield Shard(name, first, list(itertools.islice(sources, count)))
             first += count
 
     def _sources(self) -> Iterator[str]:
-        for file, places in self.places.items():
-            wanted = iter(places)
+        for file, indices in self.indices.items():
+            wanted = iter(indices)
             following = next(wanted, None)
-            for place, example in enumerate(stream_jsonl(file)):
-                if place == following:
+            for index, example in enumerate(stream_jsonl(file)):
+                if index == following:
                     yield example.source
                     following = next(wanted, None)
 
@@ -74,16 +74,16 @@ def input_set(
     Raises:
         InputError: a file is missing or broken, or there are no inputs.
     """
-    places: dict[Path, list[int]] = {}
+    indices: dict[Path, list[int]] = {}
     if part is not None:
         file, share, seed = part
         known = _examples(file)
         rng = random.Random(f"calibrate {seed}")  # noqa: S311 (a choice, not a secret)
-        places[file] = sorted(rng.sample(range(known), max(1, round(known * share)) if known else 0))
-    places.update({file: list(range(_examples(file))) for file in whole})
-    found = InputSet(name, places, samples, first)
+        indices[file] = sorted(rng.sample(range(known), max(1, round(known * share)) if known else 0))
+    indices.update({file: list(range(_examples(file))) for file in whole})
+    found = InputSet(name, indices, samples, first)
     if not len(found):
-        raise InputError(f"{' and '.join(map(str, places))}: no examples there; run the stage prepare again (dvc repro)")
+        raise InputError(f"{' and '.join(map(str, indices))} holds no examples; run the stage prepare again (dvc repro)")
     return found
 
 

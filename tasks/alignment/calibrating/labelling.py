@@ -1,4 +1,4 @@
-"""Labelling: decode inputs in batches with the large model, check the outputs, and count them."""
+"""Decodes inputs in batches with the large model, checks the outputs, and counts them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class LabelledOutputs:
     examples: list[Example]
     """Source and output, as the only reference, of each output that is fit for training."""
     counts: Counter[str]
-    """`inputs`; `outputs`; `kept`, and `tokens` of those, end tokens included; each of `checks.FAULTS`; `repeated`: outputs
-    that their input already had."""
+    """`inputs`; `outputs`; `kept` outputs and their `tokens`, end tokens included; each of `checks.FAULTS`; `repeated`: equal
+    to an earlier output of the same input."""
     predictions: list[tuple[Tensor, Tensor]] | None
-    """Top token ids and log-probabilities of each example (see `stored.pack_top_logits`), where they are stored."""
+    """Top token ids and log-probabilities of each example (see `stored.pack_top_logits`); None if none are stored."""
 
 
 class Labeller:
-    """Writes outputs of the large model for a calibration set."""
+    """Generates the large model's outputs for a calibration set."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Labeller:
         settings: CalibrateSettings,
         predictor: TopLogitsPredictor | None = None,
     ) -> None:
-        """Take the large model as a decoder, its tokenizer, the settings, and optionally what predicts the stored logits."""
+        """Take the large model as a decoder, its tokenizer, the settings, and optionally a predictor of the stored logits."""
         self._pair = Pair(small=decoder, large=decoder)
         self._tokenizer, self._text, self._settings, self._predictor = tokenizer, text, settings, predictor
         self._request = Request(text.max_target_tokens, settings.sampling, settings.seed)
@@ -56,7 +56,7 @@ class Labeller:
     def label(
         self, sources: list[str], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
     ) -> LabelledOutputs:
-        """Outputs for some inputs, in order.
+        """Return the outputs for some inputs, in order.
 
         Args:
             sources: The inputs.
@@ -69,16 +69,17 @@ class Labeller:
         generations = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
         texts = self._tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
         seen: set[tuple[int, str]] = set()
-        for place, (one, text) in enumerate(zip(generations, texts, strict=True)):
-            became = self._judged(one, text, (place // samples, text) in seen)
-            seen.add((place // samples, text))
-            counts.update({"outputs": 1, became: 1})
-            if became == "kept":
+        for index, (one, text) in enumerate(zip(generations, texts, strict=True)):
+            input_index = index // samples
+            kind = self._classify(one, text, (input_index, text) in seen)
+            seen.add((input_index, text))
+            counts.update({"outputs": 1, kind: 1})
+            if kind == "kept":
                 counts["tokens"] += len(one.tokens)
-                examples.append(Example(sources[place // samples], (text,)))
+                examples.append(Example(sources[input_index], (text,)))
         return LabelledOutputs(examples, counts, None if self._predictor is None else self._predictor.along(examples))
 
-    def _judged(self, one: Generation, text: str, seen: bool) -> str:
+    def _classify(self, one: Generation, text: str, seen: bool) -> str:
         fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
         return fault or ("repeated" if seen else "kept")
 
@@ -93,7 +94,7 @@ class Labeller:
         return [done[index] for index in range(len(rows))]
 
     def _batches(self, rows: Rows) -> Iterator[Sequence[int]]:
-        """Inputs of similar length, longest first."""
+        """Yield batches of inputs of similar length, longest first."""
         order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
         for begin in range(0, len(order), self._settings.batch_size):
             yield order[begin : begin + self._settings.batch_size]

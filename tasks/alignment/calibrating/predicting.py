@@ -1,4 +1,4 @@
-"""The large model's top tokens along the texts that a drafter will be trained on."""
+"""Predicts the large model's top tokens along the texts that a drafter will be trained on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TopLogitsPredictor:
 
     @torch.inference_mode()
     def along(self, examples: list[Example]) -> list[tuple[Tensor, Tensor]]:
-        """Token ids, int64, and log-probabilities, float32 in nats, of each example, on the CPU: (target positions, k) both."""
+        """Return token ids, int64, and log-probabilities, float32 in nats, of each example on the CPU: (positions, k) both."""
         if not examples:
             return []
         texts = self.tokenised(examples)
@@ -60,7 +60,7 @@ class TopLogitsPredictor:
         return [found[index] for index in range(len(examples))]
 
     def tokenised(self, examples: list[Example]) -> TokenDataset:
-        """The examples, tokenised exactly as `tasks.training.data.JsonlDataset` reads them from a file."""
+        """Return the examples, tokenised exactly as `tasks.training.data.JsonlDataset` reads them from a file."""
         decoder_only = not self._model.config.is_encoder_decoder
         sources = encode(self._tokenizer, [example.source for example in examples], self._text.max_source_tokens)
         targets = encode(self._tokenizer, [example.references[0] for example in examples], self._text.max_target_tokens)
@@ -69,7 +69,7 @@ class TopLogitsPredictor:
         return TokenDataset(sources, targets, self._tokenizer.pad_token_id, decoder_only=decoder_only)
 
     def _batches(self, texts: TokenDataset) -> Iterator[list[int]]:
-        """Texts of similar length, longest first, as many in a batch as fit the memory limit."""
+        """Yield batches of texts of similar length, longest first, each as large as the memory limit allows."""
         lengths = [len(source) + len(target) for source, target in zip(texts.sources, texts.targets, strict=True)]
         order = sorted(range(len(texts)), key=lambda index: -lengths[index])
         while order:

@@ -1,4 +1,4 @@
-"""The calibration set as a published data set: JSONL files, stored predictions, provenance and a card.
+"""Publishes the calibration set as a data set: JSONL files, stored predictions, provenance and a card.
 
 The files contain nothing that differs between runs, so that equal work gives equal bytes.
 """
@@ -9,13 +9,15 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks.alignment.calibrating.checks import FAULTS
+from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.alignment.stored import FOLDER
 from tasks.files import atomic_folder
+from tasks.models.settings import TextSettings
 
 PROVENANCE, CARD = "provenance.json", "README.md"
 _CARD = """\
@@ -32,7 +34,7 @@ configs:
 
 # Calibration set of {task}
 
-What the large model of this task writes for the inputs of the corpus: the text that a drafter is aligned on (BiLD, section
+The outputs of this task's large model for the inputs of the corpus: the text that a drafter is aligned on (BiLD, section
 3.5.1). Outputs are {how}. Each line has a `source` and, as its only entry of `references`, the output.
 
 | set | inputs | outputs | kept | tokens kept | {faults} | repeated |
@@ -44,17 +46,32 @@ Outputs that are over-long, empty or degenerate are dropped, and so are equal ou
 """
 
 
-def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: dict[str, Any]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """How a calibration set was made."""
+
+    task: str
+    model: dict[str, str]
+    """Folder, fingerprint, type, device and runtime of the large model."""
+    settings: CalibrateSettings
+    text: TextSettings
+    inputs: dict[str, str]
+    """Fingerprints of the input files by path."""
+    versions: dict[str, str]
+    """Of packages."""
+
+
+def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: Provenance) -> None:
     """Write the data set; the folder appears as a whole or not at all.
 
     Args:
         folder: Where to write.
         shards: The labelled shards.
         sets: Names of the shards of each set, in order.
-        provenance: How the set was made; the counts of each set are added.
+        provenance: How the set was made. It is written with the counts of each set.
     """
     counts = {name: total_counts(shards, parts) for name, parts in sets.items()}
-    whole = {**provenance, "sets": counts}
+    whole = {**asdict(provenance), "sets": counts}
     with atomic_folder(folder) as partial:
         for name, parts in sets.items():
             _join([shards.examples(part) for part in parts], partial / f"{name}.jsonl")
@@ -65,23 +82,23 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
                     shutil.copyfile(predictions, partial / FOLDER / f"{part}.safetensors")
         text = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         (partial / PROVENANCE).write_text(text, encoding="utf-8")
-        (partial / CARD).write_text(card(provenance["task"], provenance["settings"], counts), encoding="utf-8")
+        (partial / CARD).write_text(card(provenance.task, provenance.settings, counts), encoding="utf-8")
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
-    """Total counts of the shards of a set, with 0 for faults that did not occur."""
+    """Return the total counts of the shards of a set, with 0 for faults that did not occur."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
     return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
 
 
-def card(task: str, settings: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]) -> str:
-    """The data set's card: Markdown with the front matter that `datasets` reads."""
-    sampling = settings["sampling"]
-    how = "greedy" if sampling["temperature"] == 0 else f"drawn at temperature {sampling['temperature']:g}"
+def card(task: str, settings: CalibrateSettings, counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the data set's card: Markdown with the front matter that `datasets` reads."""
+    sampling = settings.sampling
+    how = "greedy" if sampling.greedy else f"drawn at temperature {sampling.temperature:g}"
     rows = [f"| {name} | {' | '.join(str(count) for count in numbers.values())} |" for name, numbers in counts.items()]
-    kept = settings["top_logits"]
+    kept = settings.top_logits
     stored = (
-        f"`{FOLDER}` holds the {kept} likeliest tokens at each target position and their log-probabilities.\n" if kept else ""
+        f"`{FOLDER}` holds the {kept} most likely tokens at each target position and their log-probabilities.\n" if kept else ""
     )
     return _CARD.format(
         task=task,

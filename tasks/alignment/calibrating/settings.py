@@ -1,6 +1,6 @@
 """Settings of labelling.
 
-They are separate from the settings of alignment, so that changing those does not write the calibration set again.
+They are separate from the settings of alignment, so that a change of those does not generate the calibration set again.
 """
 
 from __future__ import annotations

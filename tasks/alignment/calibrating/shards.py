@@ -22,18 +22,18 @@ class Shards:
     """Folder of the finished shards of one piece of work."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, named by the work's fingerprint; remove what other work left beside it."""
+        """Take the folder, which is named by the work's fingerprint; remove shards of other work."""
         discard_others(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def has(self, name: str) -> bool:
-        """Whether that shard is finished and its checksums match."""
+        """Whether a shard is finished and its checksums match."""
         shard = self._folder / name
         return (shard / _SUMS).is_file() and (shard / _SUMS).read_bytes() == _sums(shard)
 
     def write(self, name: str, labelled: LabelledOutputs) -> None:
-        """Save a shard; raises `InputError` where no space is left."""
+        """Save a shard; raise `InputError` if no space is left."""
         folder = self._folder / name
         full = writing(f"the outputs of {name}", partial_path(folder), lambda: "goes on after the last finished shard")
         with full, atomic_folder(folder) as partial:
@@ -46,15 +46,15 @@ class Shards:
             (partial / _SUMS).write_bytes(_sums(partial))
 
     def counts(self, name: str) -> Counter[str]:
-        """Counts of a finished shard."""
+        """Return the counts of a finished shard."""
         return Counter(json.loads((self._folder / name / COUNTS).read_text(encoding="utf-8")))
 
     def examples(self, name: str) -> Path:
-        """JSONL file of its examples."""
+        """Return the JSONL file of its examples."""
         return self._folder / name / EXAMPLES
 
     def predictions(self, name: str) -> Path | None:
-        """File of its stored predictions, if it has any."""
+        """Return the file of its stored predictions; None if it has none."""
         file = self._folder / name / PREDICTIONS
         return file if file.is_file() else None
 
@@ -64,6 +64,6 @@ class Shards:
 
 
 def _sums(shard: Path) -> bytes:
-    """Checksums of a shard's files, by name."""
+    """Return the checksums of a shard's files, by name."""
     files = sorted(file for file in shard.iterdir() if file.name != _SUMS)
     return json.dumps({file.name: checksum(file) for file in files}).encode()

@@ -186,7 +186,7 @@ def _run(opened: TrainingContext, settings: AlignSettings, large: Path, folder: 
     outcome = train(
         Objective(opened.model, settings, spec.loss),
         source,
-        spec.held,
+        spec.evaluation,
         settings,
         opened.device,
         resume=folder,

@@ -1,14 +1,15 @@
-"""How fast training and labelling are here, beside `transformers` on the same model, text and machine.
+"""Compares the speed of training and labelling with `transformers` on the same model, text and machine.
 
-Why it exists: aligning is paid for in training time, and a loop of one's own is worth keeping only where it is faster than the
-one that everybody has. Ours is set against `Seq2SeqTrainer` at its fastest (grouped by the length that a short trial finds
-best), each from the same fresh model, with the same optimiser, rate, batch size and clipping, in float32; what the large model
-writes for the calibration set against `transformers.generate` at its fastest batch, after its tokens were seen to be the same.
+Why it exists: alignment costs training time, and a training loop of our own is worth keeping only if it is faster than the one
+in `transformers`. Our loop is compared with `Seq2SeqTrainer` at its fastest (grouped by the length that a short trial finds
+best). Both start from the same fresh model and use the same optimiser, rate, batch size and clipping, in float32. Labelling is
+compared with `transformers.generate` at its fastest batch size, after a check that both give the same tokens.
 
-`python -m tasks.bench training --task translation`, after `dvc repro`. The two loops take turns in one process, a chunk of
-steps each; a ratio is the median of the rounds'. Both losses are printed: nothing may be skipped. The last line is JSON:
-`train_over_trainer` is the large model's by the task's own optimiser, `calibrate_over_generate` the labelling's; above 1, ours
-is faster. Peak memory and the seconds to the first step are measured in fresh processes.
+Run `python -m tasks.bench training --task translation` after `dvc repro`. The two loops alternate in one process, some steps
+each in a round; the ratio is the median over rounds. The losses of both are printed as evidence that neither skips work. The
+last line is JSON: `train_over_trainer` is the ratio for the large model with the task's own optimiser, and
+`calibrate_over_generate` the ratio for labelling; above 1, ours is faster. Peak memory and the seconds to the first step are
+measured in fresh processes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ import importlib.util
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tasks.bench.targets import hardware
 from tasks.bench.training.adafactor import compare_adafactor
-from tasks.bench.training.labelling import UnequalError, labelled
+from tasks.bench.training.labelling import UnequalError, compare_labelling
 from tasks.bench.training.recipes import Recipe
 from tasks.bench.training.startup import startup_seconds
-from tasks.bench.training.worker import run_in_process
+from tasks.bench.training.worker import OURS, LoopComparison, run_in_process
 from tasks.config import Task, load
 from tasks.errors import InputError
 from tasks.locks import timing_lock
@@ -36,120 +37,135 @@ _OPTIMIZERS = ("adafactor", "adamw")
 _TRIALS = 3
 
 
-def measured(arguments: argparse.Namespace, task: Task) -> dict[str, Any]:
-    """Run every part and print each line as soon as it is found.
+@dataclass(frozen=True, kw_only=True)
+class TrainingComparison(LoopComparison):
+    """Both loops on one model with one optimiser."""
+
+    grouped_by: str
+    """The length by which Trainer is fastest."""
+    tried: dict[str, float]
+    """Trainer's tokens per second by each length."""
+    peak_mib: dict[str, float]
+    """Peak memory by contender."""
+
+
+def measure_all(arguments: argparse.Namespace, task: Task) -> dict[str, object]:
+    """Run every comparison and print each line as soon as it is measured.
 
     Raises:
-        UnequalError: labels here are not what `generate` writes.
+        UnequalError: labelling and `generate` give different tokens.
     """
     recipes = [
         Recipe(arguments.task, str(arguments.params), model, optimizer, arguments.threads)
         for model in arguments.models
         for optimizer in _ordered(getattr(task.finetune, model).optimizer)
     ]
-    trained = {recipe.name: _trained(recipe, arguments.steps, arguments.rounds) for recipe in recipes}
-    labels = labelled(arguments.task, str(arguments.params), arguments.threads, arguments.inputs, arguments.rounds)
+    trained = {recipe.name: _compare_loops(recipe, arguments.steps, arguments.rounds) for recipe in recipes}
+    labels = compare_labelling(arguments.task, str(arguments.params), arguments.threads, arguments.inputs, arguments.rounds)
     _say(
-        f"labelling {labels['inputs']} inputs: {labels['ratio']:.2f} times as fast as generate ({labels['ours']:.0f} and "
-        f"{labels['generate']:.0f} tokens/s, {labels['setting']}); {labels['differ']} of {labels['compared']} texts differ"
+        f"labelling {labels.inputs} inputs: {labels.ratio:.2f} times as fast as generate ({labels.ours:.0f} and "
+        f"{labels.generate:.0f} tokens/s, {labels.setting}); {labels.differ} of {labels.compared} texts differ"
     )
     model = arguments.models[0]
     starts = {
-        side: startup_seconds(side, arguments.task, str(arguments.params), model, _TRIALS) for side in ("ours", "trainer")
+        name: startup_seconds(name, arguments.task, str(arguments.params), model, _TRIALS) for name in ("ours", "trainer")
     }
-    for side, parts in starts.items():
-        _say(f"to the first step of {model}, {side}: " + ", ".join(f"{name} {taken:.1f} s" for name, taken in parts.items()))
+    for contender, parts in starts.items():
+        _say(
+            f"to the first step of {model}, {contender}: " + ", ".join(f"{name} {taken:.1f} s" for name, taken in parts.items())
+        )
     return {
         **hardware(),
         "task": arguments.task,
         "threads": arguments.threads,
-        "train_over_trainer": trained[recipes[0].name]["ratio"],
-        "calibrate_over_generate": labels["ratio"],
+        "train_over_trainer": trained[recipes[0].name].ratio,
+        "calibrate_over_generate": labels.ratio,
         "startup_seconds": starts["ours"]["all"],
         "trainer_startup_seconds": starts["trainer"]["all"],
-        "training": trained,
-        "labelling": labels,
+        "training": {name: asdict(one) for name, one in trained.items()},
+        "labelling": asdict(labels),
         "startup": starts,
     }
 
 
-def adafactors(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Both implementations of Adafactor, by model."""
+def measure_adafactor(arguments: argparse.Namespace) -> dict[str, object]:
+    """Compare both implementations of Adafactor on each model."""
     found = {}
     for model in arguments.models:
         recipe = Recipe(arguments.task, str(arguments.params), model, "adafactor", arguments.threads)
         one = found[model] = compare_adafactor(recipe, arguments.steps, arguments.rounds)
         _say(
-            f"{model}: a step takes {one['ours_ms']:.1f} ms with our Adafactor and {one['torch_ms']:.1f} ms with torch's: "
-            f"{one['ratio']:.2f} times as fast ({one['quartiles'][0]:.2f} to {one['quartiles'][1]:.2f})"
+            f"{model}: a step takes {one.ours_ms:.1f} ms with our Adafactor and {one.torch_ms:.1f} ms with torch's: "
+            f"{one.ratio:.2f} times as fast ({one.quartiles[0]:.2f} to {one.quartiles[1]:.2f})"
         )
-    return {**hardware(), "task": arguments.task, "threads": arguments.threads, "steps": arguments.steps, "adafactor": found}
+    settings = {"task": arguments.task, "threads": arguments.threads, "steps": arguments.steps}
+    return {**hardware(), **settings, "adafactor": {model: asdict(one) for model, one in found.items()}}
 
 
 def _ordered(own: str) -> list[str]:
-    """The task's own optimiser first."""
+    """Return both optimisers, the task's own first."""
     return sorted(_OPTIMIZERS, key=lambda name: name != own)
 
 
-def _trained(recipe: Recipe, steps: int, rounds: int) -> dict[str, Any]:
-    trial: dict[str, float] = run_in_process("tried", recipe, steps=steps, rounds=_TRIALS)
+def _compare_loops(recipe: Recipe, steps: int, rounds: int) -> TrainingComparison:
+    trial = run_in_process(dict[str, float], "tried", recipe, steps=steps, rounds=_TRIALS)
     length = max(trial, key=lambda name: trial[name])
-    found = run_in_process("compared", recipe, steps=steps, rounds=rounds, length=length)
-    peaks = {name: run_in_process("peak", recipe, steps=steps, side=side)["mib"] for name, side in _sides(length).items()}
-    first, last = zip(found["losses"]["ours"], found["losses"]["trainer"], strict=True)
+    found = run_in_process(LoopComparison, "compared", recipe, steps=steps, rounds=rounds, length=length)
+    contenders = {"ours": OURS, "trainer": length}
+    peaks = {
+        name: run_in_process(float, "peak", recipe, steps=steps, contender=contender) for name, contender in contenders.items()
+    }
+    first, last = zip(found.losses["ours"], found.losses["trainer"], strict=True)
     _say(
-        f"{recipe.name}: {found['ratio']:.2f} times as fast as Trainer ({found['least']:.2f} to {found['most']:.2f}; "
-        f"{found['ours']:.0f} and {found['trainer']:.0f} tokens/s, grouped by {length}); peak {peaks['ours']:.0f} and "
+        f"{recipe.name}: {found.ratio:.2f} times as fast as Trainer ({found.least:.2f} to {found.most:.2f}; "
+        f"{found.ours:.0f} and {found.trainer:.0f} tokens/s, grouped by {length}); peak {peaks['ours']:.0f} and "
         f"{peaks['trainer']:.0f} MiB; loss {first[0]:.2f} to {last[0]:.2f} and {first[1]:.2f} to {last[1]:.2f}"
     )
-    return {**found, "grouped_by": length, "tried": {name: round(one, 1) for name, one in trial.items()}, "peak_mib": peaks}
-
-
-def _sides(length: str) -> dict[str, str]:
-    return {"ours": "ours", "trainer": length}
+    tried = {name: round(one, 1) for name, one in trial.items()}
+    return TrainingComparison(**asdict(found), grouped_by=length, tried=tried, peak_mib=peaks)
 
 
 def _say(line: str) -> None:
-    """To a person, at once."""
+    """Print a line at once."""
     print(line, flush=True)
 
 
 def _require(arguments: argparse.Namespace) -> None:
-    """Raises `InputError` where there is nothing to measure, or nothing to measure with."""
+    """Raise `InputError` if an option is out of bounds, or a file or package is missing."""
     for name in ("steps", "rounds", "inputs"):
         if getattr(arguments, name) < 1:
             raise InputError(f"--{name} is {getattr(arguments, name)}; it must be at least 1")
     if arguments.threads < 0:
-        raise InputError(f"--threads is {arguments.threads}; it must be at least 0, which takes as many as torch finds")
+        raise InputError(f"--threads is {arguments.threads}; it must be at least 0 (0 uses torch's default)")
     paths = TaskPaths(arguments.task)
     pair = () if arguments.adafactor else (paths.model("large"),)
     for path in (paths.split("train"), paths.tokenizer, *pair):
         if not path.exists():
-            raise InputError(f"{path} is missing; run dvc repro, which makes it, before what is measured on it")
+            raise InputError(f"{path} is missing; make it by dvc repro")
     if not arguments.adafactor and importlib.util.find_spec("accelerate") is None:
-        raise InputError("accelerate is not installed, which Seq2SeqTrainer needs; pip install 'accelerate>=1.15,<2'")
+        raise InputError("accelerate is not installed, but Seq2SeqTrainer needs it; pip install 'accelerate>=1.15,<2'")
 
 
 def main(given: Sequence[str]) -> None:
-    """Prints a line for each comparison, and JSON."""
+    """Print a line for each comparison, and JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m tasks.bench training", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", default="translation", help="a trained task of params.yaml (default: %(default)s)")
     parser.add_argument(
-        "--model", dest="models", action="append", choices=("large", "small"), help="train this one alone (default: both)"
+        "--model", dest="models", action="append", choices=("large", "small"), help="train only this model (default: both)"
     )
-    parser.add_argument("--steps", type=int, default=20, help="training steps of a turn (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each side that count (default: %(default)s)")
-    parser.add_argument("--inputs", type=int, default=1000, help="texts that are labelled a round (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: as many as torch finds (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=20, help="steps of each contender in a round (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default: %(default)s)")
+    parser.add_argument("--inputs", type=int, default=1000, help="texts to label in each round (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default (default: %(default)s)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument(
         "--adafactor",
         action="store_true",
         help="only compare this project's Adafactor with torch.optim.Adafactor(foreach=True)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     arguments = parser.parse_args(given)
     arguments.models = arguments.models or ["large", "small"]
     params = load(arguments.params)
@@ -157,7 +173,7 @@ def main(given: Sequence[str]) -> None:
     _require(arguments)
     with timing_lock("cpu"):
         try:
-            found = adafactors(arguments) if arguments.adafactor else measured(arguments, task)
+            found = measure_adafactor(arguments) if arguments.adafactor else measure_all(arguments, task)
         except UnequalError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -19,14 +19,15 @@ from tasks.training.settings import TrainingSettings
 from tasks.training.sources import DatasetSource
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from datasets import Dataset
+    from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-_HELD = 8
+_HELD_OUT = 8
 
 
 @dataclass
 class Learned:
-    """What a contender has trained on so far."""
+    """The text that a contender has trained on so far, and its losses."""
 
     tokens: int = 0
     """Tokens of sources and targets, without padding."""
@@ -35,7 +36,7 @@ class Learned:
 
 
 class Contender(Protocol):
-    """A way to train a recipe."""
+    """A training loop for a recipe."""
 
     learned: Learned
 
@@ -48,12 +49,12 @@ class DraftlineContender:
     """This project's training loop."""
 
     def __init__(self, opened: LoadedRecipe, folder: Path) -> None:
-        """Take a recipe and an empty folder, which stays empty."""
+        """Take a recipe and an empty folder, to which nothing is written."""
         self._opened, self._folder, self.learned = opened, folder, Learned()
 
     def loop(self, begin: Begin) -> object:
         opened = self._opened
-        few = TokenDataset(opened.examples.sources[:_HELD], opened.examples.targets[:_HELD], opened.examples.pad)
+        few = TokenDataset(opened.examples.sources[:_HELD_OUT], opened.examples.targets[:_HELD_OUT], opened.examples.pad)
         return train(
             Objective(opened.model, opened.settings),
             _Counted(DatasetSource(opened.examples, opened.settings), begin, self.learned),
@@ -95,15 +96,15 @@ LENGTHS: dict[str, Callable[[int, int], int]] = {
 class TrainerContender:
     """`Seq2SeqTrainer` at its fastest: grouped by length, without cache, logging, checkpoints or evaluation."""
 
-    def __init__(self, opened: LoadedRecipe, folder: Path, dataset: Any) -> None:
-        """Take a recipe, a folder, which stays empty, and the examples (see `dataset_of`)."""
+    def __init__(self, opened: LoadedRecipe, folder: Path, dataset: Dataset) -> None:
+        """Take a recipe, a folder, to which nothing is written, and the examples (see `dataset_of`)."""
         self._opened, self._folder, self._dataset, self.learned = opened, folder, dataset, Learned()
 
     def loop(self, begin: Begin) -> object:
         from transformers import TrainerCallback
 
-        class Beginning(TrainerCallback):  # type: ignore[misc]  # transformers shows mypy no types
-            def on_step_begin(self, *_: Any, **__: Any) -> None:
+        class Beginning(TrainerCallback):  # type: ignore[misc]  # mypy sees no types of transformers
+            def on_step_begin(self, *_: object, **__: object) -> None:
                 begin()
 
         opened = self._opened
@@ -111,10 +112,10 @@ class TrainerContender:
         trainer = self._trainer(opened, [Beginning()])
         kind = trainer.accelerator.distributed_type
         if kind != "NO":
-            raise RuntimeError(f"Trainer takes itself for one of several processes ({kind}), which is slower")
+            raise RuntimeError(f"Trainer treats this process as one of several ({kind}), which is slower")
         return trainer.train()
 
-    def _trainer(self, opened: LoadedRecipe, callbacks: list[Any]) -> Any:
+    def _trainer(self, opened: LoadedRecipe, callbacks: list[TrainerCallback]) -> Seq2SeqTrainer:
         from transformers import DataCollatorForSeq2Seq
 
         settings = opened.settings
@@ -132,7 +133,7 @@ class TrainerContender:
 
 
 def trainer_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """The optimiser that Trainer would use: the Adafactor of `transformers`, or fused AdamW."""
+    """Return the optimiser that Trainer would use: the Adafactor of `transformers`, or fused AdamW."""
     if settings.optimizer == "adamw":
         rate, decay = settings.learning_rate, settings.weight_decay
         return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
@@ -148,8 +149,8 @@ def trainer_optimizer(model: PreTrainedModel, settings: TrainingSettings) -> tor
     return known
 
 
-def arguments(settings: TrainingSettings, device: torch.device, folder: Path) -> Any:
-    """Trainer's arguments, with everything but training switched off."""
+def arguments(settings: TrainingSettings, device: torch.device, folder: Path) -> Seq2SeqTrainingArguments:
+    """Return Trainer's arguments, with everything but training switched off."""
     from transformers import Seq2SeqTrainingArguments
 
     return Seq2SeqTrainingArguments(
@@ -171,8 +172,8 @@ def arguments(settings: TrainingSettings, device: torch.device, folder: Path) ->
     )
 
 
-def dataset_of(examples: TokenDataset, length: str) -> Any:
-    """The examples as Trainer reads them, with the length column that it groups by, one of `LENGTHS`."""
+def dataset_of(examples: TokenDataset, length: str) -> Dataset:
+    """Return the examples for Trainer, with the column of lengths that it groups by: one of `LENGTHS`."""
     import datasets
 
     measure = LENGTHS[length]
@@ -187,19 +188,21 @@ def dataset_of(examples: TokenDataset, length: str) -> Any:
     )
 
 
-def _trainer_of() -> Any:
-    """A Trainer that counts tokens; defined here because importing transformers takes seconds."""
+def _trainer_of() -> type[Seq2SeqTrainer]:
+    """Return a Trainer that counts tokens; the class is defined inside because importing transformers takes seconds."""
     from transformers import Seq2SeqTrainer
 
-    class Counting(Seq2SeqTrainer):  # type: ignore[misc]  # transformers shows mypy no types
-        def __init__(self, learned: Learned, **options: Any) -> None:
+    class Counting(Seq2SeqTrainer):  # type: ignore[misc]  # mypy sees no types of transformers
+        def __init__(self, learned: Learned, **options: object) -> None:
             super().__init__(**options)
             self._learned, self._recent = learned, list[tuple[torch.Tensor, int]]()
 
-        def compute_loss(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *given: Any, **options: Any) -> Any:
+        def compute_loss(
+            self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], *given: object, **options: object
+        ) -> torch.Tensor:
             targets = int((inputs["labels"] != IGNORED).sum())
             self._learned.tokens += targets + int(inputs["attention_mask"].sum())
-            loss = super().compute_loss(model, inputs, *given, **options)
+            loss: torch.Tensor = super().compute_loss(model, inputs, *given, **options)
             self._recent.append((loss.detach(), targets))
             if len(self._recent) == 20:
                 total = sum(float(one) * count for one, count in self._recent)

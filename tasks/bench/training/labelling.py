@@ -1,4 +1,4 @@
-"""What labelling costs here, and by `transformers.generate` in the same batches: texts in, checked texts out."""
+"""Compares the speed of labelling with that of `transformers.generate`: texts in, checked texts out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.alignment.calibrating.labelling import Labeller
 from tasks.bench.baselines import generate, new_tokens
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BATCHES = (64, 128, 256)
-"""Examples side by side that `generate` is tried with, beside the task's own number."""
+"""Batch sizes that `generate` is tried with, in addition to the task's own."""
 _COMPARED = 48
 _OURS = "ours"
 
@@ -41,15 +41,15 @@ class UnequalError(RuntimeError):
     """Labels differ from those of `generate`."""
 
 
-class Generating:
-    """Labels texts with `generate`, in place of the labeller."""
+class GenerateLabeller:
+    """Labels texts with `generate`."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: TextSettings) -> None:
         """Take the large model, its tokenizer and the length limits."""
         self._model, self._tokenizer, self._text = model, tokenizer, text
 
     def label(self, sources: list[str], size: int) -> list[str]:
-        """Outputs for some inputs, in order, from batches of `size` inputs of similar length, longest first."""
+        """Return the outputs in the order of their inputs; batches hold `size` inputs of similar length, longest first."""
         rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
         order, found = sorted(range(len(rows)), key=lambda index: -len(rows[index])), dict[int, str]()
         for begin in range(0, len(order), size):
@@ -59,21 +59,39 @@ class Generating:
         return [found[index] for index in range(len(rows))]
 
 
-def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> dict[str, Any]:
-    """Both on the first training inputs of a task, after their tokens were seen to be the same.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabellingComparison:
+    """Speed of labelling beside `generate` at its fastest batch size."""
 
-    Returns:
-        `ratio`, the median over the rounds of their seconds over ours, `generate` at its fastest batch; tokens a second of
-        both, and how many texts differ (see `evaluation.mismatches`).
+    ratio: float
+    """Median over rounds of generate's seconds over ours."""
+    ours: float
+    """Tokens per second."""
+    generate: float
+    """Tokens per second."""
+    setting: str
+    """The batch size of `generate`, described."""
+    runtime: str
+    inputs: int
+    kept: int
+    """Outputs that are fit for training."""
+    compared: int
+    """Texts whose tokens were compared."""
+    differ: int
+    """Those of them that differ at a margin within float32's rounding (see `evaluation.mismatches`)."""
+
+
+def compare_labelling(task: str, params: str, threads: int, inputs: int, rounds: int) -> LabellingComparison:
+    """Time both on the first training inputs of a task.
 
     Raises:
-        UnequalError: tokens differ by more than float32 may.
+        UnequalError: tokens differ by more than float32's rounding explains.
         InputError: the models or the text are missing.
     """
     loaded, paths = load(Path(params)), TaskPaths(task)
     settings = dataclasses.replace(loaded.task(task).calibrate, top_logits=0)
     if not settings.sampling.greedy:
-        raise InputError(f"calibrate.sampling of {task} draws; what is drawn here and by generate cannot be compared")
+        raise InputError(f"calibrate.sampling of {task} draws at random; set its temperature to 0 to compare outputs")
     text = loaded.task(task).text
     device, _ = set_up(MachineSettings(threads=threads))
     folder = paths.model("large")
@@ -82,35 +100,37 @@ def labelled(task: str, params: str, threads: int, inputs: int, rounds: int) -> 
     decoder = open_decoder(load_model(folder, device), "large", vocabulary_size(tokenizer, model), runtime)
     labeller = Labeller(decoder, tokenizer, text, settings)
     sources = [one.source for one in read_jsonl(paths.split("train"))[:inputs]]
-    rival = Generating(model, tokenizer, text)
+    baseline = GenerateLabeller(model, tokenizer, text)
     counts = labeller.label(sources).counts
     timed: dict[str, TimedWork] = {_OURS: timed_by(lambda _: labeller.label(sources), synchronised_clock(device.type))}
     for size in sorted({*BATCHES, settings.batch_size}):
-        run = partial(_generated, rival, sources, size)
+        run = partial(_generated, baseline, sources, size)
         timed[f"batches of {size}"] = timed_by(run, synchronised_clock(device.type))
     seconds = time_interleaved(timed, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
     best = fastest({name: taken for name, taken in seconds.items() if name != _OURS})
-    return {
-        "ratio": round(median_ratio(seconds[_OURS], seconds[best]), 3),
-        "ours": round(counts["tokens"] / statistics.median(seconds[_OURS]), 1),
-        "generate": round(counts["tokens"] / statistics.median(seconds[best]), 1),
-        "setting": best,
-        "runtime": getattr(decoder, "described", type(decoder).__name__),
-        "inputs": len(sources),
-        "kept": counts["kept"],
-        **_compared(decoder, model, encode(tokenizer, sources[:_COMPARED], text.max_source_tokens), text),
-    }
+    rows = encode(tokenizer, sources[:_COMPARED], text.max_source_tokens)
+    return LabellingComparison(
+        ratio=round(median_ratio(seconds[_OURS], seconds[best]), 3),
+        ours=round(counts["tokens"] / statistics.median(seconds[_OURS]), 1),
+        generate=round(counts["tokens"] / statistics.median(seconds[best]), 1),
+        setting=best,
+        runtime=getattr(decoder, "described", type(decoder).__name__),
+        inputs=len(sources),
+        kept=counts["kept"],
+        compared=len(rows),
+        differ=_count_differences(decoder, model, rows, text),
+    )
 
 
-def _generated(rival: Generating, sources: list[str], size: int, _turn: int) -> list[str]:
-    return rival.label(sources, size)
+def _generated(baseline: GenerateLabeller, sources: list[str], size: int, _round: int) -> list[str]:
+    return baseline.label(sources, size)
 
 
-def _compared(decoder: Decoder, model: PreTrainedModel, rows: Rows, text: TextSettings) -> dict[str, int]:
+def _count_differences(decoder: Decoder, model: PreTrainedModel, rows: Rows, text: TextSettings) -> int:
     request = Request(text.max_target_tokens)
     ours = [one.tokens for one in decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), rows, request)]
     theirs = new_tokens(model, generate(model, rows, text.max_target_tokens), rows)
     different = find_mismatches(open_decoder(model, "large", runtime=REFERENCE), rows, ours, theirs)
     if widest_margin(different) >= MARGIN_TOLERANCE:
-        raise UnequalError(f"labels here and by generate differ at a top-2 logit margin of {widest_margin(different):.2g}")
-    return {"compared": len(rows), "differ": len(different)}
+        raise UnequalError(f"labelling and generate differ at a top-2 logit margin of {widest_margin(different):.2g}")
+    return len(different)

@@ -1,4 +1,4 @@
-"""Training loops that run alternately, a number of steps at a time, without knowing of each other."""
+"""Training loops that alternate, some steps at a time, without knowing of each other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Stopped(BaseException):
 
 
 class PausableLoop:
-    """A loop in its own thread that runs only when told to.
+    """A loop in a thread of its own that runs only while `advance` asks it to.
 
-    A loop such as `transformers.Trainer`'s cannot be left and entered again. Here it waits at the beginning of a step: the
+    A loop such as `transformers.Trainer`'s cannot be left and entered again. Here it waits at the beginning of a step. So the
     timed loop is unchanged, and a slower machine slows both contenders of a round.
     """
 
@@ -63,7 +63,7 @@ class PausableLoop:
             self._error = RuntimeError("the loop ended by itself")
         except _Stopped:
             pass
-        except BaseException as error:  # noqa: BLE001 (raised again, where the loop was told to go)
+        except BaseException as error:  # noqa: BLE001 (raised again in `advance`)
             self._error = error
         self._waiting.release()
 

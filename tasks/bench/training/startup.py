@@ -1,7 +1,7 @@
-"""From the start of a process to the end of its first training step: `tasks.finetune`'s way, and a script's with Trainer.
+"""Times a process from its start to the end of its first training step: `tasks.finetune`, and a script that uses Trainer.
 
-A process of its own for each: `python -m tasks.bench.training.startup SIDE TASK PARAMS MODEL BEGUN`, where BEGUN is the
-monotonic time at which it was asked for. Only torch is needed by both, so nothing is imported before its side asks for it.
+Each runs in a process of its own: `python -m tasks.bench.training.startup CONTENDER TASK PARAMS MODEL STARTED`. STARTED is the
+monotonic time at which the process was requested. Imports are inside the functions, since each contender pays for its own.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks import supervisor
 
 if TYPE_CHECKING:
+    from tasks.training.data import ExampleColumns
     from tasks.training.settings import TrainingSettings
 
 PARTS = ("imports", "files", "first step")
-"""Importing modules; tokenising text and creating a model; optimiser, engine and one step."""
+"""Import of modules; tokenising text and creating a model; optimiser, engine and one step."""
 
 
-def startup_seconds(side: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
-    """Seconds of each part and of all: the median of fresh processes, after one that warms the machine's file cache."""
-    found = [_once(side, task, params, model) for _ in range(rounds + 1)][1:]
+def startup_seconds(contender: str, task: str, params: str, model: str, rounds: int) -> dict[str, float]:
+    """Return the seconds of each part and of all: medians over fresh processes, after one that warms the file cache."""
+    found = [_once(contender, task, params, model) for _ in range(rounds + 1)][1:]
     parts = {part: round(statistics.median(one[part] for one in found), 2) for part in PARTS}
     return {**parts, "all": round(statistics.median(sum(one.values()) for one in found), 2)}
 
 
-def _once(side: str, task: str, params: str, model: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "tasks.bench.training.startup", side, task, params, model, repr(time.monotonic())]
+def _once(contender: str, task: str, params: str, model: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "tasks.bench.training.startup", contender, task, params, model, repr(time.monotonic())]
     done = supervisor.run(command)
     if done.returncode:
-        raise RuntimeError(f"starting {side} failed: {done.stderr.strip()[-500:]}")
+        raise RuntimeError(f"starting {contender} failed: {done.stderr.strip()[-500:]}")
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -44,8 +46,8 @@ class _FirstStep(BaseException):
 
 
 class _Laps:
-    def __init__(self, begun: float) -> None:
-        self._last, self._parts, self._steps = begun, list[float](), 0
+    def __init__(self, started: float) -> None:
+        self._last, self._parts, self._steps = started, list[float](), 0
 
     def lap(self) -> None:
         now = time.monotonic()
@@ -64,7 +66,7 @@ class _Laps:
 
 
 def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
-    """As `tasks.finetune` does, without recording."""
+    """Train as `tasks.finetune` does, without recording."""
     from tasks.bench.training.contenders import DraftlineContender
     from tasks.bench.training.recipes import LoadedRecipe, endless
     from tasks.config import load
@@ -95,9 +97,9 @@ def _ours(task: str, params: str, model: str, laps: _Laps) -> None:
 
 
 def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
-    """A script as the guides of `transformers` have it: `datasets` reads and tokenises, Trainer trains."""
+    """Train as the guides of `transformers` show: `datasets` reads and tokenises, Trainer trains."""
     import datasets
-    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments  # noqa: F401 (as it imports)
+    from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments  # noqa: F401 (imported as such a script does)
 
     from tasks.bench.training.contenders import TrainerContender
     from tasks.bench.training.recipes import LoadedRecipe, endless
@@ -115,7 +117,7 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
     tokenizer = load_tokenizer(paths.tokenizer)
     start = initial_model(getattr(chosen.models, model), len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
 
-    def tokenise(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    def tokenise(rows: ExampleColumns) -> dict[str, Sequence[object]]:
         sources = encode(tokenizer, rows["source"], chosen.text.max_source_tokens)
         targets = encode(tokenizer, [row[0] for row in rows["references"]], chosen.text.max_target_tokens)
         masks = [[1] * len(source) for source in sources]
@@ -132,10 +134,10 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
 
 def main() -> None:
     """Run one contender to the end of its first step."""
-    side, task, params, model, begun = sys.argv[1:]
-    laps = _Laps(float(begun))
+    contender, task, params, model, started = sys.argv[1:]
+    laps = _Laps(float(started))
     try:
-        {"ours": _ours, "trainer": _theirs}[side](task, params, model, laps)
+        {"ours": _ours, "trainer": _theirs}[contender](task, params, model, laps)
     except _FirstStep:
         print(laps.as_json(), flush=True)
 

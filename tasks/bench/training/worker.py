@@ -1,4 +1,4 @@
-"""Runs each comparison, and each memory measurement, in its own process: reads a request from standard input, prints JSON."""
+"""Runs a comparison or a memory measurement in a process of its own: it reads a request from standard input and prints JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
+from pydantic import TypeAdapter
 
 from tasks import supervisor
 from tasks.bench import memory
@@ -22,99 +23,123 @@ from tasks.bench.training.pausable import PausableLoop
 from tasks.bench.training.recipes import Recipe, load_recipe
 from tasks.evaluation.timing import synchronised_clock
 
-_WARM = 3
+_WARM_UP_STEPS = 3
 """Untimed first steps, which allocate memory."""
 _MIB = 1 << 20
+OURS = "ours"
+_T = TypeVar("_T")
 
 
-def run_in_process(what: str, recipe: Recipe, **more: Any) -> dict[str, Any]:
-    """Call one of the functions below, by name, in its own process."""
+@dataclass(frozen=True, kw_only=True)
+class SpeedRatio:
+    """Speed of this project's loop over Trainer's, by round, and the median speeds in tokens per second."""
+
+    ratio: float
+    """Median over rounds."""
+    least: float
+    most: float
+    ours: float
+    trainer: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopComparison(SpeedRatio):
+    """Both loops on the same model and text."""
+
+    losses: dict[str, list[float]]
+    """The first and the last loss of each contender, in nats per target token."""
+
+
+def run_in_process(kind: type[_T], what: str, recipe: Recipe, **more: object) -> _T:
+    """Call one of the functions below, by name, in a process of its own; return its result, which is of type `kind`."""
     request = json.dumps({"what": what, "recipe": asdict(recipe), **more})
     done = supervisor.run([sys.executable, "-m", "tasks.bench.training.worker"], text=request)
     if done.returncode:
         raise RuntimeError(f"{what} of {recipe.name} failed: {done.stderr.strip()[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return TypeAdapter(kind).validate_json(done.stdout.splitlines()[-1])
 
 
-class Timed:
+class TimedContender:
     """A contender in a pausable loop."""
 
-    def __init__(self, side: Contender, clock: Callable[[], float]) -> None:
-        self.side, self.turns = side, PausableLoop(side.loop, clock)
-        self.turns.advance(_WARM)
+    def __init__(self, contender: Contender, clock: Callable[[], float]) -> None:
+        self.learned, self.loop = contender.learned, PausableLoop(contender.loop, clock)
+        self.loop.advance(_WARM_UP_STEPS)
 
     def speed(self, steps: int) -> float:
-        """Tokens per second of the next steps."""
-        before = self.side.learned.tokens
-        seconds = self.turns.advance(steps)
-        return (self.side.learned.tokens - before) / seconds
+        """Run the next steps and return their speed in tokens per second."""
+        before = self.learned.tokens
+        seconds = self.loop.advance(steps)
+        return (self.learned.tokens - before) / seconds
 
 
 @contextmanager
-def _open(recipe: Recipe, names: list[str]) -> Iterator[dict[str, Timed]]:
-    """The sides of these names: "ours", or what Trainer groups by. Ours comes last: it makes this process one of a group."""
+def _open(recipe: Recipe, names: list[str]) -> Iterator[dict[str, TimedContender]]:
+    """Open contenders by name: `OURS`, or the length by which Trainer groups.
+
+    Ours is opened last, since DeepSpeed makes this process one of a group, which slows Trainer down.
+    """
     with ExitStack() as stack:
         found = {}
-        for name in sorted(names, key="ours".__eq__):
+        for name in sorted(names, key=OURS.__eq__):
             folder, opened = Path(stack.enter_context(tempfile.TemporaryDirectory())), load_recipe(recipe)
-            side = (
+            contender = (
                 DraftlineContender(opened, folder)
-                if name == "ours"
+                if name == OURS
                 else TrainerContender(opened, folder, dataset_of(opened.examples, name))
             )
-            found[name] = Timed(side, synchronised_clock(opened.device.type))
-            stack.callback(found[name].turns.stop)
+            found[name] = TimedContender(contender, synchronised_clock(opened.device.type))
+            stack.callback(found[name].loop.stop)
         yield found
 
 
 def tried(recipe: Recipe, steps: int, rounds: int) -> dict[str, float]:
-    """Tokens a second of Trainer, grouped by each of `LENGTHS`: the median over rounds, interleaved."""
-    with _open(recipe, list(LENGTHS)) as sides:
-        speeds = _interleaved(sides, steps, rounds)
+    """Return Trainer's tokens per second when it groups by each of `LENGTHS`: the median over interleaved rounds."""
+    with _open(recipe, list(LENGTHS)) as contenders:
+        speeds = _interleaved(contenders, steps, rounds)
     return {name: statistics.median(found) for name, found in speeds.items()}
 
 
-def compared(recipe: Recipe, steps: int, rounds: int, length: str) -> dict[str, Any]:
-    """Ours and Trainer's in turns of `steps`, the order drawn anew each round, after a round that does not count."""
-    with _open(recipe, ["ours", length]) as sides:
-        speeds = _interleaved(sides, steps, rounds + 1)
-        ours, theirs = speeds["ours"][1:], speeds[length][1:]
-        losses = {"ours": sides["ours"].side.learned.losses, "trainer": sides[length].side.learned.losses}
-    return {**ratios(ours, theirs), "losses": {name: _ends(found) for name, found in losses.items()}}
+def compared(recipe: Recipe, steps: int, rounds: int, length: str) -> LoopComparison:
+    """Time both loops in rounds of `steps` each, in an order drawn anew for each round, after an untimed round."""
+    with _open(recipe, [OURS, length]) as contenders:
+        speeds = _interleaved(contenders, steps, rounds + 1)
+        losses = {"ours": contenders[OURS].learned.losses, "trainer": contenders[length].learned.losses}
+        ends = {name: _ends(found) for name, found in losses.items()}
+    return LoopComparison(**asdict(speed_ratio(speeds[OURS][1:], speeds[length][1:])), losses=ends)
 
 
-def ratios(ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    """The median of the rounds' ratios with the least and the most, and each side's median tokens a second."""
+def speed_ratio(ours: list[float], theirs: list[float]) -> SpeedRatio:
+    """Return the ratio of speeds in tokens per second; each round is compared with itself."""
     found = [our / their for our, their in zip(ours, theirs, strict=True)]
-    return {
-        "ratio": round(statistics.median(found), 3),
-        "least": round(min(found), 3),
-        "most": round(max(found), 3),
-        "ours": round(statistics.median(ours), 1),
-        "trainer": round(statistics.median(theirs), 1),
-    }
+    return SpeedRatio(
+        ratio=round(statistics.median(found), 3),
+        least=round(min(found), 3),
+        most=round(max(found), 3),
+        ours=round(statistics.median(ours), 1),
+        trainer=round(statistics.median(theirs), 1),
+    )
 
 
-def peak(recipe: Recipe, steps: int, side: str) -> dict[str, float]:
-    """Peak memory in MiB, of this process or of the GPU, when this contender trains alone."""
-    with _open(recipe, [side]) as sides:
-        sides[side].speed(steps)
+def peak(recipe: Recipe, steps: int, contender: str) -> float:
+    """Return the peak memory, in MiB, of this process or of the GPU when this contender trains alone."""
+    with _open(recipe, [contender]) as contenders:
+        contenders[contender].speed(steps)
         if torch.cuda.is_available():
-            return {"mib": round(torch.cuda.max_memory_allocated() / _MIB, 1)}
-        return {"mib": round(memory.peak_kib() / 1024, 1)}
+            return round(torch.cuda.max_memory_allocated() / _MIB, 1)
+        return round(memory.peak_kib() / 1024, 1)
 
 
-def _interleaved(sides: Mapping[str, Timed], steps: int, rounds: int) -> dict[str, list[float]]:
+def _interleaved(contenders: Mapping[str, TimedContender], steps: int, rounds: int) -> dict[str, list[float]]:
     rng, found = random.Random(0), dict[str, list[float]]()  # noqa: S311 (an order, not a secret)
     for _ in range(rounds):
-        for name in rng.sample(sorted(sides), len(sides)):
-            found.setdefault(name, []).append(sides[name].speed(steps))
+        for name in rng.sample(sorted(contenders), len(contenders)):
+            found.setdefault(name, []).append(contenders[name].speed(steps))
     return found
 
 
 def _ends(losses: list[float]) -> list[float]:
-    """The first and the last loss."""
+    """Return the first and the last loss."""
     return [round(loss, 3) for loss in (*losses[:1], *losses[-1:])]
 
 
@@ -125,8 +150,8 @@ def main() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     request = json.loads(sys.stdin.read())
-    works: dict[str, Callable[..., Any]] = {"tried": tried, "compared": compared, "peak": peak}
-    print(json.dumps(works[request.pop("what")](Recipe(**request.pop("recipe")), **request)))
+    functions: dict[str, Callable[..., object]] = {"tried": tried, "compared": compared, "peak": peak}
+    print(json.dumps(functions[request.pop("what")](Recipe(**request.pop("recipe")), **request), default=asdict))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A kind of report as data: its possible outcomes, the sentences about them, and what a summary must state."""
+"""A kind of report as data: possible outcomes, sentences about them, and the statements that a summary must contain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Table:
 class Outcome:
     """One possible course of events.
 
-    Every report of it tells all `facts`, in one sentence or more each. `cores` are wordings of the most important statement
+    Every report of it states all `facts`, each in one or more sentences. `cores` are wordings of the most important statement
     for a summary.
     """
 
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SideFact:
-    """A fact of second importance: `fact` is its wording in the report, `brief` the one in a summary."""
+    """A fact of secondary importance: `fact` is its wording in the report, `brief` the one in a summary."""
 
     fact: str
     brief: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import yaml
 
@@ -26,18 +26,39 @@ _ORDER = (
 )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return content
+class _Table(TypedDict):
+    columns: list[str]
+    rows: list[list[str]]
 
 
-def _table(table: dict[str, Any]) -> Table:
+class _Outcome(TypedDict):
+    facts: list[str]
+    cores: list[str]
+
+
+class _SideFact(TypedDict):
+    fact: str
+    brief: str
+
+
+class _Template(TypedDict, total=False):
+    """A file of `templates/`."""
+
+    openings: list[str]
+    outcomes: list[_Outcome]
+    side_facts: list[_SideFact]
+    distractors: list[str]
+    tables: dict[str, _Table]
+    phrases: dict[str, list[str]]
+
+
+def _table(table: _Table) -> Table:
     return Table(tuple(table["columns"]), tuple(tuple(row) for row in table["rows"]))
 
 
 def _kind(name: str) -> ReportKind:
-    content = _read(_HERE / "templates" / f"{name}.yaml")
-    phrases = {key: tuple(ways) for key, ways in content.get("phrases", {}).items()}
+    content: _Template = yaml.safe_load((_HERE / "templates" / f"{name}.yaml").read_text(encoding="utf-8"))
+    phrases = {key: tuple(wordings) for key, wordings in content.get("phrases", {}).items()}
     return ReportKind(
         openings=tuple(content["openings"]),
         outcomes=tuple(Outcome(tuple(one["facts"]), tuple(one["cores"])) for one in content.get("outcomes", [])),
@@ -49,7 +70,7 @@ def _kind(name: str) -> ReportKind:
 
 
 KINDS = {name: _kind(name) for name in _ORDER}
-_NAMES = _read(_HERE / "names.yaml")
+_NAMES: dict[str, list[str]] = yaml.safe_load((_HERE / "names.yaml").read_text(encoding="utf-8"))
 TOWNS: tuple[str, ...] = tuple(_NAMES["towns"])
 SURNAMES: tuple[str, ...] = tuple(_NAMES["surnames"])
 DAYS: tuple[str, ...] = tuple(_NAMES["days"])

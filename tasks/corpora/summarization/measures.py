@@ -1,7 +1,7 @@
-"""What tables cannot hold: outcomes that follow from figures drawn at random.
+"""Outcomes that follow from figures drawn at random, which tables of templates cannot express.
 
 A measure draws figures, puts them into the slots and returns the outcome; its phrases are those of the kind's template file.
-`%` in a phrase stands for the number of the thing that it is about.
+`%` in a phrase is replaced by the number of the item that the phrase is about.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tasks.corpora.summarization.kind import Outcome, Slots
 Phrases = Mapping[str, tuple[str, ...]]
 Measure = Callable[[Phrases, random.Random, Slots], Outcome]
 
-# Who scores, goal by goal: W the winner (in a draw the side that levels last), L the other side.
+# The scorer of each goal: W is the winner (in a draw the team that levels last), L the other team.
 _COURSES = ("W", "WW", "WLW", "LWW", "WLWW", "LWLW", "LW", "WLLW")
 _LATE_MINUTE = 80
 _WEATHER: dict[str, tuple[range, str]] = {
@@ -29,7 +29,7 @@ _OPPOSITE = {"fall": "rise", "rise": "fall"}
 
 
 def profit(phrases: Phrases, rng: random.Random, slots: Slots) -> Outcome:
-    """Profit follows product 1; product 2 moves less in the same direction, product 3 in the other, often further."""
+    """Draw figures: profit follows product 1, product 2 moves less in the same direction, product 3 in the opposite one."""
     slots["firm"] = f"{slots['name1']} {slots['firm1_name']}"
     smaller, larger = sorted(rng.sample(range(2, 30), 2))
     slots |= {"change1": str(larger), "change2": str(smaller), "change3": str(rng.randrange(2, 40))}
@@ -42,7 +42,7 @@ def profit(phrases: Phrases, rng: random.Random, slots: Slots) -> Outcome:
 
 
 def follow_score(course: str) -> tuple[list[tuple[int, int]], int]:
-    """The score (scorer's side first) after each goal, and the index of the goal that decided the match."""
+    """Return the score after each goal, the scorer's team first, and the index of the goal that decided the match."""
     own = {"W": 0, "L": 0}
     scores = []
     for side in course:
@@ -58,7 +58,7 @@ def follow_score(course: str) -> tuple[list[tuple[int, int]], int]:
 
 
 def match(phrases: Phrases, rng: random.Random, slots: Slots) -> Outcome:
-    """The course of a football match's score; only the course tells which goal decided the match."""
+    """Draw the course of a football match, which alone shows the deciding goal."""
     course = rng.choice(_COURSES)
     scores, hero = follow_score(course)
     won, lost = course.count("W"), course.count("L")
@@ -82,7 +82,7 @@ def match(phrases: Phrases, rng: random.Random, slots: Slots) -> Outcome:
 
 
 def readings(phrases: Phrases, rng: random.Random, slots: Slots) -> Outcome:
-    """Three or four towns with distinct readings; `town1` has the largest. Temperature goes the other way in the last."""
+    """Draw three or four towns with distinct readings; `town1` has the largest. Temperature goes the other way in the last."""
     measured = rng.choice(tuple(_WEATHER))
     figures_from, unit = _WEATHER[measured]
     figures = sorted(rng.sample(figures_from, rng.choice((3, 4))), reverse=True)

@@ -23,7 +23,7 @@ _ORDERS = ("{core}[, and|.] {second}", "{second}. {core}")
 
 @dataclass(frozen=True)
 class Event:
-    """An outcome, two side facts, and the value of every slot."""
+    """An event: an outcome, two side facts, and the value of every slot."""
 
     kind: ReportKind
     outcome: Outcome

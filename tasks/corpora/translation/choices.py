@@ -1,4 +1,4 @@
-"""Chooses among correct translations: at random, or so that several references cover all alternatives."""
+"""Chooses among correct translations, at random or such that several references cover all alternatives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sampled:
     """Draws every choice independently by `WEIGHTS`, for training references.
 
     Greedy outputs of a model trained on such text retain little of the variation. A drafter aligned on those outputs becomes
-    confident where the large model always decides alike, and stays uncertain only where it may be wrong itself.
+    confident wherever the large model always makes the same choice, and remains uncertain only where it may itself be wrong.
     """
 
     def __init__(self, rng: random.Random) -> None:

@@ -35,7 +35,7 @@ _BE = Verb("", "sein", ("be",), frozenset(), (), "", frozenset({"state"}))
 class ClauseContext:
     """The conditions for a clause: its time frame (past, now, habit, future, since) and how much it may contain.
 
-    `tense` fixes the tense, where a link asks for one; `definite_past` marks a sentence about a definite time in the past,
+    `tense` fixes the tense if a conjunction requires one; `definite_past` marks a sentence about a definite time in the past,
     where English has no present perfect; `rich` (0 to 2) is how much may be added; `timed` allows a time, `negatable` a
     negation.
     """
@@ -216,7 +216,7 @@ class Clauses(Phrases):
         return self.pick(options)
 
     def _object_first(self, made: Clause) -> bool:
-        """Whether the object may come first because its case is visible (den Schlüssel hat der Lehrer verloren)."""
+        """Whether the object may come first, which needs a visible case (den Schlüssel hat der Lehrer verloren)."""
         if not made.arguments or isinstance(made.subject, Pronoun | Gap):
             return False
         slot, filler = made.arguments[0]

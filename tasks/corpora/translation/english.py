@@ -1,4 +1,4 @@
-"""Says a clause in English; wherever English leaves a choice, `choose` makes it."""
+"""Renders a sentence in English. Wherever several wordings are correct, `choose` picks one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SELF = {"m": "himself", "f": "herself", "n": "itself", "pl": "themselves"}
 
 @dataclass(frozen=True)
 class Roles:
-    """Who does what in the English clause: German dative subjects and passives turned round."""
+    """Return the roles in the English clause, where German datives and passives can take other positions."""
 
     subject: Nominal
     objects: tuple[tuple[Slot, Nominal], ...]
@@ -78,7 +78,7 @@ def _with_relative(phrase: Nominal, choose: Choose, negative: str, subject: bool
 
 
 def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
-    """Whether the verb is negated, and the determiner that stands for kein: any, or no."""
+    """Return whether the verb is negated, and the determiner for kein: `any` or `no`."""
     if not any(isinstance(filler, NounPhrase) and filler.determiner == "kein" for _, filler in roles.objects):
         return clause.negated, ""
     if clause.modal or clause.tense.english == "will":
@@ -88,7 +88,7 @@ def _negation(clause: Clause, roles: Roles, choose: Choose) -> tuple[bool, str]:
 
 
 def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list[str]:
-    """The objects in English order, with the movable particle and with prepositions left behind by a relative pronoun."""
+    """Return the objects in order, with the movable particle and any preposition that a relative pronoun leaves behind."""
 
     def sentence(filler: Nominal, preposition: str) -> list[str]:
         words = [] if isinstance(filler, Gap) and filler.owned is None else _with_relative(filler, choose, negative, False)
@@ -114,7 +114,7 @@ def _objects(roles: Roles, particle: str, negative: str, choose: Choose) -> list
 
 
 def _with_adverb(group: VerbGroup, adverb: str) -> list[str]:
-    """The verb group with an adverb after its first auxiliary, or before a group that is negated or has none."""
+    """Return the verb group with an adverb: after the first auxiliary, or before a group that has none or is negated."""
     words = [*group.auxiliaries, *([group.main] if group.main else [])]
     if not adverb:
         return words
@@ -124,7 +124,7 @@ def _with_adverb(group: VerbGroup, adverb: str) -> list[str]:
 
 
 def _trailing(clause: Clause, roles: Roles, objects: list[str], choose: Choose) -> list[str]:
-    """Everything after the verb but the time: English puts manner before place, and place before time."""
+    """Return everything after the verb except the time. English puts manner before place, and place before time."""
     manner: list[str] = []
     if clause.manner is not None:
         agreement = agreement_of(roles.subject)
@@ -153,7 +153,7 @@ def _predicate(clause: Clause, choose: Choose) -> list[str]:
 
 
 def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
-    """A finite clause; where it opens the sentence, the time may come first."""
+    """Return a finite clause. The time may come first if the clause opens the sentence."""
     roles = _roles(clause, choose)
     negated, negative = _negation(clause, roles, choose)
     head, particle, tail = verb_words(clause, choose)
@@ -182,7 +182,7 @@ def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
 
 
 def verb_words(clause: Clause, choose: Choose) -> tuple[str, str, list[str]]:
-    """One of the English verbs: its head, its movable particle or nothing, and its fixed rest."""
+    """Choose one of the English verbs and split it into head, movable particle (may be empty) and fixed rest."""
     verb = clause.verb
     name = f"verb {verb.prefix}{verb.base}"
     head, *rest = choose(name, verb.english).split()
@@ -191,7 +191,7 @@ def verb_words(clause: Clause, choose: Choose) -> tuple[str, str, list[str]]:
 
 
 def complement_words(complement: Complement | None, verb: str, choose: Choose) -> list[str]:
-    """A clause that a verb asks for: that, whether, an infinitive or a gerund."""
+    """Return a clause that a verb requires: that, whether, an infinitive or a gerund."""
     if complement is None:
         return []
     clause = complement.clause
@@ -214,20 +214,20 @@ def complement_words(complement: Complement | None, verb: str, choose: Choose) -
 
 
 def relative_words(clause: Clause, choose: Choose) -> list[str]:
-    """A relative clause with its pronoun, which may be left out where it is no subject."""
+    """Return a relative clause with its pronoun, which may be left out unless it is the subject."""
     roles = _roles(clause, choose)
     gaps = [filler for filler in (roles.subject, *(filler for _, filler in roles.objects)) if isinstance(filler, Gap)]
     return [*relativizer(gaps[0], roles.subject, choose), *clause_words(clause, choose, opens=False)]
 
 
 def _opened(words: list[str]) -> list[str]:
-    """The words with their articles settled, and no figure in front."""
+    """Return the words with correct articles and no figure at the beginning."""
     first = english_number(int(words[0])) if words[0].isdigit() else words[0]
     return forms.with_articles([first, *words[1:]])
 
 
 def render(sentence: Sentence, choose: Choose) -> list[str]:
-    """The words of an English sentence, commas among them, without the full stop."""
+    """Return the words of an English sentence, including commas, without the full stop."""
     if sentence.joined is None:
         return _opened(clause_words(sentence.main, choose, opens=True))
     joined = sentence.joined

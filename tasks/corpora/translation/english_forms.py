@@ -21,7 +21,7 @@ _NEVER_SHORT = ("am", "may")
 
 
 def plural(word: str) -> str:
-    """The regular plural of the last word."""
+    """Return the regular plural of the last word."""
     if word.endswith(("s", "x", "ch", "sh", "z")) or word.endswith(("potato", "tomato")):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -30,7 +30,7 @@ def plural(word: str) -> str:
 
 
 def third_person(verb: str) -> str:
-    """The third person singular present: watches, tries, goes."""
+    """Return the third person singular present: watches, tries, goes."""
     if verb in ("have", "be"):
         return {"have": "has", "be": "is"}[verb]
     if verb.endswith("o"):
@@ -39,7 +39,7 @@ def third_person(verb: str) -> str:
 
 
 def ing(verb: str) -> str:
-    """The -ing form."""
+    """Return the -ing form."""
     if verb.endswith("ie"):
         return verb[:-2] + "ying"
     if verb in _DOUBLING:
@@ -58,17 +58,17 @@ def _regular(verb: str) -> str:
 
 
 def past(verb: str) -> str:
-    """The simple past (was for be)."""
+    """Return the simple past (was for be)."""
     return _IRREGULAR[verb][0] if verb in _IRREGULAR else _regular(verb)
 
 
 def past_participle(verb: str) -> str:
-    """The past participle."""
+    """Return the past participle."""
     return _IRREGULAR[verb][1] if verb in _IRREGULAR else _regular(verb)
 
 
 def finite(verb: str, tense: str, person: int, many: bool) -> str:
-    """The finite form; `tense` is present or past."""
+    """Return the finite form; `tense` is present or past."""
     if verb == "be":
         return ({"present": "are", "past": "were"}[tense]) if many else _BE[tense][person, False]
     if tense == "past":
@@ -77,14 +77,14 @@ def finite(verb: str, tense: str, person: int, many: bool) -> str:
 
 
 def negative(auxiliary: str, short: bool) -> list[str]:
-    """The auxiliary with its negation: did not, or didn't."""
+    """Return the negated auxiliary: did not, or didn't."""
     if short and auxiliary not in _NEVER_SHORT:
         return [_SHORT.get(auxiliary, f"{auxiliary}n't")]
     return ["cannot"] if auxiliary == "can" else [auxiliary, "not"]
 
 
 def with_articles(words: list[str]) -> list[str]:
-    """Turns `a` into `an` where the next word begins with the sound of a vowel."""
+    """Replace `a` by `an` before a word that begins with a vowel sound."""
     fixed = list(words)
     for index, word in enumerate(words[:-1]):
         if word == "a":
@@ -97,6 +97,6 @@ def with_articles(words: list[str]) -> list[str]:
 
 
 def possessive(words: list[str], many: bool) -> list[str]:
-    """Adds 's to the last word, or only the apostrophe to a plural in -s."""
+    """Add 's to the last word, or only the apostrophe to a plural in -s."""
     last = words[-1]
     return [*words[:-1], last + ("'" if many and last.endswith("s") else "'s")]

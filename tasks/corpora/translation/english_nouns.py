@@ -1,4 +1,4 @@
-"""Says nominals and places in English."""
+"""Renders nominals and phrases of place in English."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWNERS = {"m": "his", "f": "her", "n": "its"}
 
 
 def pronoun(agreement: Agreement, subject: bool) -> str:
-    """The personal pronoun; things are `it` whatever their German gender."""
+    """Return the personal pronoun; things are `it`, whatever their German gender."""
     if agreement.person == 1:
         return ("we" if subject else "us") if agreement.many else ("I" if subject else "me")
     if agreement.many:
@@ -23,14 +23,14 @@ def pronoun(agreement: Agreement, subject: bool) -> str:
 
 
 def owner(agreement: Agreement) -> str:
-    """The possessive determiner."""
+    """Return the possessive determiner."""
     if agreement.person == 1:
         return "our" if agreement.many else "my"
     return "their" if agreement.many else _OWNERS[agreement.gender if agreement.human else "n"]
 
 
 def nominal(phrase: Nominal, choose: Choose, negative: str, subject: bool) -> list[str]:
-    """A nominal without its relative clause; `negative` (any or no) is what kein becomes."""
+    """Return a nominal without its relative clause; `negative`, any or no, translates kein."""
     if isinstance(phrase, Pronoun):
         return [pronoun(phrase.agreement, subject)]
     if isinstance(phrase, Name):
@@ -86,7 +86,7 @@ def _determiner(phrase: NounPhrase, choose: Choose, negative: str) -> list[str]:
 
 
 def relativizer(gap: Gap, subject: Nominal, choose: Choose) -> list[str]:
-    """The relative pronoun: who, which or that; nothing is possible where it is no subject."""
+    """Return the relative pronoun: who, which or that, or nothing unless it is the subject."""
     if gap.owned is not None:
         return ["whose"]
     who = "who" if gap.agreement.human else "which"
@@ -100,7 +100,7 @@ def relativizer(gap: Gap, subject: Nominal, choose: Choose) -> list[str]:
 
 
 def place(where: Place | None, choose: Choose) -> list[str]:
-    """A phrase of place with its English preposition."""
+    """Return a phrase of place with its English preposition."""
     if where is None:
         return []
     before = choose(f"place {where.german} {where.case}", where.english).split()

@@ -1,4 +1,4 @@
-"""The English verb group: tense, modals, negation, do-support and the passive."""
+"""Builds the English verb group: tense, modals, negation, do-support and the passive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tasks.corpora.translation import english_forms as forms
 from tasks.corpora.translation.choices import Choose
 from tasks.corpora.translation.structure import Agreement, Clause
 
-# The first verb of a group is finite; each verb asks for the form of the next: base, to, ing or done.
+# The first verb of a group is finite; each verb determines the form of the next: base, to, ing or done.
 Chain = tuple[tuple[str, str], ...]
 _BASE, _TO = "base", "to"
 _HAVE_TO: Chain = (("have_to", _TO),)
@@ -23,7 +23,7 @@ def _modal(word: str) -> Chain:
     return ((word, _BASE),)
 
 
-# German modal, then past or present, then negated or not: the English alternatives.
+# English alternatives by German modal, past or present, and negated or not.
 _MODALS: dict[tuple[str, str, bool], tuple[Chain, ...]] = {
     ("müssen", "present", False): (_HAVE_TO, _modal("must")),
     ("müssen", "present", True): (_HAVE_TO, _modal("need")),
@@ -53,14 +53,14 @@ _INVARIANT = frozenset(["will", "can", "could", "must", "should", "may", "would"
 
 @dataclass(frozen=True)
 class VerbGroup:
-    """The auxiliaries with their negation, and the main verb; an adverb such as `often` goes between."""
+    """The auxiliaries with their negation, and the main verb. An adverb such as `often` stands between the two."""
 
     auxiliaries: tuple[str, ...]
     main: str
 
 
 def _tense_chain(reading: str, verb: str, choose: Choose) -> tuple[str, Chain]:
-    """The tense of the first verb, and the auxiliaries before the main verb."""
+    """Return the tense of the first verb, and the auxiliaries before the main verb."""
     have: Chain = (("have", "done"),)
     if reading == "progressive":
         return "present", (("be", "ing"),)
@@ -87,7 +87,7 @@ def _form(verb: str, asked: str) -> list[str]:
 
 
 def verb_group(clause: Clause, head: str, agreement: Agreement, passive: bool, negated: bool, choose: Choose) -> VerbGroup:
-    """The group for a finite clause whose main verb is `head`."""
+    """Return the group for a finite clause whose main verb is `head`."""
     if clause.modal:
         tense = "past" if clause.tense.german == "preterite" else "present"
         chain = choose("modal", _MODALS[clause.modal, tense, negated])
@@ -109,5 +109,5 @@ def verb_group(clause: Clause, head: str, agreement: Agreement, passive: bool, n
 
 
 def infinitive(head: str, kind: str) -> str:
-    """The main verb of an infinitive clause: `to open`, or with `kind` ing `opening`."""
+    """Return the main verb of an infinitive clause: `to open`, or `opening` if `kind` is ing."""
     return forms.ing(head) if kind == "ing" else f"to {head}"

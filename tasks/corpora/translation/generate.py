@@ -1,4 +1,4 @@
-"""Draws the corpus: distinct sentences, one reference for training, several for validation and test."""
+"""Draws the corpus: distinct sentences with one reference for training and several for validation and test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws sentences: the patterns, and how two clauses are joined."""
+"""Draws sentences by patterns, some of which join two clauses."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class Grammar(Relatives):
         )
 
     def sentence(self) -> Sentence:
-        """Any sentence."""
+        """Draw a sentence of any pattern."""
         return self.pick(self._patterns)()
 
     def _simple(self) -> Sentence:
         return Sentence(self.clause(ClauseContext(self.pick(_FRAMES))))
 
     def _follow_up(self, context: ClauseContext, subject: Nominal) -> Clause:
-        """A second clause: about the same subject, or about someone else."""
+        """Draw a second clause, about the same subject or another one."""
         again = _again(subject)
         if self.happens(0.3):
             predicate = self.predicate(context, subject)
@@ -90,7 +90,7 @@ class Grammar(Relatives):
         return self.clause(context)
 
     def _reasoned(self) -> Sentence:
-        """Two clauses, one the reason or the obstacle of the other, or one beside the other."""
+        """Draw two clauses of which one is the reason for the other, stands in contrast to it, or is merely added."""
         frame = self.pick((("past", 0.6), ("future", 0.2), ("habit", 0.2)))
         main = self._of_person(ClauseContext(frame, rich=1))
         link = self.rng.choice(self.pick(((_BECAUSE, 0.5), (_DESPITE, 0.35), (_AND, 0.15))))
@@ -101,7 +101,7 @@ class Grammar(Relatives):
         return self._joined(main, link, second)
 
     def _in_time(self) -> Sentence:
-        """Two clauses, one before, after or during the other."""
+        """Draw two clauses of which one takes place before, after or during the other."""
         frame = self.pick((("past", 0.7), ("future", 0.18), ("habit", 0.12)))
         main = self._of_person(ClauseContext(frame, definite_past=True, rich=1, timed=self.happens(0.6)))
         if frame == "past":
@@ -119,7 +119,7 @@ class Grammar(Relatives):
         return self.clause(context, self.verb_for(context, OF_PEOPLE), self.subject(PERSON))
 
     def _joined(self, main: Clause, link: Link, second: Clause) -> Sentence:
-        """The two clauses in either order; where they share a subject, the first one names it."""
+        """Return the two clauses in either order; the first one names a shared subject."""
         shared = isinstance(second.subject, Pronoun) and not isinstance(main.subject, Pronoun)
         if link.order != "final" or not self.happens(0.4):
             return Sentence(main, Joined(link, second, swaps=not (shared and main.passive)))
@@ -128,7 +128,7 @@ class Grammar(Relatives):
         return Sentence(main, Joined(link, second, first=True, swaps=not shared))
 
     def _about_object(self) -> Sentence:
-        """Two clauses about one object, a pronoun in the second (er sucht den Schlüssel, weil er ihn verloren hat)."""
+        """Draw two clauses about an object, a pronoun in the second (er sucht den Schlüssel, weil er ihn verloren hat)."""
         frame = self.pick((("past", 0.75), ("future", 0.25)))
         context = ClauseContext(frame, definite_past=True, rich=1)
         main = self.clause(context, self.verb_for(context, _SINGLE_OBJECT), self.subject(PERSON))
@@ -207,5 +207,5 @@ class Grammar(Relatives):
 
 
 def _again(subject: Nominal) -> Pronoun:
-    """The subject once more, as a pronoun."""
+    """Return the pronoun for a subject that was named before."""
     return subject if isinstance(subject, Pronoun) else Pronoun(subject.agreement)

@@ -11,7 +11,7 @@ from tasks.corpora.translation.english_forms import plural
 from tasks.corpora.translation.morphology import feminine, linked
 
 Tags = frozenset[str]
-"""Classes of nouns, flags of verbs, or frames of time."""
+"""Classes of nouns, flags of verbs, or time frames."""
 _WORDS = Path(__file__).parent / "words"
 
 
@@ -85,7 +85,7 @@ class Words:
 
 @dataclass(frozen=True)
 class PlaceKind:
-    """The prepositions of a place, where something is or goes; `case` is that of going there."""
+    """The prepositions of a kind of place, for location and for direction; `case` is the one for direction."""
 
     there: str
     towards: str
@@ -180,7 +180,7 @@ def fits(noun: Noun, tags: Tags) -> bool:
 
 
 def resolved(noun: Noun, *places: Tags) -> bool:
-    """Whether the classes required by the context leave this sense of the word alone."""
+    """Whether the classes that the context requires leave only this sense of the word."""
     others = (other for other in senses(noun.lemma) if other is not noun)
     return all(any(not fits(other, tags) for tags in places) for other in others)
 

@@ -46,7 +46,7 @@ _SEIN = frozenset([
 
 
 def article(kind: str, gender: str, case: str) -> str:
-    """The determiner; `kind` is der, dieser, jeder, ein, kein or a possessive; `gender` is m, f, n or pl."""
+    """Return the determiner; `kind` is der, dieser, jeder, ein, kein or a possessive; `gender` is m, f, n or pl."""
     index = CASES.index(case)
     if kind == "der":
         return _DEFINITE[gender][index]
@@ -57,7 +57,7 @@ def article(kind: str, gender: str, case: str) -> str:
 
 
 def adjective(stem: str, kind: str, gender: str, case: str) -> str:
-    """The adjective before a noun: weak after der-words, mixed after ein-words, strong where `kind` is empty."""
+    """Return the adjective before a noun: weak after der-words, mixed after ein-words, strong where `kind` is empty."""
     stem = stem.removesuffix("e")
     strong = _STRONG_ENDINGS[gender][CASES.index(case)]
     if not kind:
@@ -70,7 +70,7 @@ def adjective(stem: str, kind: str, gender: str, case: str) -> str:
 
 
 def noun(lemma: str, genitive: str, plural: str, case: str, many: bool) -> str:
-    """The noun in a case, with the n-declension (`weak`), the genitive -s and the dative plural -n."""
+    """Return the noun in a case, with the n-declension (`weak`), the genitive -s and the dative plural -n."""
     if many:
         return plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
     if genitive == "weak":
@@ -79,48 +79,48 @@ def noun(lemma: str, genitive: str, plural: str, case: str, many: bool) -> str:
 
 
 def name(word: str, case: str) -> str:
-    """A person's name; its genitive takes -s, or an apostrophe after an s sound."""
+    """Return a person's name; its genitive takes -s, or an apostrophe after an s sound."""
     if case != "gen":
         return word
     return word + ("'" if word[-1] in "sxz" else "s")
 
 
 def relative(gender: str, case: str) -> str:
-    """The relative pronoun."""
+    """Return the relative pronoun."""
     return _RELATIVE[gender][CASES.index(case)]
 
 
 def pronoun(person: int, gender: str, case: str) -> str:
-    """The personal pronoun; `gender` is sg or pl for the first person."""
+    """Return the personal pronoun; `gender` is sg or pl for the first person."""
     return _PERSONAL[person, gender][CASES.index(case)]
 
 
 def reflexive(person: int, gender: str, case: str) -> str:
-    """The reflexive pronoun."""
+    """Return the reflexive pronoun."""
     return "sich" if person == 3 else pronoun(person, gender, case)
 
 
 def possessive(person: int, gender: str) -> str:
-    """The stem of the possessive determiner."""
+    """Return the stem of the possessive determiner."""
     if person == 1:
         return "mein" if gender == "sg" else "unser"
     return "sein" if gender in "mn" else "ihr"
 
 
 def contract(words: list[str]) -> list[str]:
-    """Joins a preposition with the article after it: in dem, im."""
+    """Contract a preposition with the article after it: in dem becomes im."""
     if len(words) > 1 and (words[0], words[1]) in _CONTRACTIONS:
         return [_CONTRACTIONS[words[0], words[1]], *words[2:]]
     return words
 
 
 def feminine(lemma: str) -> str:
-    """The word for a woman of a trade: Lehrerin, Kollegin."""
+    """Return the word for a woman of a trade: Lehrerin, Kollegin."""
     return lemma.removesuffix("e") + "in"
 
 
 def linked(modifier: str, link: str) -> str:
-    """The first part of a compound with its linking element (Küchen-, Arbeits-, Kinder-, Schul-).
+    """Return the first part of a compound with its linking element (Küchen-, Arbeits-, Kinder-, Schul-).
 
     `link` is n, s, er, `-` (none), `cut` (drops the final e) or `*`: by rule, n after -e, s after a feminine suffix.
     """
@@ -134,13 +134,13 @@ def linked(modifier: str, link: str) -> str:
 
 @cache
 def _strong() -> dict[str, tuple[str, str, str]]:
-    """Third person singular present, past stem and participle by infinitive; separable verbs use their base."""
+    """Third person singular present, past stem and participle by infinitive; separable verbs use the forms of their base."""
     rows = read_table(Path(__file__).parent / "words" / "strong_verbs.tsv")
     return {row["infinitive"]: (row["present"], row["past"], row["participle"]) for row in rows}
 
 
 def _inseparable(base: str) -> tuple[str, str]:
-    """Splits an unstressed prefix off: (`ver`, `kaufen`); an empty prefix where there is none."""
+    """Split off an unstressed prefix: (`ver`, `kaufen`); the prefix is empty if there is none."""
     for prefix in _INSEPARABLE:
         rest = base.removeprefix(prefix)
         if rest != base and (len(rest) >= 5 or rest in _strong()):
@@ -153,7 +153,7 @@ def _stem(base: str) -> str:
 
 
 def _forms(base: str) -> tuple[str, str, str]:
-    """Third person singular present, first person singular past, participle of a verb without separable prefix."""
+    """Return third person singular present, first person singular past, participle of a verb without separable prefix."""
     if base in _strong():
         return _strong()[base]
     prefix, rest = _inseparable(base)
@@ -168,7 +168,7 @@ def _forms(base: str) -> tuple[str, str, str]:
 
 @cache
 def finite(base: str, tense: str, person: int, many: bool) -> str:
-    """The finite verb, without its separable prefix; `tense` is present or past."""
+    """Return the finite verb, without its separable prefix; `tense` is present or past."""
     if base == "sein" and tense == "present":
         return "sind" if many else {1: "bin", 3: "ist"}[person]
     third, past, _ = _forms(base)
@@ -184,15 +184,15 @@ def finite(base: str, tense: str, person: int, many: bool) -> str:
 
 
 def participle(prefix: str, base: str) -> str:
-    """The past participle, with ge- inside after a separable prefix: aufgemacht."""
+    """Return the past participle, with ge- inside after a separable prefix: aufgemacht."""
     return prefix + _forms(base)[2]
 
 
 def zu_infinitive(prefix: str, base: str) -> list[str]:
-    """The infinitive with zu, which goes inside after a separable prefix: aufzumachen."""
+    """Return the infinitive with zu, which goes inside after a separable prefix: aufzumachen."""
     return [f"{prefix}zu{base}"] if prefix else ["zu", base]
 
 
 def takes_sein(prefix: str, base: str, transitive: bool) -> bool:
-    """Whether the perfect is made with sein: motion and change, unless there is an object."""
+    """Whether the perfect takes sein: verbs of motion and change, unless they have an object."""
     return not transitive and (base in _SEIN or f"{base}-{prefix}" in _SEIN)

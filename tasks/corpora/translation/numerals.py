@@ -32,7 +32,7 @@ _MINUTES = (0, 0, 5, 10, 15, 15, 20, 25, 30, 30, 30, 35, 40, 45, 45, 50, 55)
 
 
 def german_number(number: int) -> str:
-    """1 to 999 in words, units before tens: einundzwanzig. `ein` is uninflected."""
+    """Return 1 to 999 in German words, units before tens: einundzwanzig. `ein` is uninflected."""
     if number >= 100:
         hundreds, rest = divmod(number, 100)
         return f"{_GERMAN[hundreds]}hundert{german_number(rest) if rest else ''}"
@@ -45,7 +45,7 @@ def german_number(number: int) -> str:
 
 
 def english_number(number: int) -> str:
-    """1 to 999 in words: twenty-one, one hundred and five."""
+    """Return 1 to 999 in English words: twenty-one, one hundred and five."""
     if number >= 100:
         hundreds, rest = divmod(number, 100)
         return f"{_ENGLISH[hundreds]} hundred" + (f" and {english_number(rest)}" if rest else "")
@@ -56,7 +56,7 @@ def english_number(number: int) -> str:
 
 
 def english_ordinal(number: int) -> str:
-    """1 to 31 as an ordinal: twenty-first."""
+    """Return 1 to 31 as an English ordinal: twenty-first."""
     first, dash, last = english_number(number).rpartition("-")
     if last in _ORDINAL:
         return f"{first}{dash}{_ORDINAL[last]}"
@@ -64,13 +64,13 @@ def english_ordinal(number: int) -> str:
 
 
 def german_ordinal(number: int) -> str:
-    """1 to 31 as an ordinal stem: dritt, einundzwanzigst."""
+    """Return 1 to 31 as the stem of a German ordinal: dritt, einundzwanzigst."""
     word = german_number(number)
     return _GERMAN_ORDINAL.get(word, word + ("st" if number > 19 else "t"))
 
 
 def clock(hour: int, minute: int) -> Words:
-    """A clock time (hour 1 to 12, minute a multiple of 5): `um halb acht` is half past seven."""
+    """Return a clock time (hour 1 to 12, minute a multiple of 5): `um halb acht` is half past seven."""
     following = hour % 12 + 1
     now, then = english_number(hour), english_number(following)
     if minute == 0:
@@ -96,12 +96,12 @@ def _eins(hour: int) -> str:
 
 
 def random_clock(rng: random.Random) -> Words:
-    """A clock time, quarters and halves more often than the rest."""
+    """Draw a clock time; quarters and halves are drawn more often than other times."""
     return clock(rng.randint(1, 12), rng.choice(_MINUTES))
 
 
 def date(day: int, month: int) -> Words:
-    """A day of the year (month from 0): `am dritten Mai`."""
+    """Return a day of the year (month from 0): `am dritten Mai`."""
     german, english = MONTHS[month]
     options = (
         f"on {day} {english}",
@@ -112,12 +112,12 @@ def date(day: int, month: int) -> Words:
 
 
 def random_date(rng: random.Random) -> Words:
-    """A day of the year that every month has."""
+    """Draw a day of the year that exists in every month."""
     return date(rng.randint(1, 28), rng.randrange(12))
 
 
 def weekday(rng: random.Random, frame: str) -> Words:
-    """A weekday as it is said in the frame (past, future or habit)."""
+    """Draw a weekday in the wording of the frame (past, future or habit)."""
     german, english = rng.choice(WEEKDAYS)
     return {
         "past": Words(f"letzten {german}", (f"last {english}",)),
@@ -127,7 +127,7 @@ def weekday(rng: random.Random, frame: str) -> Words:
 
 
 def span(rng: random.Random, use: str) -> Words:
-    """A span of time: `ago` (vor drei Tagen), `since` (seit drei Tagen), `ahead` (in drei Tagen), `for` (drei Stunden lang)."""
+    """Draw a span: `ago` (vor drei Tagen), `since` (seit drei Tagen), `ahead` (in drei Tagen), `for` (drei Stunden lang)."""
     number = rng.randint(2, 12)
     _, many, english = rng.choice(_SPANS[:3] if use in ("for", "ahead") else _SPANS[1:])
     amount, spoken = (
@@ -147,7 +147,7 @@ def span(rng: random.Random, use: str) -> Words:
 
 
 def price(number: int) -> Words:
-    """A price in euros: `für vierundachtzig Euro`."""
+    """Draw a price in euros: `für vierundachtzig Euro`."""
     return Words(
         f"für {german_number(number)} Euro",
         (f"for {english_number(number)} euros", f"for {number} euros"),

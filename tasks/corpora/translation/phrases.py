@@ -1,4 +1,4 @@
-"""Draws nominals, places and times from words that go together."""
+"""Draws nominals, phrases of place and phrases of time whose words fit each other."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ class Phrases:
         self.rng = rng
 
     def happens(self, probability: float) -> bool:
-        """True with the given probability."""
+        """Return true with the given probability."""
         return self.rng.random() < probability
 
     def pick(self, weighted: Sequence[tuple[T, float]]) -> T:
-        """One of the values, by weight."""
+        """Draw one of the values by weight."""
         values, weights = zip(*weighted, strict=True)
         chosen: T = self.rng.choices(values, weights)[0]
         return chosen
 
     def noun(self, tags: Tags) -> Noun:
-        """A noun that fits `tags`; compounds and ambiguous nouns come more often than their share."""
+        """Draw a noun that fits `tags`; compounds and ambiguous nouns are drawn more often than their share."""
         nouns, compounds, settled = lexicon.nouns_for(tags), lexicon.compounds_for(tags), lexicon.settled_for(tags)
         if not tags & PERSON and self.happens(min(0.3, 3 * len(settled) / len(nouns))):
             return self.rng.choice(settled)
         return self.rng.choice(compounds if self.happens(min(0.25, len(compounds) / len(nouns))) else nouns)
 
     def number_of(self, noun: Noun) -> bool:
-        """Whether the noun is used in the plural."""
+        """Draw whether the noun is used in the plural."""
         if "plural" in noun.tags:
             return True
         return bool(noun.plural) and not noun.tags & {"mass", "one"} and self.happens(0.22)
 
     def subject(self, tags: Tags, owner: Agreement | None = None) -> Nominal:
-        """A subject: often a person, by pronoun, by name or by what the person is."""
+        """Draw a subject, often a person: a pronoun, a name, or a noun such as a profession."""
         if tags & PERSON and self.happens(0.8 if len(tags) > 1 else 1.0):
             tags = PERSON
             kind = self.pick((("noun", 0.7), ("name", 0.18), ("pronoun", 0.12)))
@@ -70,12 +70,12 @@ class Phrases:
         return self.phrase(self.noun(tags), owner, as_subject=True)
 
     def name(self) -> Name:
-        """A person's name."""
+        """Draw a person's name."""
         name, gender = self.rng.choice(lexicon.NAMES)
         return Name(name, Agreement(3, False, gender))
 
     def phrase(self, noun: Noun, owner: Agreement | None, *, as_subject: bool = False, plain: bool = False) -> NounPhrase:
-        """A noun with determiner, perhaps an adjective, a number or a possessor; `plain` keeps it definite and short."""
+        """Draw a noun with a determiner, perhaps an adjective, a number or a possessor; `plain` keeps it definite and short."""
         many = self.number_of(noun)
         determiner, count = self._determiner(noun, many, owner, as_subject, plain)
         if determiner == "possessor":
@@ -107,12 +107,12 @@ class Phrases:
         return self.pick((("der", 0.55), ("ein", 0.35), ("dieser", 0.06), ("jeder", 0.04))), 0
 
     def adjective(self, noun: Noun, probability: float) -> lexicon.Adjective | None:
-        """An adjective to stand before the noun, or none."""
+        """Draw an adjective that stands before the noun, or none."""
         fitting = [adjective for adjective in lexicon.adjectives_for(noun) if not adjective.predicate_only]
         return self.rng.choice(fitting) if fitting and self.happens(probability) else None
 
     def possessor(self) -> NounPhrase | Name:
-        """Whose something is: a name, the teacher, my sister."""
+        """Draw a possessor: a name, the teacher, my sister."""
         if self.happens(0.35):
             return self.name()
         noun = self.noun(PERSON)
@@ -121,7 +121,7 @@ class Phrases:
         return NounPhrase(noun, "der", "plural" in noun.tags)
 
     def place(self, tags: Tags = frozenset()) -> Place:
-        """Where something happens: in a room, next to a building, in a city; `tags` limit the kind of place."""
+        """Draw a location: in a room, next to a building, in a city; `tags` limit its kind."""
         if self.happens(0.12):
             return Place("in", "dat", ("in",), self.rng.choice(lexicon.CITIES))
         if not tags and self.happens(0.22):
@@ -132,7 +132,7 @@ class Phrases:
         return Place(kind.there, "dat", kind.english_there, self._landmark(noun))
 
     def goal(self, tags: Tags, english: str) -> Place:
-        """Where something or someone goes; `english` is the preposition that the verb asks for, if any."""
+        """Draw a destination; `english` is the preposition that the verb requires, if any."""
         if "town" in tags and self.happens(0.3):
             return self.city()
         noun = self.rng.choice([noun for noun in lexicon.place_nouns() if not tags or noun.tags & tags])
@@ -143,11 +143,11 @@ class Phrases:
         return NounPhrase(noun, "der", adjective=self.adjective(noun, 0.2))
 
     def city(self) -> Place:
-        """A city to go to."""
+        """Draw a city as destination."""
         return Place("nach", "dat", ("to",), self.rng.choice(lexicon.CITIES))
 
     def time(self, frame: str, lasting: bool = False) -> Words:
-        """A time that goes with the frame: past, now, habit, future or since; `lasting` allows a span for the past."""
+        """Draw a time that fits the frame (past, now, habit, future or since); `lasting` allows a duration in the past."""
         if frame == "past" and lasting and self.happens(0.5):
             return numerals.span(self.rng, "for")
         if frame == "since":
@@ -182,6 +182,6 @@ class Phrases:
         return Words(f"{day.german} {hour.german}", tuple(dict.fromkeys(pairs))[:4])
 
     def manner(self, verb: Verb, subject: Agreement) -> Words:
-        """An adverb of manner that suits the verb."""
+        """Draw an adverb of manner that fits the verb."""
         able = verb.flags | {"person"} | ({"group"} if subject.many else set())
         return self.rng.choice([words for words in lexicon.MANNERS if words.kinds & able])

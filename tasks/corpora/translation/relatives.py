@@ -16,7 +16,7 @@ _LIVING = frozenset({"person", "animal", "pet", "farm"})
 
 @cache
 def _as_object(noun: Noun, tags: Tags) -> tuple[tuple[Verb, Slot], ...]:
-    """The verbs and slots that the noun fits, and that settle its sense together with `tags`."""
+    """Return the verbs and slots that the noun fits and that, together with `tags`, determine its sense."""
     return tuple(
         (verb, slot)
         for verb in PLAIN
@@ -39,7 +39,7 @@ class Relatives(Clauses):
     """Draws nominals with relative clauses."""
 
     def related(self, tags: Tags, frame: str) -> NounPhrase:
-        """A nominal that fits `tags`, with a relative clause; often a noun that only the clause makes clear."""
+        """Draw a nominal that fits `tags`, with a relative clause; often a noun whose sense only that clause determines."""
         ambiguous = [noun for noun in lexicon.ambiguous_for(tags) if _as_object(noun, tags) or _as_subject(noun, tags)]
         noun = (
             self.rng.choice(ambiguous) if ambiguous and self.happens(0.25 if tags & PERSON else 0.5) else self._relatable(tags)

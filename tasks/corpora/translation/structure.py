@@ -38,7 +38,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Gap:
-    """The place of the relative pronoun in its clause; `owner` makes it a possessive (dessen Bruder, whose brother)."""
+    """The position of the relative pronoun in its clause; `owner` makes it a possessive (dessen Bruder, whose brother)."""
 
     agreement: Agreement
     owned: NounPhrase | None = None
@@ -88,7 +88,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Tense:
-    """How the verb is used: `german` is present, preterite, perfect, pluperfect or future.
+    """Tense and aspect of the verb: `german` is present, preterite, perfect, pluperfect or future.
 
     `english` is present, progressive, since, will, past, either (past or present perfect), pluperfect or reported.
     """
@@ -146,7 +146,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Joined:
-    """A second clause: before the main clause if `first`; `swaps` where English may say the two the other way round.
+    """A second clause, before the main clause if `first`; `swaps` if English may reverse the order of the two.
 
     The two do not swap if a pronoun would come before the noun that it refers to.
     """

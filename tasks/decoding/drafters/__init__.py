@@ -1,1 +1,1 @@
-"""What proposes tokens: a model, tables, copies from the context, random tokens, first layers, heads."""
+"""Drafters: a model, tables, copies from the context, random tokens, the first layers, heads."""

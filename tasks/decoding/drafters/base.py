@@ -56,7 +56,7 @@ class StepwiseDrafter(ABC):
 
     @abstractmethod
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        """What follows each row and its draft: (rows, 1, vocabulary); meaningless where a row is not going."""
+        """Return logits after each row and its draft: (rows, 1, vocabulary); undefined where a row is not going."""
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         builders = [DraftBuilder(budget, rule, self.end_tokens) for budget in budgets]
@@ -91,8 +91,8 @@ class StepwiseDrafter(ABC):
     def _choose(self, block: PredictionBlock, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
         if self.sampling.greedy:
             return [row[0] for row in block.likeliest]
-        # A position that is drafted again is drawn afresh. Its first draft was thrown away, which says something about that
-        # draw where a small model's end token would have ended the text (BiLD): used again, it would put off the end.
+        # A position that is drafted again gets a new draw. Rejecting its first draft carries information about that draw if
+        # the small model's end token would have ended the text (BiLD): reusing it would bias the text's end.
         keys = [
             (example, len(row) + len(new), f"draft from {len(row)}")
             for row, new, example in zip(tokens, drafted, examples, strict=True)
@@ -104,11 +104,11 @@ class StepwiseDrafter(ABC):
 
 
 class ModelDrafter(StepwiseDrafter):
-    """A small model as drafter, one token a run.
+    """A small model as drafter, one token in each run.
 
     Between drafts its cache lags behind the tokens by the token that the target added, and by the last drafted token where
-    the window ended the draft; the next run catches up on both. A decoder that shares the target's encoder reads what the
-    target has encoded.
+    the window ended the draft; the next run catches up on both. A decoder that shares the target's encoder uses the
+    target's encoder output.
     """
 
     def __init__(

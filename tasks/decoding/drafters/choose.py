@@ -1,4 +1,4 @@
-"""The drafter that a method's settings name."""
+"""Builds the drafter that a method's settings name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BUILDERS: dict[str, Build] = {
 
 
 def make_drafter(name: str, pair: Pair, sampling: SamplingSettings, source: TokenSource) -> Drafter:
-    """The drafter called `name` (one of `settings.DRAFTERS`), over the parts of `pair` that it needs.
+    """Return the drafter called `name` (one of `settings.DRAFTERS`), built on the parts of `pair` that it needs.
 
     Raises:
         InputError: there is no such drafter, or the pair lacks what it needs.

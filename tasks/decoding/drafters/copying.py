@@ -1,4 +1,4 @@
-"""Copying from the context after a matching prefix (SD, 3.6; later known as prompt lookup)."""
+"""Copies from the context after a matching suffix (SD, 3.6; later known as prompt lookup)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tasks.decoding.distributions import PredictionBlock, one_hot_predictions
 from tasks.decoding.drafters.deterministic import DeterministicDrafter
 
 _LONGEST_MATCH = 3
-"""Tokens that are compared; a longer match is no better than another."""
+"""Tokens that are compared; longer matches are not preferred."""
 _BREAK = -1
-"""Stands in the context for what is no text: no match reaches over it, and no copy."""
+"""Separates texts in the context: no match and no copy crosses it."""
 
 
 class CopyDrafter(DeterministicDrafter):
-    """Looks for the last tokens of the text in the source and in the text itself, and proposes what followed them there.
+    """Finds an earlier occurrence of the last tokens, in the source or the text, and proposes the tokens that followed it.
 
-    The longest match wins, up to `_LONGEST_MATCH` tokens; of equally long ones the most recent. Where the last token
-    occurs nowhere else with text behind it, nothing is proposed.
+    The longest match wins, up to `_LONGEST_MATCH` tokens; among equally long ones, the most recent. If the last token has no
+    earlier occurrence with text after it, nothing is proposed.
     """
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
@@ -50,12 +50,12 @@ class CopyDrafter(DeterministicDrafter):
         return PredictionBlock(logits, self.sampling)
 
     def _text(self, tokens: list[int]) -> list[int]:
-        """The tokens with a break for each that the target never puts as text."""
+        """Replace each token that the target never generates as text by a break."""
         return [_BREAK if token in self.specials or token >= self.vocabulary else token for token in tokens]
 
 
 def after_match(context: Sequence[int]) -> int | None:
-    """The index after the longest, then latest, earlier occurrence of the context's end; `None` where there is none."""
+    """Return the index after the longest, then latest, earlier occurrence of the context's end; `None` if there is none."""
     best, index = 0, None
     end = len(context) - 1
     last = context[end]

@@ -1,4 +1,4 @@
-"""Drafters that propose tokens without probabilities: each proposed token counts as certain."""
+"""Drafters that propose tokens without probabilities: each proposed token has probability 1."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tasks.decoding.turn import DraftRule
 
 
 class DeterministicDrafter(StatelessDrafter, ABC):
-    """Proposes a whole window at once, each of its tokens with probability 1.
+    """Proposes a whole window at once, each token with probability 1.
 
-    Speculative sampling stays exact: a proposed x is kept with probability p(x), and what replaces it is p without x.
-    Where fewer tokens are proposed than were asked for, the confidence in the next one is 0: that counts as a fallback
-    where the rule has a threshold.
+    Speculative sampling remains exact: a proposed x is accepted with probability p(x), and otherwise replaced by a draw from
+    p without x. If fewer tokens are proposed than requested, the confidence in the next one is 0, which counts as a fallback
+    if the rule has a threshold.
     """
 
     runs_model = False
 
     def __init__(self, target: Decoder, sampling: SamplingSettings) -> None:
-        """Takes the target for its vocabulary and special tokens."""
+        """Take the target for its vocabulary and special tokens."""
         self.vocabulary = target.vocabulary
         self.specials = target.specials
         self.end_tokens = target.end_tokens
@@ -35,10 +35,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
 
     @abstractmethod
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        """At most `budget` tokens to follow `tokens`, those of row number `row`, and none behind an end token.
-
-        `budget` is at least 1.
-        """
+        """Return at most `budget` (at least 1) tokens to follow `tokens`, the text of row `row`; none after an end token."""
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device
@@ -59,7 +56,7 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         return draft
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
-        """Nothing is known of what was not proposed: each ordinary token is as likely as any other."""
+        """Predict uniformly over ordinary tokens: nothing is known beyond the proposal."""
         logits = torch.zeros(self.vocabulary, device=self.device)
         logits[list(self.specials)] = -torch.inf
         return PredictionBlock(logits.expand(len(rows), 1, -1), self.sampling)

@@ -83,7 +83,7 @@ class HeadsDrafter(StepwiseDrafter):
 
 
 def heads_drafter(large: Decoder, sampling: SamplingSettings, source: TokenSource) -> HeadsDrafter:
-    """Return a drafter of the heads that were trained beside the large model.
+    """Return a drafter of the heads that were trained on the large model.
 
     Raises:
         InputError: there are none.

@@ -1,4 +1,4 @@
-"""Tokens at random as drafter: the least that any large model gains something from (SD, 3.6)."""
+"""Random tokens as drafter: the weakest drafter that can still give a speed-up (SD, 3.6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tasks.decoding.settings import SamplingSettings
 
 
 class RandomDrafter(DeterministicDrafter):
-    """Any ordinary token is as likely as any other; the tokens, once drawn, are proposed as certain."""
+    """Draws ordinary tokens uniformly, and proposes them with probability 1."""
 
     def __init__(self, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
         super().__init__(target, sampling)
@@ -17,7 +17,7 @@ class RandomDrafter(DeterministicDrafter):
         self.ordinary = self.vocabulary - len(self.specials)
 
     def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        # Drawn afresh after each verification, as every draft is.
+        # New draws after each verification, as for every draft.
         purpose = f"random from {len(tokens)}"
         draws = [self.source.uniform(example, len(tokens) + offset, purpose) for offset in range(budget)]
         return [self._token(int(draw * self.ordinary)) for draw in draws]

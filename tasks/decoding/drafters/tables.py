@@ -1,6 +1,6 @@
-"""Tables of the calibration set as drafters: how often each token occurs, and how often each follows each (SD, 3.6).
+"""Unigram and bigram tables of the calibration set as drafters (SD, 3.6).
 
-A prediction is a look-up, no run of a model: the cost ratio c is about 0.
+A prediction is a table look-up and runs no model, so the cost ratio c is about 0.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 
 _BEGINNING = -1
-"""What stands before a text's first token, whichever token a model starts from."""
+"""The context of a text's first token, whichever token a model starts from."""
 
 
 @dataclass(frozen=True)
 class NgramTables:
-    """Logarithms of counts: their softmax is the relative frequency."""
+    """Logarithms of counts; their softmax is the relative frequency."""
 
     unigram: Tensor
     """float32 (vocabulary,), -infinity for a token that never occurs."""
     bigram: dict[int, tuple[Tensor, Tensor]]
-    """By the token before: those that follow it, int64 (n,), and the logarithms of how often they do, float32 (n,)."""
+    """For each token, the tokens that follow it, int64 (n,), and the logarithms of their counts, float32 (n,)."""
     specials: frozenset[int]
     """Ids that are never text; after one of them a text begins."""
 
 
 def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> NgramTables:
-    """Counts texts, the end token last in each.
+    """Count the unigrams and bigrams of texts that end with the end token.
 
     Raises:
         InputError: there is no text, or one has a token outside the vocabulary.
@@ -66,17 +66,17 @@ def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> Ngram
 
 
 def _logarithms(counts: Counter[int]) -> tuple[Tensor, Tensor]:
-    """Tokens, int64 (n,), and the logarithms of their counts, float32 (n,)."""
+    """Return tokens, int64 (n,), and the logarithms of their counts, float32 (n,)."""
     return torch.tensor(list(counts)), torch.tensor(list(counts.values()), dtype=torch.float64).log().float()
 
 
 class TableDrafter(StatelessDrafter, StepwiseDrafter):
-    """Drafts by look-ups, on the CPU whatever the device of the models: only a finished draft is moved there."""
+    """Drafts by look-ups on the CPU; only a finished draft is moved to the models' device."""
 
     runs_model = False
 
     def __init__(self, tables: NgramTables, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:
-        """Takes the target for what ends a text."""
+        """Take the target for its end tokens."""
         super().__init__(target.end_token, sampling, source)
         self.end_tokens = target.end_tokens
         self.tables = tables
@@ -84,7 +84,7 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
 
     @abstractmethod
     def look_up(self, last: int) -> Tensor:
-        """Logits of what follows this token, (vocabulary,)."""
+        """Return the logits of the token after `last`: (vocabulary,)."""
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device
@@ -103,14 +103,14 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
 
 
 class UnigramDrafter(TableDrafter):
-    """The frequency of each token, whatever stands before."""
+    """Predicts each token by its frequency, whatever the context."""
 
     def look_up(self, last: int) -> Tensor:
         return self.tables.unigram
 
 
 class BigramDrafter(TableDrafter):
-    """The frequency of each token after the one before it; after one that nothing was seen to follow, as it is anywhere."""
+    """Predicts each token by its frequency after the previous token; after an unseen token, by its overall frequency."""
 
     def look_up(self, last: int) -> Tensor:
         found = self.tables.bigram.get(_BEGINNING if last in self.tables.specials else last)

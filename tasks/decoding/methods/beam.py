@@ -1,4 +1,4 @@
-"""Beam search with the large model, alone and drafted for."""
+"""Beam search with the large model, with and without a draft."""
 
 from __future__ import annotations
 

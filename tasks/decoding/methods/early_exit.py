@@ -16,7 +16,7 @@ from tasks.decoding.settings import CalmSettings, SamplingSettings
 
 @dataclass(frozen=True)
 class EarlyExit:
-    """The large model alone, leaving its layers early; the threshold decays over the longest text allowed."""
+    """The large model alone with early exits; the threshold decays over the maximum length of a text."""
 
     large: Decoder
     settings: CalmSettings

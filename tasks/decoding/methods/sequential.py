@@ -1,4 +1,4 @@
-"""Cascades that nothing verifies, and their oracle (Narasimhan et al., 2024, sections 2 and 3)."""
+"""Cascades without verification, and their oracle (Narasimhan et al., 2024, sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tasks.decoding.turn import DraftRule
 
 
 def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCascadeSettings) -> float:
-    """Of a whole answer, as a probability: exp of the sum, mean or quantile of its tokens' log-probabilities (in nats).
+    """Return the confidence in a whole answer: exp of the sum, mean or quantile of its tokens' log-probabilities (in nats).
 
-    The sum is equation 1, q(x_m … x_{m+n}); the mean is the geometric mean of a token, free of length; quantiles, between
-    two tokens interpolated, are those of Gupta et al. (2024).
+    The sum is equation 1, q(x_m … x_{m+n}); the mean gives the geometric mean over tokens, independent of length; quantiles,
+    interpolated between two tokens, are those of Gupta et al. (2024).
     """
     if settings.confidence == "quantile":
         return math.exp(np.quantile(log_probabilities, settings.quantile))
@@ -35,14 +35,14 @@ def sequence_confidence(log_probabilities: Sequence[float], settings: SequenceCa
 
 @dataclass(frozen=True)
 class SequenceCascade:
-    """The small model answers everything; what it is not sure of, the large model answers anew (equation 1)."""
+    """The small model answers every source; where it is not confident, the large model answers again (equation 1)."""
 
     small: SmallModelMethod
     large: DecodingMethod
     settings: SequenceCascadeSettings
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        """One answer a source; where it is the large model's, the small one's runs count too, and one fallback."""
+        """Return one answer for each source; a large model's answer also counts the small model's runs and one fallback."""
         first = self.small.run(sources, examples, limit)
         sure = [sequence_confidence(one.log_probabilities, self.settings) for one in first]
         deferred = [index for index, confidence in enumerate(sure) if confidence < 1 - self.settings.deferral_cost]
@@ -56,7 +56,7 @@ class SequenceCascade:
 
 
 class _SecondSource(TokenSource):
-    """Draws of their own: an answer deferred for what was drawn must not be drawn by the same numbers again."""
+    """Independent draws: a deferred answer must not be sampled with the numbers whose result caused the deferral."""
 
     def uniform(self, example: int, position: int, purpose: str) -> float:
         return super().uniform(example, position, f"deferred {purpose}")
@@ -79,7 +79,7 @@ def _token_cascade(
 
 
 def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
-    """The token is drawn from p where the rule defers, else from q: (1 - δ) q + δ p, one draw each (Algorithm 3)."""
+    """Return the rule that draws from p where `deferral` defers, else from q: (1 - δ) q + δ p (Algorithm 3)."""
 
     return deterministic_rule(lambda tokens, q, p: deferral(q, p, alpha) ^ True, bonus=BonusToken.NONE)
 

@@ -1,4 +1,4 @@
-"""Speculative decoding (Leviathan et al., 2023) and what loosens or adapts it."""
+"""Speculative decoding (Leviathan et al., 2023), and its lossy and adaptive variants."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import (
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     ConfidentSettings,
     LenientSettings,
     LossySettings,
-    SamplingSettings,
     SpeculativeSettings,
 )
 from tasks.decoding.turn import DraftRule
@@ -23,7 +23,7 @@ from tasks.decoding.turn import DraftRule
 def fixed_window(
     pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource, rule: AcceptanceRule
 ) -> SpeculativeLoop:
-    """Drafts of `settings.draft_length` tokens, checked by `rule`."""
+    """Return the loop with drafts of `settings.draft_length` tokens, verified by `rule`."""
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=settings.draft_length))
 

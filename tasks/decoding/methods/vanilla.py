@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +35,7 @@ class SmallModelMethod:
 
 def _as_small(generation: Generation) -> Generation:
     counts = generation.counts
-    renamed = Counts(tokens=counts.tokens, small_steps=counts.large_calls, verified=Counter())
+    renamed = Counts(tokens=counts.tokens, small_steps=counts.large_calls)
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)
 
 

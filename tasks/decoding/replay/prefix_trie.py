@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from tasks.decoding.token_statistics import CachedStatistics, TokenScore
+from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
 from tasks.files import atomic_write
 
 SMALL_MODEL, LARGE_MODEL = 0, 1
@@ -20,6 +20,10 @@ SMALL_MODEL, LARGE_MODEL = 0, 1
 
 LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
+
+
+DraftKey = tuple[int, float, float, int]
+"""(target model, fallback threshold, bound of the cumulative confidence, budget): what a model's draft depends on."""
 
 
 class TrieNode:
@@ -33,8 +37,8 @@ class TrieNode:
         self.token = token
         self.children: dict[int, TrieNode] = {}
         self.statistics: list[CachedStatistics | None] = [None, None]
-        self.drafts: dict[Any, Any] = {}
-        """Drafts from here by draft rule, for replays with the same rule; not written to disk."""
+        self.drafts: dict[DraftKey, CachedDraft] = {}
+        """Drafts from here, for replays with the same draft rule; not written to disk."""
 
     def step(self, token: int) -> TrieNode:
         """Return the prefix that is longer by `token`."""
@@ -51,6 +55,22 @@ class TrieNode:
             tokens.append(node.token)
             node = node.parent
         return tokens[::-1]
+
+
+@dataclass(slots=True)
+class CachedDraft:
+    """A draft, and the statistics along it."""
+
+    tokens: list[int]
+    q: Sequence[TokenStatistics]
+    """The drafter's statistics at the position of each token."""
+    fallback: bool
+    steps: int
+    """Runs of the drafter's model."""
+    nodes: list[TrieNode]
+    """Before the draft, and after each of its tokens."""
+    p: list[CachedStatistics] = field(default_factory=list)
+    """The target's statistics at the first of these nodes, as far as they were needed."""
 
 
 class PrefixTrie:
@@ -91,13 +111,17 @@ def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
     return trie
 
 
-def _to_json(statistics: CachedStatistics | None) -> Any:
+JsonStatistics = tuple[int, float, float, list[tuple[int, TokenScore]]] | None
+"""Likeliest token, its score, entropy, and the known scores, as a file holds them."""
+
+
+def _to_json(statistics: CachedStatistics | None) -> JsonStatistics:
     if statistics is None:
         return None
-    return [statistics.best, statistics.top, statistics.entropy, list(statistics.token_scores.items())]
+    return statistics.best, statistics.top, statistics.entropy, list(statistics.token_scores.items())
 
 
-def _from_json(statistics: Any, look_up: Callable[[int], TokenScore]) -> CachedStatistics | None:
+def _from_json(statistics: JsonStatistics, look_up: Callable[[int], TokenScore]) -> CachedStatistics | None:
     if statistics is None:
         return None
     best, top, entropy, token_scores = statistics

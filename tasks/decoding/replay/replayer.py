@@ -7,7 +7,7 @@ turns (`turn.TurnRules`). Walking over known numbers takes about a hundredth of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -17,7 +17,7 @@ from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
-from tasks.decoding.replay.prefix_trie import ReplaySource, TrieNode
+from tasks.decoding.replay.prefix_trie import CachedDraft, ReplaySource, TrieNode
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
 from tasks.decoding.turn import RowState, TurnRules
 
@@ -41,14 +41,14 @@ def replay(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int)
         raise NotReplayableError("the acceptance rule reads whole distributions, which are not cached")
     target = _source_of(parts.target)
     drafter = None if parts.drafter.decoder is None else _source_of(parts.drafter.decoder)
-    found = []
+    turns, found = parts.turns(limit), []
     for source, example in zip(sources, examples, strict=True):
         if target.reader.trie.source != source:
             target.reader.open_source(source)
         if drafter is None:
             parts.drafter.start(_NO_ENCODER_OUTPUT, [source])
         row = RowState(example, [], 0)
-        found.append(_Replayer(parts, parts.turns(limit), accept, target, drafter, target.reader.trie.root, row).run())
+        found.append(_Replayer(parts, turns, accept, target, drafter, target.reader.trie.root, row).run())
     return found
 
 
@@ -57,19 +57,6 @@ def _source_of(decoder: Decoder) -> ReplaySource:
     if source is None:
         raise NotReplayableError(f"the predictions of the {decoder.name} model are not cached")
     return source
-
-
-@dataclass(slots=True)
-class _Draft:
-    tokens: list[int]
-    q: Sequence[TokenStatistics]
-    """The drafter's statistics at the position of each token."""
-    fallback: bool
-    steps: int
-    nodes: list[TrieNode]
-    """Before the draft, and after each of its tokens."""
-    p: list[CachedStatistics] = field(default_factory=list)
-    """The target's statistics at the first of them, as far as they were needed."""
 
 
 @dataclass(slots=True)
@@ -90,37 +77,36 @@ class _Replayer:
         may_end_unverified = turns.draft_rule.ends_unverified
         while not ended:
             draft = self._draft()
-            drafted = draft.tokens
-            verified = not (may_end_unverified and turns.ends_unverified(row, drafted))
-            accepted, next_token, extra_steps = self._verify(draft) if verified else (len(drafted), None, 0)
-            if scored and verified:
+            drafted, steps, count = draft.tokens, draft.steps, len(draft.tokens)
+            if may_end_unverified and turns.ends_unverified(row, drafted):
+                turns.finish(row, drafted, drafted=count, steps=steps, fallback=draft.fallback, verified=False)
+                break
+            accepted, next_token, extra_steps = self._verify(draft)
+            if scored:
                 self._score(draft, accepted, next_token)
-            self.node = draft.nodes[accepted] if next_token is None else draft.nodes[accepted].step(next_token)
-            ended = turns.finish(
-                row,
-                drafted if accepted == len(drafted) else drafted[:accepted],
-                next_token,
-                drafted=len(drafted),
-                steps=draft.steps + extra_steps,
-                fallback=draft.fallback,
-                verified=verified,
-            )
+            if accepted < count:
+                drafted = drafted[:accepted]
+            ended = turns.finish(row, drafted, next_token, drafted=count, steps=steps + extra_steps, fallback=draft.fallback)
+            node = draft.nodes[accepted]
+            self.node = node if next_token is None else node.step(next_token)
         return row.generation()
 
-    def _draft(self) -> _Draft:
+    def _draft(self) -> CachedDraft:
         """1. The drafter proposes; a model's draft is the same for every method with the same draft rule."""
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
-        if self.drafter is None:
+        if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
         key = (self.target.model, rule.fallback_threshold, rule.stop_below, budget)
-        draft: _Draft | None = self.node.drafts.get(key)
+        draft = self.node.drafts.get(key)
         if draft is None:
-            draft = self.node.drafts[key] = self._by_model(self.drafter, budget)
+            draft = self.node.drafts[key] = self._by_model(budget)
         return draft
 
-    def _by_model(self, drafter: ReplaySource, budget: int) -> _Draft:
-        builder, node = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), self.node
-        q: list[CachedStatistics] = []
+    def _by_model(self, budget: int) -> CachedDraft:
+        drafter, node = self.drafter, self.node
+        if drafter is None or budget <= 0:
+            return CachedDraft([], [], fallback=False, steps=0, nodes=[node])
+        builder, q = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), list[CachedStatistics]()
         while builder.going:
             statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, budget - len(q))
             q.append(statistics)
@@ -128,31 +114,29 @@ class _Replayer:
             node = node.step(statistics.best)
         return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
 
-    def _by_look_up(self, budget: int) -> _Draft:
-        if budget <= 0:
-            return _Draft([], [], fallback=False, steps=0, nodes=[self.node])
+    def _by_look_up(self, budget: int) -> CachedDraft:
         made = self.parts.drafter.draft([self._text()], [self.row.example], [budget], self.turns.draft_rule)
         q = [_statistics(made.q, position) for position in range(len(made.tokens[0]))]
         return self._cut(made.tokens[0], q, made.fallback[0], made.steps[0])
 
-    def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> _Draft:
+    def _cut(self, tokens: list[int], q: Sequence[TokenStatistics], fallback: bool, steps: int) -> CachedDraft:
         tokens, fallback = self.turns.cut(tokens, fallback)
         nodes = [self.node]
         for token in tokens:
             nodes.append(nodes[-1].step(token))
-        return _Draft(tokens, q, fallback, steps, nodes)
+        return CachedDraft(tokens, q, fallback, steps, nodes)
 
-    def _verify(self, draft: _Draft) -> tuple[int, int | None, int]:
+    def _verify(self, draft: CachedDraft) -> tuple[int, int | None, int]:
         """3. Read the target along the draft; 4. keep a prefix; 5. add one token.
 
         Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
         """
-        rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
+        rule, accept, drafted, p = self.parts.acceptance, self.accept, draft.tokens, draft.p
         if len(p) <= len(drafted) and len(p) < (positions := self.turns.positions(len(drafted))):
             p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
         accepted = 0
         for token, q in zip(drafted, draft.q, strict=False):
-            if not self.accept(token, q, p[accepted]):
+            if not accept(token, q, p[accepted]):
                 return accepted, p[accepted].best, 0
             accepted += 1
         if not self.turns.adds_bonus(drafted):
@@ -163,12 +147,12 @@ class _Replayer:
             return accepted, rule.greedy_bonus(self._after(draft), p[accepted]), int(self.parts.drafter.runs_model)
         return accepted, rule.greedy_bonus(p[accepted], p[accepted]), 0
 
-    def _score(self, draft: _Draft, accepted: int, next_token: int | None) -> None:
+    def _score(self, draft: CachedDraft, accepted: int, next_token: int | None) -> None:
         """Record the target's own log-probabilities of the tokens that this turn adds."""
         added = draft.tokens[:accepted] if next_token is None else [*draft.tokens[:accepted], next_token]
         self.row.log_probabilities += [-p.surprisal(token) for token, p in zip(added, draft.p, strict=False)]
 
-    def _after(self, draft: _Draft) -> TokenStatistics:
+    def _after(self, draft: CachedDraft) -> CachedStatistics:
         """Return the drafter's statistics after its whole draft."""
         if self.drafter is not None:
             return self.drafter.reader.read(self.drafter.model, [draft.nodes[-1]])[0]

@@ -1,19 +1,15 @@
-"""The weights of a transformer as fast runtimes read them: one plain structure for T5, Llama and GPT-2.
+"""The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama and GPT-2.
 
-Projections that read the same input are fused into one matrix; relative-position biases and rotary angles are tables.
+Projections of the same input are fused into one matrix; relative-position biases and rotary angles are tables.
+`blueprint_readers` fills this structure from a `transformers` model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 Table = Callable[[int], Tensor]
 
@@ -30,7 +26,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """Root mean square norm; with a bias, layer norm."""
+    """Root mean square norm, or layer norm where there is a bias."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -38,7 +34,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class CrossAttention:
-    """Attention over an encoded source, whose keys and values are computed once."""
+    """Attention over an encoded source; its keys and values are computed once for each source."""
 
     norm: Norm
     query: Linear
@@ -48,7 +44,7 @@ class CrossAttention:
 
 @dataclass(frozen=True)
 class Layer:
-    """One block: self-attention, attention over the source where there is one, feed-forward; a norm before each."""
+    """One layer: self-attention, cross-attention in an encoder-decoder, and feed-forward, each after a norm."""
 
     norm: Norm
     query_key_value: Linear
@@ -56,7 +52,7 @@ class Layer:
     cross: CrossAttention | None
     feed_norm: Norm
     feed_in: Linear
-    """Where it is gated, the gate's rows come first."""
+    """(inner width, width); with a gate, its rows come first."""
     feed_out: Linear
 
 
@@ -73,234 +69,30 @@ class Stack:
     gated: bool
     causal: bool
     score_scale: float
-    """What query-key products are multiplied by."""
+    """Factor of the query-key products."""
     embedding: Tensor
     """(vocabulary, width)."""
     layers: tuple[Layer, ...]
     norm: Norm
     head: Linear | None = None
     head_scale: float = 1.0
-    """What the last hidden state is multiplied by before the head."""
+    """Factor of the last hidden state before the head."""
     learned_positions: Tensor | None = None
     """(positions, width), added to the embedding."""
     position_bias: Table | None = field(default=None, compare=False)
-    """Longest distance d to (heads, 2 d + 1): what is added to a score, at the key's position less the query's, plus d."""
+    """Maps the longest distance d to biases (heads, 2 d + 1), indexed by key position - query position + d."""
     rotary: Table | None = field(default=None, compare=False)
-    """positions to (2, positions, head width): cosines and sines that queries and keys are turned by."""
+    """Maps a number of positions to the cosines and sines that rotate queries and keys: (2, positions, head width)."""
 
     @property
     def width(self) -> int:
-        """Of the hidden state."""
+        """Width of the hidden state."""
         return int(self.embedding.shape[1])
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """A model: a decoder, and an encoder where it has one."""
+    """A model: a decoder, and an encoder if it has one."""
 
     decoder: Stack
     encoder: Stack | None = None
-
-
-def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
-    """What fast runtimes need of a `transformers` model in evaluation mode; none where its architecture is not known here.
-
-    Fused matrices are copies; everything else shares the model's own weights.
-    """
-    read = _READERS.get(model.config.model_type)
-    try:
-        return None if read is None else read(model)
-    except _UnknownError:
-        return None
-
-
-class _UnknownError(Exception):
-    """A module that does not compute what its architecture says."""
-
-
-def _t5(model: PreTrainedModel) -> Blueprint | None:
-    config = model.config
-    activation = {"relu": "relu", "gelu_new": "gelu_new", "silu": "silu", "gelu": "gelu"}.get(config.dense_act_fn)
-    if activation is None:
-        return None
-    from tasks.models.layers import head_scale
-
-    head = _linear(model.lm_head)
-    return Blueprint(
-        decoder=_t5_stack(model.decoder, activation, head, head_scale(model)),
-        encoder=_t5_stack(model.encoder, activation, None, 1.0),
-    )
-
-
-def _t5_stack(stack: Any, activation: str, head: Linear | None, scale: float) -> Stack:
-    attention = stack.block[0].layer[0].SelfAttention
-    return Stack(
-        heads=attention.n_heads,
-        key_value_heads=attention.n_heads,
-        head_width=attention.key_value_proj_dim,
-        epsilon=_epsilon(stack.final_layer_norm),
-        activation=activation,
-        gated=stack.config.is_gated_act,
-        causal=stack.config.is_decoder,
-        score_scale=attention.scaling,
-        embedding=stack.embed_tokens.weight,
-        layers=tuple(_t5_layer(block) for block in stack.block),
-        norm=Norm(stack.final_layer_norm.weight),
-        head=head,
-        head_scale=scale,
-        position_bias=lambda longest: _t5_bias(attention, longest),
-    )
-
-
-def _t5_layer(block: Any) -> Layer:
-    own, feed = block.layer[0], block.layer[-1]
-    cross = None
-    if len(block.layer) == 3:
-        other = block.layer[1]
-        attention = other.EncDecAttention
-        cross = CrossAttention(
-            Norm(other.layer_norm.weight),
-            _linear(attention.q),
-            _fused(attention.k, attention.v),
-            _linear(attention.o),
-        )
-    dense = feed.DenseReluDense
-    gated = hasattr(dense, "wi_0")
-    return Layer(
-        norm=Norm(own.layer_norm.weight),
-        query_key_value=_fused(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v),
-        out=_linear(own.SelfAttention.o),
-        cross=cross,
-        feed_norm=Norm(feed.layer_norm.weight),
-        feed_in=_fused(dense.wi_0, dense.wi_1) if gated else _linear(dense.wi),
-        feed_out=_linear(dense.wo),
-    )
-
-
-@torch.inference_mode()
-def _t5_bias(attention: Any, longest: int) -> Tensor:
-    distances = torch.arange(-longest, longest + 1, device=attention.relative_attention_bias.weight.device)
-    buckets = attention._relative_position_bucket(
-        distances,
-        bidirectional=not attention.is_decoder,
-        num_buckets=attention.relative_attention_num_buckets,
-        max_distance=attention.relative_attention_max_distance,
-    )
-    bias: Tensor = attention.relative_attention_bias(buckets).T.contiguous()
-    return bias
-
-
-def _llama(model: PreTrainedModel) -> Blueprint | None:
-    config, inner = model.config, model.model
-    attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
-    # Other kinds of scaling change the angles with the length of the text; others yet turn a part of each head.
-    turned = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
-    if not turned or config.hidden_act != "silu":
-        return None
-    decoder = Stack(
-        heads=config.num_attention_heads,
-        key_value_heads=config.num_key_value_heads,
-        head_width=attention.head_dim,
-        epsilon=_epsilon(inner.norm),
-        activation="silu",
-        gated=True,
-        causal=True,
-        score_scale=attention.scaling,
-        embedding=inner.embed_tokens.weight,
-        layers=tuple(_llama_layer(layer) for layer in inner.layers),
-        norm=Norm(inner.norm.weight),
-        head=_linear(model.lm_head),
-        rotary=lambda positions: _angles(rotary, positions),
-    )
-    return Blueprint(decoder)
-
-
-def _llama_layer(layer: Any) -> Layer:
-    attention, feed = layer.self_attn, layer.mlp
-    return Layer(
-        norm=Norm(layer.input_layernorm.weight),
-        query_key_value=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
-        out=_linear(attention.o_proj),
-        cross=None,
-        feed_norm=Norm(layer.post_attention_layernorm.weight),
-        feed_in=_fused(feed.gate_proj, feed.up_proj),
-        feed_out=_linear(feed.down_proj),
-    )
-
-
-@torch.inference_mode()
-def _angles(rotary: Any, positions: int) -> Tensor:
-    frequencies = rotary.inv_freq.float()
-    indices = torch.arange(positions, device=frequencies.device)[None]
-    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
-    return torch.cat([cosines, sines]).contiguous()
-
-
-def _gpt2(model: PreTrainedModel) -> Blueprint | None:
-    config, inner = model.config, model.transformer
-    activation = {"gelu_new": "gelu_new", "relu": "relu", "gelu": "gelu", "silu": "silu"}.get(config.activation_function)
-    odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention
-    if activation is None or odd:
-        return None
-    attention = inner.h[0].attn
-    decoder = Stack(
-        heads=attention.num_heads,
-        key_value_heads=attention.num_heads,
-        head_width=attention.head_dim,
-        epsilon=config.layer_norm_epsilon,
-        activation=activation,
-        gated=False,
-        causal=True,
-        score_scale=attention.scaling,
-        embedding=inner.wte.weight,
-        layers=tuple(_gpt2_layer(block) for block in inner.h),
-        norm=Norm(inner.ln_f.weight, inner.ln_f.bias),
-        head=_linear(model.lm_head),
-        learned_positions=inner.wpe.weight,
-    )
-    return Blueprint(decoder)
-
-
-def _gpt2_layer(block: Any) -> Layer:
-    return Layer(
-        norm=Norm(block.ln_1.weight, block.ln_1.bias),
-        query_key_value=_turned(block.attn.c_attn),
-        out=_turned(block.attn.c_proj),
-        cross=None,
-        feed_norm=Norm(block.ln_2.weight, block.ln_2.bias),
-        feed_in=_turned(block.mlp.c_fc),
-        feed_out=_turned(block.mlp.c_proj),
-    )
-
-
-def _linear(module: Any) -> Linear:
-    # Adapters and quantisers substitute modules that compute with more than their `weight`.
-    if type(module) is not torch.nn.Linear:
-        raise _UnknownError
-    return Linear(module.weight, module.bias)
-
-
-def _epsilon(norm: Any) -> float:
-    """Return the epsilon of T5's and Llama's norms; refuse a norm that another library has substituted."""
-    epsilon: float | None = getattr(norm, "variance_epsilon", None)
-    if epsilon is None:
-        raise _UnknownError
-    return epsilon
-
-
-def _turned(module: Any) -> Linear:
-    """GPT-2 keeps its matrices as (inputs, outputs)."""
-    from transformers.pytorch_utils import Conv1D
-
-    if type(module) is not Conv1D:
-        raise _UnknownError
-    return Linear(module.weight.T, module.bias)
-
-
-def _fused(*modules: Any) -> Linear:
-    parts = [_linear(module) for module in modules]
-    biases = [part.bias.detach() for part in parts if part.bias is not None]
-    return Linear(torch.cat([part.weight.detach() for part in parts]), torch.cat(biases) if biases else None)
-
-
-_READERS: dict[str, Callable[[Any], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}

@@ -1,52 +1,69 @@
-"""What every runtime over `transformers` shares: rows of unequal length in one cache of keys and values."""
+"""The base of the runtimes over `transformers`: rows of unequal length in one key-value cache."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+    from transformers.cache_utils import Cache
+
+
+class CacheLayer(Protocol):
+    """The keys and values of one layer: (rows, heads, positions, head width)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """The result of one run of a model."""
+
+    logits: Tensor
+    """(rows, positions, vocabulary), for all new positions or the last of them."""
+    layers: list[int] | None = None
+    """Decoder layers run for each row, where a runtime leaves some out."""
 
 
 class CachedDecoder(LoadedModel, ABC):
     """A `Decoder` over one model and one cache.
 
     Cached rows end at the same column: rows of unequal length are padded on the left, where the mask hides them. New tokens
-    are padded on the right, where causality does. A rewind cuts columns off, or shifts the rows to a common end.
+    are padded on the right, which the causal mask hides. A rewind cuts columns off, or shifts the rows to a common end.
     """
 
     def __init__(self, model: PreTrainedModel, name: str, vocabulary: int | None = None) -> None:
         super().__init__(model, name, vocabulary)
-        self._cache: Any = None
+        self._cache: Cache = None
         self._width = 0
         self._steps = 0
 
     @abstractmethod
     def encode(self, sources: Rows) -> EncoderOutput:
-        """Runs the encoder on sources, one list of ids a row; without one, keeps them."""
+        """Run the encoder on sources, one list of ids for each row; without an encoder, keep them."""
 
     @abstractmethod
     def start(self, encoder_output: EncoderOutput) -> Rows:
-        """Empties the cache for these sources and gives each row's first tokens."""
+        """Empty the cache for these sources and return each row's first tokens."""
 
     @abstractmethod
-    def _run(self, ids: Tensor, counts: list[int]) -> Any:
-        """One run of the model on new ids (rows, most new tokens), `counts[row]` of them real; keys and values are cached.
-
-        Gives an object with `logits`, for all new positions or the last of them, and `layers` where some are left out.
-        """
+    def _run(self, ids: Tensor, counts: list[int]) -> ModelRun:
+        """Run the model on new ids (rows, most new tokens), `counts[row]` of them real, and cache keys and values."""
 
     @abstractmethod
-    def _growing_layers(self) -> list[Any]:
-        """The layers of the cache that grow with each token."""
+    def _growing_layers(self) -> list[CacheLayer]:
+        """Return the layers of the cache that grow with each token."""
 
     @torch.inference_mode()
     def forward(self, tokens: Rows) -> Step:
@@ -67,7 +84,7 @@ class CachedDecoder(LoadedModel, ABC):
         self._align(ends, [length + count for length, count in zip(self.lengths, counts, strict=True)])
         unread = most - logits.shape[1]
         hidden = states[0][:, unread:] if states else None
-        return Step(logits, [max(0, count - unread) for count in counts], hidden, getattr(run, "layers", None))
+        return Step(logits, [max(0, count - unread) for count in counts], hidden, run.layers)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         ends = [self._width - cached + kept for cached, kept in zip(self.lengths, lengths, strict=True)]
@@ -81,22 +98,24 @@ class CachedDecoder(LoadedModel, ABC):
         self._slice(self._width - max(self.lengths), self._width)
 
     def _select(self, index: Tensor) -> None:
-        """Keeps these rows of whatever there is one of for each row."""
+        """Keep these rows of everything that is stored by row."""
         select_rows(self._growing_layers(), index)
 
-    def _watch(self, states: list[Tensor]) -> Any:
-        """Has the next run add its last hidden states to `states`; gives the handle that ends it."""
-        return self.model.get_decoder().register_forward_hook(lambda _module, _inputs, output: states.append(output[0]))
+    def _watch(self, states: list[Tensor]) -> RemovableHandle:
+        """Make the next run add its last hidden states to `states`; the handle ends it."""
+        decoder = self.model.get_decoder()
+        handle: RemovableHandle = decoder.register_forward_hook(lambda _module, _inputs, output: states.append(output[0]))
+        return handle
 
     def _mask(self, new: int) -> Tensor | None:
-        """(rows, cached and new columns), 0 in the padding left of each row; none where there is no such padding."""
+        """Return (rows, cached and new columns), 0 in the padding left of each row; none where there is no such padding."""
         if all(length == self._width for length in self.lengths):
             return None
         first = self._width - torch.tensor(self.lengths, device=self.device)
         return (torch.arange(self._width + new, device=self.device) >= first[:, None]).long()
 
     def _align(self, ends: list[int], lengths: list[int]) -> None:
-        """Makes each row, which holds its `lengths[row]` tokens up to column `ends[row]`, end at the last column."""
+        """Move each row, whose `lengths[row]` tokens end at column `ends[row]`, so that it ends at the last column."""
         width = max(lengths)
         self.lengths = lengths
         if all(end == ends[0] for end in ends):
@@ -117,7 +136,7 @@ class CachedDecoder(LoadedModel, ABC):
         self._width = end - begin
 
 
-def select_rows(layers: list[Any], index: Tensor) -> None:
-    """Keeps the rows `index` of each layer's keys and values."""
+def select_rows(layers: list[CacheLayer], index: Tensor) -> None:
+    """Keep the rows `index` of each layer's keys and values."""
     for layer in layers:
         layer.keys, layer.values = layer.keys[index], layer.values[index]

@@ -1,4 +1,4 @@
-"""Which runtime a model needs, and two models as a pair."""
+"""Opens a model in a suitable runtime, and two models as a pair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.cuda_graphs import CudaGraphRecorder
 from tasks.decoding.runtimes.fsmt import FsmtDecoder
@@ -31,17 +31,17 @@ _ATTENTION = {"full_attention", "sliding_attention"}
 
 
 def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO) -> Decoder:
-    """A runtime for a model of `transformers`.
+    """Return a runtime for a model of `transformers`.
 
     Args:
         model: In evaluation mode, with its head.
-        name: What messages call it.
-        vocabulary: Ids from this one on, which padding adds to a model, are never predicted; none: the model's own number.
-        runtime: Which; with `auto` the fastest that takes this model on its device, and the reference where none does.
+        name: The model's name in messages.
+        vocabulary: Ids from this one on, which pad the embedding matrix, are never predicted; none: the model's own number.
+        runtime: The runtime; `auto` is the fastest one that supports this model on its device, else the reference.
 
     Raises:
-        InputError: the model has no end token, or keeps something else than keys and values, which cannot be wound back; or
-            a runtime is asked for that does not take it.
+        InputError: the model has no end token, or caches something other than keys and values, which cannot be rewound; or
+            the requested runtime does not support it.
     """
     _require_rewindable(model, name)
     opened: NativeDecoder | FusedDecoder | None = None
@@ -60,7 +60,7 @@ def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = Non
 
 
 def _native(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
-    """None where it does not take this model and another runtime may."""
+    """Return none if this runtime does not support the model and another one may."""
     number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
     here = model.device.type == "cpu"
     blueprint = blueprint_of(model) if here else None
@@ -84,7 +84,7 @@ def _native(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: 
 
 
 def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
-    """None where it does not take this model and another runtime may."""
+    """Return none if this runtime does not support the model and another one may."""
     asked, on_gpu = runtime.name == "fused", model.device.type == "cuda"
     if not asked and model.device.type not in ("cuda", "cpu"):
         return None
@@ -105,7 +105,7 @@ def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: R
 
 
 def _reference(model: PreTrainedModel, name: str, vocabulary: int | None) -> Decoder:
-    """The plain runtime, which takes any architecture."""
+    """Return the reference runtime, which supports any architecture."""
     takes = inspect.signature(model.forward).parameters
     if model.config.model_type == "fsmt":
         return PerRowDecoder(FsmtDecoder(model, name, vocabulary))
@@ -133,17 +133,17 @@ def open_pair(
     calibration: Rows | None = None,
     runtime: Runtime = AUTO,
 ) -> Pair:
-    """Two models of `transformers` as a pair; what they share is found out here.
+    """Open two models of `transformers` as a pair, and find out whether they share an encoder.
 
     Args:
         small: The drafter.
         large: The verifier, of the same architecture and vocabulary (`models.pair` checks).
         vocabulary: The number of ids that both predict over; none: each model's own number.
         calibration: Target tokens of the calibration set, for drafters that are tables.
-        runtime: What both run in.
+        runtime: The runtime of both.
 
     Raises:
-        InputError: a model that cannot be decoded with here.
+        InputError: a model cannot be decoded with on this machine.
     """
     return Pair(
         open_decoder(small, "small", vocabulary, runtime),
@@ -155,9 +155,9 @@ def open_pair(
 
 @torch.inference_mode()
 def shares_encoder(small: PreTrainedModel, large: PreTrainedModel) -> bool:
-    """Whether two encoder-decoders have one encoder: the same weights, and the same output, to the bit, for a probe.
+    """Return whether two encoder-decoders have the same encoder: equal weights, and identical output for a probe.
 
-    The probe tells encoders of equal weights apart that do not read them alike (heads, activation).
+    The probe detects encoders with equal weights and different configurations (heads, activation).
     """
     if not (small.config.is_encoder_decoder and large.config.is_encoder_decoder):
         return False

@@ -1,4 +1,4 @@
-"""Compiles `kernel/` for this processor, once, and gives its functions."""
+"""Compiles `kernel/` once for this processor, and loads its functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks.decoding.runtimes.layout import declare_functions
 
 KERNEL = Path(__file__).with_name("kernel")
 FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
-# In order of preference: not every compiler knows every one.
+# In order of preference, because not every compiler supports all of them.
 _TUNED: tuple[list[str], ...] = (
     ["-march=native", "-fopenmp"],
     ["-mcpu=native", "-fopenmp"],
@@ -31,7 +31,7 @@ _TUNED: tuple[list[str], ...] = (
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; none where no C++ compiler makes them."""
+    """Return the compiled functions; none where no C++ compiler can build them."""
     compiler = compiler_command()
     if compiler is None:
         return None
@@ -49,7 +49,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def compiler_command() -> list[str] | None:
-    """A command, with what CXX may have behind it."""
+    """Return the compiler's command, with the arguments that CXX may contain."""
     named = shlex.split(os.environ.get("CXX", ""))
     return next((one for one in ([named] if named else [["c++"], ["g++"], ["clang++"]]) if shutil.which(one[0])), None)
 
@@ -63,7 +63,7 @@ def _version(compiler: list[str]) -> bytes:
 
 
 def _processor() -> bytes:
-    """What tells processors apart that do not have the same instructions."""
+    """Return a key that differs between processors with different instruction sets."""
     described = Path("/proc/cpuinfo")
     lines = described.read_text().splitlines() if described.exists() else []
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
@@ -71,14 +71,14 @@ def _processor() -> bytes:
 
 
 def _folders() -> Iterator[Path]:
-    """The user's own cache folder, where nobody else may put a library; then one of this process."""
+    """Yield the user's own cache folder, if nobody else can write to it, then a temporary folder of this process."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = folder.stat()
         if found.st_uid == os.getuid() and not found.st_mode & 0o022:
             yield folder
-    except (OSError, RuntimeError):  # no place to write to, or no home at all
+    except (OSError, RuntimeError):  # no writable folder, or no home at all
         pass
     own = Path(tempfile.mkdtemp(prefix="draftline-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
@@ -86,7 +86,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _opened(path: Path) -> ctypes.CDLL | None:
-    """None where there is no library, or half of one: the loader does not check, and reads past the end of a cut file."""
+    """Load a library; none if it is missing or incomplete. The loader itself would read past the end of a truncated file."""
     try:
         sound = _digest_file(path).read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
         return declare_functions(ctypes.CDLL(str(path))) if sound else None
@@ -95,7 +95,7 @@ def _opened(path: Path) -> ctypes.CDLL | None:
 
 
 def _compile(compiler: list[str], path: Path) -> bool:
-    """Compiles to a name of its own and renames, so that processes side by side do not meet."""
+    """Compile to a temporary name and rename, so that concurrent processes do not interfere."""
     try:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name

@@ -1,31 +1,47 @@
-"""Recorded work: on a GPU, functions of tensors that stay where they are become CUDA graphs, started by one call."""
+"""CUDA graphs: work on tensors at fixed addresses is recorded once and then started by a single call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Result = TypeVar("Result")
+GraphKey = tuple[str | int, ...]
+"""What distinguishes recorded work: its kind and the sizes that it reads."""
 _WARM_UPS = 2
-"""Runs before a recording, in which libraries choose their kernels and take their workspace."""
+"""Runs before a recording, in which libraries choose their kernels and allocate their workspace."""
 _ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Those that take any mask and plan nothing on the host, which a recording would not repeat."""
+"""Back ends that take any mask and plan nothing on the host; a recording would not repeat a plan."""
+
+
+_UNIT = 64
+"""Caches grow by powers of two times this many positions, so that one recorded graph serves many lengths."""
+
+
+def rounded(number: int, unit: int = 1) -> int:
+    """Return the smallest power of two times `unit` that is at least `number`."""
+    return unit << max(0, -(-number // unit) - 1).bit_length()
+
+
+def rounded_positions(positions: int) -> int:
+    """Return the number of positions that a run over this many reads."""
+    return rounded(positions, _UNIT)
 
 
 class GraphRecorder(Protocol):
-    """Makes work that is done again and again cheap to start."""
+    """Makes repeated work cheap to start."""
 
     def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
         """Return a function that does the same as `work` and writes its results to the same tensors each time.
 
         Args:
-            work: Reads nothing but tensors that stay where they are, asks the device for nothing, and may run a few times
-                more than it is asked to.
-            changing: What it changes by running, which is put back; what a run overwrites with the same needs no mention.
+            work: Reads only tensors at fixed addresses and never waits for the device. It may run a few extra times.
+            changing: Tensors that a run changes and that are restored after the extra runs. A tensor that each run
+                overwrites with the same values need not be listed.
         """
         ...
 
@@ -35,7 +51,7 @@ class CudaGraphRecorder:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pool: Any = None
+        self._pool: torch.cuda._POOL_HANDLE | None = None
 
     def record(self, work: Callable[[], Result], changing: Sequence[Tensor]) -> Callable[[], Result]:
         """As PyTorch documents it: a warm-up on another stream, then a capture."""
@@ -62,57 +78,63 @@ class CudaGraphRecorder:
 
 
 class GraphCache:
-    """Result that is recorded when it is first asked for; without a recorder it is done as it comes."""
+    """Work by key, recorded on first use; without a recorder, the work just runs."""
 
     def __init__(self, recorder: GraphRecorder | None) -> None:
         self._recorder = recorder
-        self._made: dict[tuple[Any, ...], Callable[[], Any]] = {}
+        self._made: dict[GraphKey, Callable[[], object]] = {}
         self._inputs: dict[tuple[int, ...], Tensor] = {}
 
     def __bool__(self) -> bool:
         """Whether anything is recorded."""
         return self._recorder is not None
 
-    def run(self, key: tuple[Any, ...], work: Callable[[], Result], changing: Sequence[Tensor] = ()) -> Result:
-        """`work`, or what was recorded of it under that key; `changing` as for a recorder."""
+    def padded_rows(self, rows: int) -> int:
+        """Return the number of rows to run for `rows`: rounded up where runs are recorded, so that few graphs serve all."""
+        return rows if self._recorder is None else rounded(rows)
+
+    def padded_positions(self, positions: int) -> int:
+        """Return the number of positions to read for `positions`, rounded up likewise."""
+        return positions if self._recorder is None else rounded_positions(positions)
+
+    def run(self, key: GraphKey, work: Callable[[], Result], changing: Sequence[Tensor] = ()) -> Result:
+        """Do `work`, from its recording under `key` if there is one; `changing` is as in `GraphRecorder.record`."""
         if self._recorder is None:
             return work()
         if key not in self._made:
             self._made[key] = self._recorder.record(work, changing)
-        result: Result = self._made[key]()
-        return result
+        return cast(Result, self._made[key]())
 
     def stage(self, inputs: Tensor, device: torch.device) -> Tensor:
-        """Numbers that lie on the host, where recorded work reads all of that shape."""
+        """Copy inputs from the host to the tensor that recorded work of this shape reads."""
         shape = tuple(inputs.shape)
         if shape not in self._inputs:
             self._inputs[shape] = torch.empty_like(inputs, device=device)
         return self._inputs[shape].copy_(inputs, non_blocking=True)
 
     def forget(self, kind: str | None = None) -> None:
-        """Drops what was recorded under keys that begin so; none: everything."""
+        """Drop the recordings whose key begins with `kind`; none: all of them."""
         self._made = {key: made for key, made in self._made.items() if kind is not None and key[0] != kind}
 
 
 def restore(tensors: Sequence[Tensor], kept: Sequence[Tensor]) -> None:
-    """Puts back what they held."""
+    """Copy the kept contents back into the tensors."""
     for tensor, before in zip(tensors, kept, strict=True):
         tensor.copy_(before)
 
 
-def fetch(tensor: Tensor) -> Callable[[], list[Any]]:
-    """Starts to copy a tensor to the host; what is given waits for it. Later changes of the tensor are not seen."""
+def fetch(tensor: Tensor) -> Callable[[], Tensor]:
+    """Start copying a tensor to the host, and return a function that waits for the copy; later changes do not affect it."""
     if tensor.device.type != "cuda":
-        values: list[Any] = tensor.tolist()
-        return lambda: values
+        copied = tensor.clone()
+        return lambda: copied
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
     arrived.record(torch.cuda.current_stream(tensor.device))
 
-    def wait() -> list[Any]:
+    def wait() -> Tensor:
         arrived.synchronize()
-        here: list[Any] = host.tolist()
-        return here
+        return host
 
     return wait

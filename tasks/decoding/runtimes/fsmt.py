@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
+from tasks.decoding.runtimes.cached import ModelRun
 from tasks.decoding.runtimes.reference import TransformersDecoder
 
 
 class FsmtDecoder(TransformersDecoder):
     """A `Decoder` over an `FSMTForConditionalGeneration`, one row at a time.
 
-    transformers runs FSMT with a cache one token a run, and leaves the causal mask out; a run over a draft needs it.
+    With a cache, transformers runs FSMT one token at a time without the causal mask; a run over a draft needs the mask.
     """
 
-    def _run(self, ids: Tensor, counts: list[int]) -> Any:
+    def _run(self, ids: Tensor, counts: list[int]) -> ModelRun:
         new = ids.shape[1]
         later = torch.full((new, self._width + new), -torch.inf, device=self.device, dtype=self.model.dtype)
         output = self.model.model.decoder(
@@ -30,8 +29,9 @@ class FsmtDecoder(TransformersDecoder):
             use_cache=True,
         )
         # FSMT's decoder has the head inside.
-        return SimpleNamespace(logits=output.last_hidden_state)
+        return ModelRun(output.last_hidden_state)
 
-    def _watch(self, states: list[Tensor]) -> Any:
+    def _watch(self, states: list[Tensor]) -> RemovableHandle:
         head = self.model.model.decoder.output_projection
-        return head.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0]))
+        handle: RemovableHandle = head.register_forward_pre_hook(lambda _module, inputs: states.append(inputs[0]))
+        return handle

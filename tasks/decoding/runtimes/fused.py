@@ -1,11 +1,11 @@
-"""The PyTorch runtime of T5, Llama and GPT-2, made for GPUs: few operations on static caches, recorded as graphs."""
+"""The GPU runtime of T5, Llama and GPT-2 in PyTorch: few operations on static caches, recorded as CUDA graphs."""
 
 from __future__ import annotations
 
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,11 +22,12 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphRecorder
-from tasks.decoding.runtimes.fused_cache import StaticKVCache, assign_slots, rounded, rounded_positions
+from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, rounded_positions
+from tasks.decoding.runtimes.fused_cache import StaticKVCache, assign_slots
 from tasks.decoding.runtimes.fused_draft_check import DraftChecker
+from tasks.decoding.runtimes.fused_encoder import FusedEncoder, stage_rows
 from tasks.decoding.runtimes.fused_greedy_loop import GreedyLoop
-from tasks.decoding.runtimes.fused_stack import FusedStack
+from tasks.decoding.runtimes.fused_stack import FusedStack, WrapBlock
 from tasks.decoding.runtimes.fused_step import StepOutput, SyncPolicy
 from tasks.decoding.runtimes.loaded_model import LoadedModel, token_guarantee
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
@@ -36,16 +37,14 @@ if TYPE_CHECKING:
 
 _LONGEST = 16
 """New tokens of a row up to which a run is recorded as a graph; longer runs, such as prompts, keep a GPU busy anyway."""
-_LARGEST_SOURCES = 4096
-"""Positions up to which a run of the encoder is recorded as a graph."""
 
 Result = TypeVar("Result")
 
 
 class FusedDecoder(LoadedModel):
-    """A `Decoder` whose rows lie in slots of preallocated caches: rewinding sets a length, dropping a row shortens a list.
+    """A `Decoder` whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list.
 
-    Where runs are recorded, slots, new tokens and the positions read are rounded up, so that few graphs serve all.
+    If runs are recorded, slots, new tokens and positions are rounded up, so that a few graphs serve all runs.
     """
 
     def __init__(
@@ -58,14 +57,16 @@ class FusedDecoder(LoadedModel):
         recorder: GraphRecorder | None = None,
         sync_policy: SyncPolicy | None = None,
     ) -> None:
-        """Take a model, its blueprint, what records runs (none: nothing is recorded), and when the host looks at tokens."""
+        """Take a model, its blueprint, what records runs (none: nothing is recorded), and when the host reads tokens."""
         super().__init__(model, name, vocabulary)
         self.described = self.described.replace("reference", "fused")
         dtype = model.dtype
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
-        self._encoder = None if blueprint.encoder is None else FusedStack(blueprint.encoder, dtype, self.vocabulary)
+        self._encoder = None
+        if blueprint.encoder is not None:
+            self._encoder = FusedEncoder(FusedStack(blueprint.encoder, dtype, self.vocabulary), self.device, recorder)
         self._kv_cache = StaticKVCache(self._stack, self.device, dtype)
-        self._graphs, self._encoder_graphs = GraphCache(recorder), GraphCache(recorder)
+        self._graphs = GraphCache(recorder)
         self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
         self._greedy_loop, self._draft_checker = GreedyLoop(self), DraftChecker(self)
         self._known = int(blueprint.decoder.embedding.shape[0])
@@ -82,20 +83,15 @@ class FusedDecoder(LoadedModel):
         self._require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
-        longest = max(map(len, sources))
-        if self._encoder.fit(rounded_positions(longest)):
-            self._encoder_graphs.forget()
-        hidden = self._run_encoder(self._encoder, [[len(source), *source] for source in sources], longest)
-        mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
-        return EncoderOutput(hidden, torch.tensor(mask, device=self.device))
+        return self._encoder.encode(sources)
 
     @torch.inference_mode()
     def start(self, encoder_output: EncoderOutput) -> Rows:
         if encoder_output.prompts is None and self._encoder is None:
-            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
+            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
         rows = encoder_output.hidden.shape[0]
         self.lengths = [0] * rows
-        self._width = self._padded_rows(rows)
+        self._width = self._graphs.padded_rows(rows)
         self._set_slots(list(range(rows)))
         self._steps = 0
         self._fit(self._width, 1)
@@ -103,7 +99,7 @@ class FusedDecoder(LoadedModel):
             self._prompts = [len(prompt) for prompt in encoder_output.prompts]
             return [list(prompt) for prompt in encoder_output.prompts]
         self._prompts = [1] * rows
-        self._source_length = self._kv_length(encoder_output.hidden.shape[1])
+        self._source_length = self._graphs.padded_positions(encoder_output.hidden.shape[1])
         hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
         if self._kv_cache.read(hidden, mask, rounded_positions(self._source_length)):
             self._graphs.forget()
@@ -138,7 +134,7 @@ class FusedDecoder(LoadedModel):
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         self._require_known([pending, drafted])
         if not pending or max(drafted, default=0) >= self.vocabulary:
-            raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
+            raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
         [cached] = self.lengths
         after = cached + len(pending) + len(drafted)
         self._fit(1, after)
@@ -165,7 +161,7 @@ class FusedDecoder(LoadedModel):
     def reorder(self, rows: Sequence[int]) -> None:
         self.lengths = [self.lengths[row] for row in rows]
         self._prompts = [self._prompts[row] for row in rows]
-        self._width = self._padded_rows(len(rows))
+        self._width = self._graphs.padded_rows(len(rows))
         longest = max(self.lengths)
         self._fit(self._width, longest)
         slots, moves = assign_slots([self._slot_mapping[row] for row in rows], self._width)
@@ -182,8 +178,8 @@ class FusedDecoder(LoadedModel):
         rows = [[0]] * self._width
         for slot, cached, new in zip(self._slot_mapping, self.lengths, tokens, strict=True):
             rows[slot] = [cached, *new]
-        kv_length = self._kv_length(filled)
-        inputs = self._inputs(rows, self._width, most, self._graphs if most <= _LONGEST else None)
+        kv_length = self._graphs.padded_positions(filled)
+        inputs = stage_rows(rows, self._width, most, self.device, self._graphs if most <= _LONGEST else None)
         if not self._graphs or most > _LONGEST:
             return self.predict_step(inputs, kv_length, skipped)
         key = (self._width, most, kv_length, self._source_length)
@@ -197,17 +193,17 @@ class FusedDecoder(LoadedModel):
         return StepOutput(hidden, *self._stack.predict(hidden))
 
     def run_recorded(
-        self, key: tuple[Any, ...], position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
+        self, key: GraphKey, position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
     ) -> Result:
         """Do `work(kv_length)` for a new token at `position`, from a recorded graph where runs are recorded."""
-        kv_length = self._kv_length(position + 1)
+        kv_length = self._graphs.padded_positions(position + 1)
         return self._graphs.run((*key, kv_length, self._source_length), lambda: work(kv_length), changing)
 
     def forget(self, kind: str) -> None:
         """Drop the graphs recorded under keys that begin so."""
         self._graphs.forget(kind)
 
-    def wrap_layers(self, wrap: Callable[[Any], Any] | None) -> None:
+    def wrap_layers(self, wrap: WrapBlock | None) -> None:
         """Wrap the function that runs a decoder layer, as `torch.compile` does; none restores the function itself."""
         self._stack.wrap_block(wrap)
         self._graphs.forget()
@@ -217,28 +213,6 @@ class FusedDecoder(LoadedModel):
         if any(-1 in row for row in best):
             self._kv_cache.clear()
             raise BrokenLogitsError.at(self.name, self._steps)
-
-    def _run_encoder(self, encoder: FusedStack, rows: Rows, longest: int) -> Tensor:
-        width, kv_length = self._padded_rows(len(rows)), self._kv_length(longest)
-        if not self._graphs or width * kv_length > _LARGEST_SOURCES:
-            return self._encoded(encoder, self._inputs(rows, len(rows), longest))
-        inputs = self._inputs(rows, width, kv_length, self._encoder_graphs)
-        hidden = self._encoder_graphs.run((width, kv_length), lambda: self._encoded(encoder, inputs))
-        return hidden[: len(rows), :longest].clone()
-
-    def _encoded(self, encoder: FusedStack, inputs: Tensor) -> Tensor:
-        """Return hidden states (rows, positions, width); `inputs` as in `predict_step`, with the sources' lengths."""
-        ids = inputs[:, 1:]
-        columns = encoder.columns[: ids.shape[1]]
-        mask = encoder.mask(columns.expand_as(ids), len(columns))
-        padding = (columns >= inputs[:, :1])[:, None, None]
-        return encoder.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
-
-    def _inputs(self, rows: Rows, width: int, most: int, graphs: GraphCache | None = None) -> Tensor:
-        """Pad rows of a length and tokens to (width, 1 + most), and put them on the device: where graphs read them, if any."""
-        padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
-        here = torch.tensor(padded)
-        return graphs.stage(here, self.device) if graphs else here.to(self.device)
 
     def _rows(self, by_slot: Tensor) -> Tensor:
         """Return a copy in the order of the rows."""
@@ -255,12 +229,6 @@ class FusedDecoder(LoadedModel):
             raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
         if self._kv_cache.fit(width, max(positions, filled)):
             self._graphs.forget()
-
-    def _padded_rows(self, rows: int) -> int:
-        return rows if not self._graphs else rounded(rows)
-
-    def _kv_length(self, positions: int) -> int:
-        return positions if not self._graphs else rounded_positions(positions)
 
     def _require_known(self, tokens: Rows) -> None:
         """Refuse an id that the model has no embedding for: on a GPU it would end the whole process."""

@@ -7,20 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tasks.decoding.runtimes.cuda_graphs import rounded_positions
 from tasks.decoding.runtimes.fused_stack import CacheView, FusedStack
-
-_UNIT = 64
-"""Caches grow by powers of two times this many positions, so that one recorded graph serves many lengths."""
-
-
-def rounded(number: int, unit: int = 1) -> int:
-    """Return the smallest power of two times `unit` that is at least `number`."""
-    return unit << max(0, -(-number // unit) - 1).bit_length()
-
-
-def rounded_positions(positions: int) -> int:
-    """Return the number of positions that a run over this many reads."""
-    return rounded(positions, _UNIT)
 
 
 def assign_slots(slots: Sequence[int], width: int) -> tuple[list[int], list[tuple[int, int]]]:

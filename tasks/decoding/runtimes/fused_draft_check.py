@@ -49,7 +49,7 @@ class DraftChecker:
         numbers = fetch(checked.numbers)
         # Copied before anything else runs, while the numbers are on their way.
         logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
-        *best, accepted = numbers()
+        *best, accepted = numbers().tolist()
         return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
 
     def _check(self, pending: list[int], drafted: list[int], cached: int, reads_scores: bool) -> _CheckedOnDevice:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from tasks.decoding.decoder import Continuation, StopRule
-from tasks.decoding.runtimes.cuda_graphs import fetch
-from tasks.decoding.runtimes.fused_cache import rounded
+from tasks.decoding.runtimes.cuda_graphs import fetch, rounded
 from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner, SyncPolicy
 
 _UNIT = 64
@@ -42,7 +41,7 @@ class GreedyLoop:
         self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
         self._step.zero_()
         seen = _Seen(until, self._decoder.end_tokens)
-        waiting: deque[Callable[[], list[Any]]] = deque()
+        waiting: deque[Callable[[], Tensor]] = deque()
         fetched = 0
         for step in range(budget):
             if step == 0 and len(pending) > 1:
@@ -52,10 +51,10 @@ class GreedyLoop:
             if step + 1 - fetched == policy.steps_per_sync or step + 1 == budget:
                 waiting.append(fetch(self._found[:, fetched : step + 1]))
                 fetched = step + 1
-                if len(waiting) > policy.syncs_in_flight and seen.ends_in(*waiting.popleft()()):
+                if len(waiting) > policy.syncs_in_flight and seen.ends_in(*waiting.popleft()().tolist()):
                     break
         while waiting and not seen.ended:
-            seen.ends_in(*waiting.popleft()())
+            seen.ends_in(*waiting.popleft()().tolist())
         count = len(seen.tokens)
         kept = self._logits[:count] if with_logits else self._logits[(count - 1) % len(self._logits)][None]
         return Continuation(seen.tokens, seen.confidence, kept[None].clone())

@@ -1,11 +1,10 @@
-"""An encoder or a decoder in few PyTorch operations, none of which asks the device for a number: made to be recorded."""
+"""An encoder or decoder in few PyTorch operations that never wait for the device, so that they can be recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,8 @@ from tasks.decoding.runtimes.blueprint import Layer, Linear, Norm, Stack
 from tasks.decoding.runtimes.fused_weights import joined, layer_in, linear_in, norm_in
 
 FORMATS = ("float32", "bfloat16")
+WrapBlock = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+"""From the function that runs one layer to another that does the same, as `torch.compile` gives."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
@@ -25,12 +26,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class CacheView:
-    """Where the layers of a decoder put keys and values, and what they read of their text and of its source."""
+    """The caches that a run of a decoder writes to, and the parts of them that it reads."""
 
     own: Tensor
     """(layers, slots, capacity, 2 key-value heads · head width): keys, then values."""
     slot_mapping: Tensor
-    """(rows · new tokens,), int64: the place of each new token among slots · capacity."""
+    """(rows · new tokens,), int64: the index of each new token in slots · capacity."""
     kv_length: int
     """Positions that attention reads of each text."""
     cross: Tensor
@@ -39,15 +40,15 @@ class CacheView:
     """(rows, 1, 1, source positions), added to scores."""
 
     def of(self, layer: int) -> CacheView:
-        """What one layer has of it: without the first dimension of both tensors that have `layers`."""
+        """Return the view of one layer, without the `layers` dimension."""
         return replace(self, own=self.own[layer], cross=self.cross[layer])
 
 
 class FusedStack:
-    """The weights of a `Stack`, in one number format, with its tables as long as texts have become."""
+    """The weights of a `Stack` in one number format, with position tables that grow with the texts."""
 
     def __init__(self, stack: Stack, dtype: torch.dtype, vocabulary: int) -> None:
-        """Takes the ids that a head predicts over: those below `vocabulary`."""
+        """Take a stack; its head, if any, predicts the ids below `vocabulary`."""
         learned = stack.learned_positions
         self.shape = replace(
             stack,
@@ -90,17 +91,17 @@ class FusedStack:
             self._angles = angles.to(self._dtype)
         return True
 
-    def wrap_block(self, wrap: Callable[[Any], Any] | None) -> None:
+    def wrap_block(self, wrap: WrapBlock | None) -> None:
         """Wrap the function that runs one layer; none restores the function itself."""
         self._run_block = self._block if wrap is None else wrap(self._block)
 
     def mask(self, positions: Tensor, kv_length: int) -> Tensor:
-        """Return what is added to scores of queries at `positions` (rows, new): (rows, heads or 1, new, kv_length)."""
+        """Return the bias of the scores of queries at `positions` (rows, new): (rows, heads or 1, new, kv_length)."""
         distances = self.columns[:kv_length] - positions[..., None] + self.longest
         return self._bias[:, distances].transpose(0, 1)
 
     def run(self, ids: Tensor, positions: Tensor, mask: Tensor, caches: CacheView | None = None) -> Tensor:
-        """Last hidden states of `ids` (rows, new) at `positions`, normed: (rows, new, width).
+        """Return the normed last hidden states of `ids` (rows, new) at `positions`: (rows, new, width).
 
         Without caches, as in an encoder, the new tokens read each other.
         """
@@ -121,7 +122,7 @@ class FusedStack:
     def _block(
         self, layer: Layer, hidden: Tensor, angles: Tensor | None, mask: Tensor, rows: int, caches: CacheView | None
     ) -> Tensor:
-        """One layer on (rows · new, width), which it may change in place."""
+        """Run one layer on `hidden` (rows · new, width), which it may change in place."""
         shape = self.shape
         heads = (rows, len(hidden) // rows, shape.heads, shape.head_width)
         projected = _linear(_normed(hidden, layer.norm, shape.epsilon), layer.query_key_value)
@@ -136,7 +137,7 @@ class FusedStack:
         return _added(hidden, self._activated(inner), layer.feed_out)
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (rows, new, vocabulary), and the likeliest token of each, int64 (rows, new): -1 where they are broken."""
+        """Return logits (rows, new, vocabulary) and the likeliest tokens, int64 (rows, new): -1 where logits are broken."""
         if self.shape.head is None:
             raise ValueError("an encoder predicts nothing")
         scaled = hidden if self.shape.head_scale == 1 else hidden * self.shape.head_scale
@@ -145,7 +146,7 @@ class FusedStack:
         return logits, best.masked_fill_(~torch.isfinite(top), -1)
 
     def read(self, hidden: Tensor) -> Tensor:
-        """Keys and values of an encoded source (rows, positions, width) in every layer: (layers, rows, positions, size)."""
+        """Project an encoded source (rows, positions, width) to keys and values: (layers, rows, positions, size)."""
         if self._source is None:
             raise ValueError("a decoder-only model reads no source")
         rows, positions, _ = hidden.shape
@@ -154,7 +155,7 @@ class FusedStack:
     def _kept(
         self, projected: Tensor, angles: Tensor | None, rows: int, caches: CacheView | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (tokens, size), and all keys and values of each row (rows, positions, heads, width)."""
+        """Cache new keys and values; return queries (tokens, size), and all keys and values (rows, positions, heads, width)."""
         shape = self.shape
         queries = shape.heads * shape.head_width
         if angles is not None:
@@ -169,7 +170,7 @@ class FusedStack:
         return query, keys, values
 
     def _grouped(self, mask: Tensor) -> Tensor:
-        """For queries that share a key's head, laid one group after the other."""
+        """Repeat the mask for groups of queries that share a key head."""
         if self._groups == 1:
             return mask
         if mask.shape[1] == 1:
@@ -177,7 +178,7 @@ class FusedStack:
         return mask.reshape(mask.shape[0], -1, self._groups * mask.shape[2], mask.shape[3])
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Attention of queries (rows, new, heads, width): (rows · new, heads · width)."""
+        """Return the attention output of queries (rows, new, heads, width): (rows · new, heads · width)."""
         rows, new, heads, width = query.shape
         shared = keys.shape[2]
         grouped = query.transpose(1, 2) if shared == heads else query.view(rows, new, shared, -1, width).permute(0, 2, 3, 1, 4)
@@ -198,7 +199,7 @@ class FusedStack:
 
 
 def _normed(hidden: Tensor, norm: Norm, epsilon: float) -> Tensor:
-    """With the statistics in float32."""
+    """Apply a norm."""
     size = (hidden.shape[-1],)
     if norm.bias is None:
         return functional.rms_norm(hidden, size, norm.weight, epsilon)
@@ -210,18 +211,18 @@ def _linear(states: Tensor, linear: Linear) -> Tensor:
 
 
 def _added(hidden: Tensor, states: Tensor, linear: Linear) -> Tensor:
-    """`hidden`, changed in place, plus the projection of `states`: (tokens, width)."""
+    """Add the projection of `states` to `hidden` (tokens, width) in place, and return it."""
     hidden.addmm_(states, linear.weight.t())
     return hidden if linear.bias is None else hidden.add_(linear.bias)
 
 
 def _turned(states: Tensor, angles: Tensor, width: int) -> Tensor:
-    """Heads turned by the angles (2, tokens, 1, width) of their positions: (tokens, size)."""
+    """Rotate heads by the angles (2, tokens, 1, width) of their positions: (tokens, size)."""
     heads = states.view(len(states), -1, width)
     return torch.addcmul(heads * angles[0], heads.roll(width // 2, -1), angles[1]).flatten(1)
 
 
 def _halves(both: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values (rows, positions, heads, width) that lie side by side."""
+    """Split adjacent keys and values into two tensors (rows, positions, heads, width)."""
     keys, values = both.chunk(2, -1)
     return keys.view(*keys.shape[:-1], heads, -1), values.view(*values.shape[:-1], heads, -1)

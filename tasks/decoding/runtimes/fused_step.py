@@ -1,15 +1,16 @@
-"""The interface between the parts of the fused runtime: one step of a decoder, and when the host looks at its tokens."""
+"""The interface between the parts of the fused runtime: one step of a decoder, and when the host reads its tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+from tasks.decoding.runtimes.cuda_graphs import GraphKey
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,12 +34,12 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class SyncPolicy:
-    """When the host looks at the tokens of a greedy continuation to decide whether it should have ended."""
+    """When the host reads the tokens of a greedy continuation to decide whether it has ended."""
 
     steps_per_sync: int = 1
-    """Steps between two looks."""
+    """Steps between two reads."""
     syncs_in_flight: int = 0
-    """Looks that may be outstanding while further steps run: the device need not wait, and may run as many steps in vain."""
+    """Reads that may be pending while further steps run: the device never waits, and may run that many steps in vain."""
 
 
 class StepRunner(Protocol):
@@ -62,7 +63,7 @@ class StepRunner(Protocol):
         ...
 
     def run_recorded(
-        self, key: tuple[Any, ...], position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
+        self, key: GraphKey, position: int, work: Callable[[int], Result], changing: Sequence[Tensor] = ()
     ) -> Result:
         """Do `work(kv_length)` for a new token at `position`, from a recorded graph where the runtime records."""
         ...

@@ -1,4 +1,4 @@
-"""Weights of a blueprint in the number format that they are computed in."""
+"""Conversion of a blueprint's weights to the number format of the computation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tasks.decoding.runtimes.blueprint import CrossAttention, Layer, Linear, Nor
 
 
 def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
-    """In that number format; what reads the source is left out, since it is one matrix of all layers: see `joined`."""
+    """Convert a layer. The source's key-value projection is left out, because all layers share one matrix: see `joined`."""
     cross = layer.cross
     return Layer(
         norm=norm_in(layer.norm, dtype),
@@ -26,17 +26,17 @@ def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
 
 
 def joined(linears: list[Linear]) -> Linear:
-    """One matrix of several that read the same."""
+    """Join several projections of the same input into one matrix."""
     biases = [one.bias for one in linears if one.bias is not None]
     return Linear(torch.cat([one.weight for one in linears]), torch.cat(biases) if biases else None)
 
 
 def norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
-    """In that number format."""
+    """Convert a norm."""
     return Norm(norm.weight.detach().to(dtype), None if norm.bias is None else norm.bias.detach().to(dtype))
 
 
 def linear_in(linear: Linear, dtype: torch.dtype, outputs: int | None = None) -> Linear:
-    """In that number format: the first `outputs` of it."""
+    """Convert the first `outputs` rows of a projection."""
     bias = None if linear.bias is None else linear.bias.detach()[:outputs].to(dtype)
     return Linear(linear.weight.detach()[:outputs].to(dtype), bias)

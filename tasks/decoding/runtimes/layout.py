@@ -6,7 +6,10 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _ctypes import _CArgObject as Reference
 
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
@@ -180,7 +183,7 @@ def integers(values: Iterable[int]) -> Integers:
 
 def several_rows(
     tokens: Sequence[Sequence[int]], cached: Sequence[int], slots: Sequence[int]
-) -> tuple[Any, tuple[Integers, ...]]:
+) -> tuple[Reference, tuple[Integers, ...]]:
     """Return a reference to a `RowBatch`, and the arrays that it points into, to be kept while it is used."""
     begin = accumulate(map(len, tokens), initial=0)
     parts = integers(chain.from_iterable(tokens)), integers(begin), integers(cached), integers(slots)

@@ -1,4 +1,4 @@
-"""The compiled runtime of T5, Llama and GPT-2 on a CPU: one function call a run, caches that are never moved."""
+"""The compiled CPU runtime of T5, Llama and GPT-2: one function call for each run, on caches that are never moved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import operator
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,12 +25,12 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, SingleRow, integers, several_rows
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
+from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
 from tasks.decoding.runtimes.packed import PackedStack
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
-from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 
 class NativeDecoder(LoadedModel):
-    """A `Decoder` whose rows lie in slots of preallocated caches: a rewind is a number, a dropped row a shorter list.
+    """A `Decoder` whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list.
 
-    A token's logits do not depend on what is computed beside it, to the bit: a draft that is verified in one run, a batch and
-    one token at a time all read the same numbers.
+    The logits of a token are identical to the bit whether it is computed alone, in a draft or in a batch.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class NativeDecoder(LoadedModel):
         vocabulary: int | None,
         number_format: str,
     ) -> None:
-        """Takes a model, its blueprint, what `compiled.library` gives, and the number format of its matrices.
+        """Take a model, its blueprint, the functions of `compiled.library`, and the number format of the matrices.
 
         Raises:
             ValueError: `vocabulary` is more than the model predicts over.
@@ -65,46 +64,35 @@ class NativeDecoder(LoadedModel):
         self._functions = functions
         panel = functions.draftline_panel()
         self._decoder = PackedStack(blueprint.decoder, number_format, panel)
-        self._encoder = None if blueprint.encoder is None else PackedStack(blueprint.encoder, number_format, panel)
+        self._encoder = None
+        if blueprint.encoder is not None:
+            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, panel))
         self._width = blueprint.decoder.width
         self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
         self._known = int(blueprint.decoder.embedding.shape[0])
         self._texts = NativeKVCache(self._decoder)
-        self._encoding = None if self._encoder is None else NativeKVCache(self._encoder)
         self._slots: list[int] = []
-        self._one = SingleRow()
+        self._runner = StackRunner(functions, self._decoder, self._texts)
         self._prompts: list[int] = []
         self._steps = 0
         self._ends = integers(sorted(self.end_tokens))
 
     def encode(self, sources: Rows) -> EncoderOutput:
-        """Runs the encoder; without one, keeps the prompts.
+        """Run the encoder; without one, keep the prompts.
 
         Raises:
             InputError: a source is empty.
         """
         self._require_known(sources)
-        if self._encoder is None or self._encoding is None:
+        if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
-        lengths = [len(source) for source in sources]
-        if not all(lengths):
-            raise InputError(f"source {lengths.index(0) + 1} is empty; the {self.name} model needs at least one token to read")
-        longest = max(lengths)
-        self._encoding.fit(len(sources), longest)
-        self._encoding.note_sources(lengths)
-        flat = self._run(self._encoder, self._encoding, sources, [0] * len(sources), range(len(sources)))
-        mask = torch.ones(len(sources), longest, dtype=torch.long)
-        if min(lengths) == longest:
-            return EncoderOutput(flat.view(len(sources), longest, self._width), mask)
-        for row, length in enumerate(lengths):
-            mask[row, length:] = 0
-        return EncoderOutput(pad_sequence(list(torch.split(flat, lengths)), batch_first=True), mask)
+        return self._encoder.encode(sources, self.name)
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         rows, longest, width = encoder_output.hidden.shape
         if self._encoder is None and encoder_output.prompts is None:
-            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from what an encoder gave")
+            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
         if self._encoder is not None and width != self._width:
             raise ValueError(f"the {self.name} model reads sources of width {self._width}, not {width}")
         self.lengths = [0] * rows
@@ -125,7 +113,7 @@ class NativeDecoder(LoadedModel):
         self._require_known(tokens)
         counts = [len(row) for row in tokens]
         self._texts.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
-        hidden = self._run(self._decoder, self._texts, tokens, self.lengths, self._slots)
+        hidden = self._runner.run(tokens, self.lengths, self._slots)
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
@@ -148,9 +136,9 @@ class NativeDecoder(LoadedModel):
         self._require_known([pending])
         [cached] = self.lengths
         if not pending or budget < 1:
-            raise ValueError("a row goes on after at least one token, by at least one prediction")
+            raise ValueError("a continuation needs at least one pending token and a budget of at least one")
         self._texts.fit(1, cached + len(pending) + budget - 1)
-        rows, _kept = self._rows([pending], self.lengths, self._slots)
+        rows, _kept = self._runner.rows([pending], self.lengths, self._slots)
         hidden = empty_floats(len(pending), self._width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
         best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
@@ -171,10 +159,10 @@ class NativeDecoder(LoadedModel):
         self._require_known([tokens])
         [cached] = self.lengths
         if not pending or max(drafted, default=0) >= self.vocabulary:
-            raise ValueError("a draft follows at least one token, and is of tokens that are predicted")
+            raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
         count, positions = len(tokens), len(drafted) + 1
         self._texts.fit(1, cached + count)
-        rows, _kept = self._rows([tokens], self.lengths, self._slots)
+        rows, _kept = self._runner.rows([tokens], self.lengths, self._slots)
         hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         self._decoder.native.threads = torch.get_num_threads()
@@ -221,24 +209,8 @@ class NativeDecoder(LoadedModel):
             slots = list(range(len(slots)))
         self._slots = slots
 
-    def _run(
-        self, stack: PackedStack, kv_cache: NativeKVCache, tokens: Rows, cached: Sequence[int], slots: Sequence[int]
-    ) -> Tensor:
-        """Last hidden states of all new tokens, row after row: (new tokens, width)."""
-        rows, _kept = self._rows(tokens, cached, slots)
-        hidden = empty_floats(sum(map(len, tokens)), self._width)
-        stack.native.threads = torch.get_num_threads()
-        self._functions.draftline_run(stack.reference, kv_cache.reference, rows, hidden.data_ptr())
-        return hidden
-
-    def _rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[Any, object]:
-        """A reference to a `Rows` of the kernel, and what must be kept while it is used."""
-        if len(tokens) == 1 and self._one.write(tokens[0], cached[0], slots[0]):
-            return self._one.reference, self._one
-        return several_rows(tokens, cached, slots)
-
     def _predict(self, hidden: Tensor) -> tuple[Tensor, list[int]]:
-        """Logits (tokens, vocabulary), and the likeliest at each."""
+        """Return the logits (tokens, vocabulary), and the likeliest token at each position."""
         tokens = hidden.shape[0]
         logits = empty_floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()
@@ -262,7 +234,7 @@ class NativeDecoder(LoadedModel):
 
 
 def _by_row(flat: Tensor, counts: list[int]) -> Tensor:
-    """(tokens, size) as (rows, most tokens of a row, size), padded on the right."""
+    """Turn (tokens, size) into (rows, most tokens of a row, size), padded on the right."""
     most = max(counts)
     if min(counts) == most:
         return flat.reshape(len(counts), most, -1)

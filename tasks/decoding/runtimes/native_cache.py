@@ -1,4 +1,4 @@
-"""Preallocated keys and values for `kernel/`: each text has a slot, and nothing moves when texts are cut or dropped."""
+"""Preallocated keys and values for `kernel/`: each text has a slot, and nothing is moved when texts are cut or dropped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NativeKVCache:
         grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
         _, _, old, heads, width, before = self._own.shape
         grown[0, :, :old, :, :, :before] = self._own[0]
-        # Values lie (position, width).
+        # Values are stored as (position, width).
         values = grown[1].view(self._layers, slots, heads, capacity, width)
         values[:, :old, :, :before] = self._own[1].view(self._layers, old, heads, before, width)
         if capacity != before:
@@ -88,7 +88,7 @@ class NativeKVCache:
         self.note_sources(lengths)
 
     def note_sources(self, lengths: Sequence[int]) -> None:
-        """Tells how long each slot's source is."""
+        """Set the length of each slot's source."""
         self._lengths = (ctypes.c_int32 * self._own.shape[2])(*lengths)
         self.cache.source_lengths = ctypes.addressof(self._lengths)
 
@@ -98,7 +98,7 @@ class NativeKVCache:
         self.cache.source_capacity = cross.shape[-1]
 
     def copy(self, slots: Sequence[int]) -> None:
-        """Puts the texts of these slots, some perhaps twice, in slots of their own from the first one on."""
+        """Copy the texts of these slots, some perhaps twice, to the slots 0, 1, ..."""
         index = torch.tensor(list(slots))
         self._point(self._own[:, :, index])
         if self._cross.shape[2] and self._lengths is not None:

@@ -1,4 +1,4 @@
-"""A blueprint's weights in the layout that `kernel/` reads, and in its number format."""
+"""The weights of a blueprint, packed in the layout and the number format that `kernel/` reads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
 class PackedStack:
-    """A `Stack` of `kernel/`, and the tensors that it points into."""
+    """A `Stack` of `kernel/`, and the tensors that it points to."""
 
     def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
-        """Packs all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay float32."""
-        # Without the matrices: those that were fused would be held twice.
+        """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32."""
+        # Without the matrices, because fused ones would be held twice.
         self.blueprint = replace(stack, layers=(), head=None)
         self._kept: list[object] = []
         self._format = number_format
@@ -49,7 +49,7 @@ class PackedStack:
             head=self._linear(stack.head),
         )
         self.reference = ctypes.byref(self.native)
-        """What calls pass."""
+        """The argument of kernel calls."""
 
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
@@ -81,7 +81,7 @@ class PackedStack:
         return layout.Linear(self._keep(panels.contiguous()), self.pointer(scale), self.pointer(bias), inputs, outputs)
 
     def pointer(self, tensor: Tensor | None) -> int | None:
-        """Where a float32 copy of it lies, or it itself, from now on."""
+        """Return the address of a float32 copy, or of the tensor itself if it has that format, and keep it alive."""
         return None if tensor is None else self._keep(tensor.detach().float().contiguous())
 
     def _keep(self, tensor: Tensor) -> int:
@@ -90,7 +90,7 @@ class PackedStack:
 
 
 def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers of one scale an output: w ≈ scale · n, |n| at most 127."""
+    """Quantise to integers with one scale for each output: w ≈ scale · n, |n| ≤ 127."""
     scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
     return (weight / scale[:, None]).round().to(torch.int8), scale
 

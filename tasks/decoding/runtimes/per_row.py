@@ -1,4 +1,4 @@
-"""Rows that a runtime cannot take side by side: one cache each, run one after the other."""
+"""Rows that a runtime cannot batch: each has its own cache, and they run one after the other."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tasks.decoding.runtimes.cached import CachedDecoder
 class PerRowDecoder:
     """A `Decoder` of any model, above all of those that count positions from the first column: BART, FSMT, BLOOM.
 
-    A row alone has no padding, so that its columns are its positions. At batch 1, where latency is measured, nothing is lost.
+    A single row has no padding, so its columns are its positions. At batch size 1, where latency is measured, nothing is lost.
     """
 
     def __init__(self, runtime: CachedDecoder) -> None:
-        """Takes a runtime that is right for one row."""
+        """Take a runtime that is correct for one row."""
         self._runtime = runtime
         self._rows: list[CachedDecoder] = []
         self.capabilities = Capabilities(transformers_model=runtime.model, tokens=runtime.capabilities.tokens)
-        """None of those that take one row at a time: they would act on the inner runtime, whose cache is not used."""
+        """Without single-row capabilities: they would act on the inner runtime, whose cache is not used."""
         self.name = runtime.name
         self.vocabulary = runtime.vocabulary
         self.specials = runtime.specials
@@ -70,7 +70,7 @@ class PerRowDecoder:
 
 
 def _row_of(encoder_output: EncoderOutput, row: int) -> EncoderOutput:
-    """One source, without the padding behind it."""
+    """Return one source without its padding."""
     here, length = slice(row, row + 1), int(encoder_output.mask[row].sum())
     prompts = None if encoder_output.prompts is None else encoder_output.prompts[here]
     return EncoderOutput(encoder_output.hidden[here, :length], encoder_output.mask[here, :length], prompts)
@@ -78,13 +78,13 @@ def _row_of(encoder_output: EncoderOutput, row: int) -> EncoderOutput:
 
 @torch.inference_mode()
 def _twin(row: CachedDecoder) -> CachedDecoder:
-    """The same row once more, with a cache of its own."""
+    """Return a copy of the row with its own cache."""
     twin = copy.copy(row)
     twin._cache = copy.deepcopy(row._cache)
     return twin
 
 
 def _padded(parts: list[Tensor | None]) -> Tensor:
-    """Predictions (1, positions, size) of each row, none where it had nothing new: (rows, most positions, size)."""
+    """Stack each row's predictions (1, positions, size), none for a row without new tokens: (rows, most positions, size)."""
     some = next(part for part in parts if part is not None)
     return pad_sequence([some[0, :0] if part is None else part[0] for part in parts], batch_first=True)

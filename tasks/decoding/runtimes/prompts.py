@@ -1,4 +1,4 @@
-"""The source as a prompt: what decoder-only models begin with."""
+"""Sources as the prompts of decoder-only models."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tasks.errors import InputError
 
 
 def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOutput:
-    """The prompts, kept as they are.
+    """Return the prompts unchanged.
 
     Raises:
-        InputError: a prompt is empty, and a model without an encoder has nothing to begin with.
+        InputError: a prompt is empty; a model without an encoder needs at least one token to start from.
     """
     if not all(prompts):
         number = [len(prompt) for prompt in prompts].index(0) + 1
@@ -24,9 +24,9 @@ def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOut
 
 
 def skipped_columns(prompts: Sequence[int], cached: Sequence[int], counts: Sequence[int]) -> int:
-    """New columns at the front after which every row's prompt goes on: what they predict is known already.
+    """Return how many leading new columns lie inside every row's prompt; the tokens that they would predict are known.
 
-    Takes the tokens of each row's prompt, those cached, and those that are new.
+    Takes the number of tokens in each row's prompt, in its cache, and in this run.
     """
     inside = [prompt - 1 - before for prompt, before, count in zip(prompts, cached, counts, strict=True) if count]
     return max(0, min(min(inside), max(counts) - 1))

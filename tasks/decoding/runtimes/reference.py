@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import EncoderOutput, Rows
-from tasks.decoding.runtimes.cached import CachedDecoder, select_rows
+from tasks.decoding.runtimes.cached import CachedDecoder, CacheLayer, ModelRun, select_rows
 
 
 class TransformersDecoder(CachedDecoder):
     """A `Decoder` over an `AutoModelForSeq2SeqLM`.
 
-    With relative positions, all that T5's position bias reads is the distance between two tokens of a row, which padding on
-    the left leaves as it is. A model with absolute positions takes one row at a time (`choose.open_decoder` sees to it).
+    T5's relative position bias depends only on the distance between two tokens of a row, which padding on the left does not
+    change. A model with absolute positions runs one row at a time (`choose.open_decoder` wraps it in `PerRowDecoder`).
     """
 
     @torch.inference_mode()
@@ -35,8 +33,8 @@ class TransformersDecoder(CachedDecoder):
         self.lengths = [0] * encoder_output.hidden.shape[0]
         return [list(self.start_tokens) for _ in self.lengths]
 
-    def _run(self, ids: Tensor, counts: list[int]) -> Any:
-        return self.model(
+    def _run(self, ids: Tensor, counts: list[int]) -> ModelRun:
+        output = self.model(
             encoder_outputs=(self._encoder_output.hidden,),
             attention_mask=self._encoder_output.mask,
             decoder_input_ids=ids,
@@ -44,9 +42,10 @@ class TransformersDecoder(CachedDecoder):
             past_key_values=self._cache,
             use_cache=True,
         )
+        return ModelRun(output.logits)
 
-    def _growing_layers(self) -> list[Any]:
-        layers: list[Any] = self._cache.self_attention_cache.layers
+    def _growing_layers(self) -> list[CacheLayer]:
+        layers: list[CacheLayer] = self._cache.self_attention_cache.layers
         return layers
 
     def _select(self, index: Tensor) -> None:

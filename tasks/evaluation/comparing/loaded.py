@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tasks.errors import InputError
-from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, error_of, log_error_of
+from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, measured_point
 from tasks.evaluation.comparing.provenance import same_examples
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.formatting import settings_text
@@ -41,15 +39,7 @@ class LoadedResult:
         shown = on_split(point, split) or point
         wanted = (split, point.method, settings_text(point.settings))
         rows = [row for row in self.rows.get(point.drafter, ()) if isinstance(row, TimedRow) and _key(row) == wanted]
-        latencies = np.array([rows[-1].vanilla_latency_ms, rows[-1].latency_ms], dtype=np.float64).T if rows else None
-        return MeasuredPoint(
-            quality=shown.quality,
-            quality_error=error_of(shown.quality_interval),
-            loss_error=error_of(shown.quality_difference_interval),
-            speedup=shown.speedup,
-            speedup_error=log_error_of(shown.speedup_interval),
-            latencies=latencies,
-        )
+        return measured_point(shown, rows[-1] if rows else None)
 
     def curve(self, drafter: str) -> MeasuredCurve:
         """Every timed point of a drafter on validation, whatever the method."""

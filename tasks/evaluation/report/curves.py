@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-
-from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, error_of, frontier_changes, log_error_of
+from tasks.evaluation.changes import MeasuredCurve, frontier_changes, measured_point
 from tasks.evaluation.frontier import CHOSEN_ON, TradeOff, frontier, frontier_gap, hypervolume
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
@@ -47,25 +45,15 @@ def bild_frontiers(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]
 
 def _gap_intervals(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]) -> tuple[Interval | None, Interval | None]:
     """Of the mean quality difference and of the mean ratio of speed-ups; both sweeps time the same examples in one order."""
-    curves: dict[str, list[MeasuredPoint]] = {drafter: [] for drafter in DRAFTERS}
+    curves = {drafter: MeasuredCurve([], 0.0) for drafter in DRAFTERS}
     for point, row in zip(points, rows, strict=True):
-        if isinstance(point, TimedPoint) and isinstance(row, TimedRow) and point.method == _BILD:
-            curves[point.drafter].append(_measured(point, row))
-    # The compared qualities are differences from vanilla, so vanilla itself is at 0.
-    changes = frontier_changes(MeasuredCurve(curves["unaligned"], 0.0), MeasuredCurve(curves["aligned"], 0.0), paired=True)
+        # The compared qualities are differences from vanilla, so vanilla itself is at 0.
+        loss = point.quality_difference if point.method == _BILD else None
+        if loss is not None and isinstance(point, TimedPoint) and isinstance(row, TimedRow):
+            measured = dataclasses.replace(measured_point(point, row), quality=loss, quality_error=None)
+            curves[point.drafter].points.append(measured)
+    changes = frontier_changes(curves["unaligned"], curves["aligned"], paired=True)
     return (None, None) if changes is None else (changes[0].interval, changes[1].interval)
-
-
-def _measured(point: TimedPoint, row: TimedRow) -> MeasuredPoint:
-    assert point.quality_difference is not None  # noqa: S101 (validation has vanilla: `sweep_points` checks it)
-    return MeasuredPoint(
-        quality=point.quality_difference,
-        quality_error=None,
-        loss_error=error_of(point.quality_difference_interval),
-        speedup=point.speedup,
-        speedup_error=log_error_of(point.speedup_interval),
-        latencies=np.array([row.vanilla_latency_ms, row.latency_ms], dtype=np.float64).T,
-    )
 
 
 def reference_point(vanilla: VanillaModels) -> TradeOff | None:

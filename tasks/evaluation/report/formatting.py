@@ -6,17 +6,14 @@ from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
 
-METRIC_NAMES = {
-    "bleu": "BLEU",
-    "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2",
-    "rougeL": "ROUGE-L",
-    "rougeLsum": "ROUGE-Lsum",
-}
+METRIC_NAMES = {"bleu": "BLEU"} | {f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")}
 CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}
 _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
+_PLAIN, _SIGNED = ("temperature", "draft_length", "lenience"), ("quality_difference",)
+_FACTORS = ("speedup", "expected_speedup", "expected_operations")
+"""Fields by their format; shares, by their names, are in per cent."""
 _DEFAULT_DRAFTER = ("drafter", "small")
 
 
@@ -38,34 +35,49 @@ def settings_text(settings: Settings) -> str:
 
 
 def number_text(
-    value: float | None,
-    interval: Interval | None = None,
-    *,
-    digits: int = 2,
-    unit: str = "",
-    sign: str = "",
-    interval_digits: int | None = None,
+    value: float | None, interval: Interval | None = None, *, digits: int = 2, unit: str = "", sign: str = ""
 ) -> str:
     """A number with its 95 % interval: `1.62× [1.58, 1.66]`; a dash where there is no value.
 
     Args:
         value: the number.
         interval: its interval, where it has one.
-        digits: decimals.
+        digits: decimals of all of them.
         unit: follows the number.
         sign: `+` to show the sign of positive numbers as well.
-        interval_digits: decimals of the interval, where they differ.
     """
-    return (
-        NOTHING
-        if value is None
-        else f"{value:{sign}.{digits}f}{unit}{interval_text(interval, sign, interval_digits or digits)}"
-    )
+    return NOTHING if value is None else f"{value:{sign}.{digits}f}{unit}{interval_text(interval, sign, digits)}"
 
 
 def interval_text(interval: Interval | None, sign: str = "", digits: int = 2) -> str:
     """` [1.80, 1.97]`, with a space before it; empty without an interval."""
     return f" [{interval[0]:{sign}.{digits}f}, {interval[1]:{sign}.{digits}f}]" if interval else ""
+
+
+def field_text(record: object, path: str, interval_digits: int | None = 2) -> str:
+    """A field as text in its own format, with its interval where there is one; a dash where the record lacks it.
+
+    Args:
+        record: its interval of `name` is `name_interval`, that of `acceptance_rate` is `acceptance_interval`.
+        path: the field's name, dotted where it is the field of a record in the record.
+        interval_digits: decimals of the interval; None leaves it out.
+    """
+    *outer, name = path.split(".")
+    for part in outer:
+        record = getattr(record, part)
+    value = getattr(record, name, None)
+    if value is None or isinstance(value, str):
+        return value or NOTHING
+    if isinstance(value, dict):
+        return settings_text(value) or NOTHING
+    if name in _PLAIN:
+        return f"{value:g}"
+    if name.endswith("_share"):
+        return f"{100 * value:.2f} %"
+    sign = "+" if name in _SIGNED else ""
+    interval = getattr(record, "acceptance_interval" if name == "acceptance_rate" else f"{name}_interval", None)
+    shown = "" if interval_digits is None else interval_text(interval, sign, interval_digits)
+    return number_text(value, unit="×" if name in _FACTORS else "", sign=sign) + shown
 
 
 def point_text(point: PointHeader) -> str:
@@ -76,7 +88,12 @@ def point_text(point: PointHeader) -> str:
 
 def speed_text(measured: Measurements) -> str:
     """`1.89× [1.80, 1.97]`."""
-    return number_text(measured.speedup, measured.speedup_interval, unit="×")
+    return field_text(measured, "speedup")
+
+
+def offer_text(point: OperatingPoint) -> str:
+    """A point with its speed-up: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10) at 1.89× [1.80, 1.97]`."""
+    return f"{point_text(point)} at {speed_text(point)}"
 
 
 def difference_text(measured: OperatingPoint | TestMeasurements) -> str:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
-from typing import Any
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tasks.evaluation.report import sections
+from tasks.evaluation.frontier import TOLERANCES
+from tasks.evaluation.report import formatting, sections, table
 from tasks.evaluation.report.figures import all_figures
-from tasks.evaluation.report.figures.figure import page_specs
-from tasks.evaluation.report.figures.lookup import Sweeps
+from tasks.evaluation.report.figures.figure import Spec, page_specs
 from tasks.evaluation.report.figures.theme import CONFIG
 from tasks.evaluation.report.rendered_tables import rendered_tables
-from tasks.evaluation.report.table import notes, table_cells
+from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.results.summary import Summary
 
 
@@ -35,17 +34,13 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
         HTML, about 0.4 MB of it scripts; the same input gives the same text.
     """
     figures = all_figures(summary, sweeps, predicted=True)
-    datasets: dict[str, Any] = {}
+    datasets: Spec = {}
     panels = {name: page_specs(figure, datasets) for name, figure in figures.items()}
-    headings, rows = table_cells(summary)
-    parts: dict[str, Any] = {
-        "headings": headings,
-        "rows": rows,
-        "table_notes": notes(summary),
-        "tables": rendered_tables(summary),
-    }
-    parts |= {"figures": figures, "charts": {"config": CONFIG, "datasets": datasets, "panels": panels}, "vega": vega_script()}
-    return _environment().get_template("page.html.j2").render(summary=summary, sweeps=sweeps, sections=sections, **parts)
+    charts = {"config": CONFIG, "datasets": datasets, "panels": panels}
+    values = {"summary": summary, "sweeps": sweeps, "figures": figures, "charts": charts, "vega": vega_script()}
+    modules = {"sections": sections, "table": table, "formatting": formatting}
+    template = _environment().get_template("page.html.j2")
+    return template.render(**values, **modules, tables=rendered_tables(summary), tolerances=TOLERANCES)
 
 
 @functools.cache

@@ -9,99 +9,92 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
+from tasks.evaluation.results import points as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import (
-    FailedPoint,
-    ModelAlone,
-    OperationsRatio,
-    PointHeader,
-    TestMeasurements,
-    TimedPoint,
-    UntimedPoint,
-)
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import VanillaModels
 from tasks.paths import DRAFTERS
 
-_FROM_ROW = {field.name for field in fields(PointHeader)} - {"timed"}
+_Point = records.TimedPoint | records.UntimedPoint
+_FROM_ROW = {one.name for one in fields(records.PointHeader)} - {"timed"}
 
 
 @dataclass(frozen=True)
 class SweepPoints:
-    """The points of one drafter's sweep, without failed rows."""
+    """The points of both sweeps, without failed rows; those of a sweep follow one another."""
 
-    points: list[TimedPoint | UntimedPoint]
+    points: list[_Point] = field(default_factory=list)
     """On validation, baselines left out, in the order of the rows."""
-    rows: list[MeasuredRow]
+    rows: list[MeasuredRow] = field(default_factory=list)
     """The row behind each point."""
-    chosen: dict[tuple[str, str], int | None]
-    """By method and choice: an index into `points`, or None where no timed setting keeps the quality."""
+    choices: list[records.Choice] = field(default_factory=list)
 
+    def add(self, task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
+        """Adds the points of one sweep and the choices among them.
 
-def sweep_points(task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord) -> SweepPoints:
-    """The points of one sweep and the choices among them.
+        Args:
+            task: its name, for errors.
+            drafter: one of `DRAFTERS`.
+            rows: both splits, each point once (`latest`).
+            pair: what the sweep recorded of its two models.
 
-    Args:
-        task: its name, for errors.
-        drafter: one of `DRAFTERS`.
-        rows: both splits, each point once (`latest`).
-        pair: what the sweep recorded of its two models.
-
-    Raises:
-        InputError: there is no timed vanilla large row on the validation split.
-    """
-    timed = _timed_rows(rows)
-    vanilla = {row.split: row for row in timed if row.method == VANILLA}
-    if CHOSEN_ON not in vanilla:
-        raise InputError(
-            f"the {drafter} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
-            f"make it by: {sweep_command(task, drafter)}"
-        )
-    swept = [row for row in rows if row.split == CHOSEN_ON]
-    tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
-    choices = choose_rows(swept)
-    points: list[TimedPoint | UntimedPoint] = []
-    measured: list[MeasuredRow] = []
-    index_of: dict[int | None, int | None] = {None: None}
-    for position, row in enumerate(swept):
-        if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
-            names = [name for name in TOLERANCES if choices[row.method, name] == position]
-            index_of[position] = len(points)
-            points.append(_point(row, tests.get(_setting_key(row)), names, vanilla, pair))
-            measured.append(row)
-    return SweepPoints(
-        points, measured, {key: None if position is None else index_of[position] for key, position in choices.items()}
-    )
+        Raises:
+            InputError: there is no timed vanilla large row on the validation split.
+        """
+        timed = _timed_rows(rows)
+        vanilla = {row.split: row.value for row in timed if row.method == VANILLA}
+        if CHOSEN_ON not in vanilla:
+            raise InputError(
+                f"the {drafter} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
+                f"make it by: {sweep_command(task, drafter)}"
+            )
+        swept = [row for row in rows if row.split == CHOSEN_ON]
+        tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
+        choices = choose_rows(swept)
+        index_of: dict[int | None, int] = {}
+        for position, row in enumerate(swept):
+            if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
+                # The stricter choice names a point that is both; `choices` lists each choice by itself.
+                chosen = next((name for name in TOLERANCES if choices[row.method, name] == position), None)
+                index_of[position] = len(self.points)
+                self.points.append(_point(row, tests.get(_setting_key(row)), chosen, vanilla, pair))
+                self.rows.append(row)
+        for (method, name), found in choices.items():
+            self.choices.append(records.Choice(method=method, drafter=drafter, choice=name, point=index_of.get(found)))
 
 
 def _point(
-    row: MeasuredRow, test: TimedRow | None, names: Sequence[str], vanilla: Mapping[str, TimedRow], pair: PairRecord
-) -> TimedPoint | UntimedPoint:
+    row: MeasuredRow, test: TimedRow | None, chosen: str | None, vanilla: Mapping[str, float], pair: PairRecord
+) -> _Point:
+    """A point; `vanilla` is the quality of vanilla large in the same sweep by split."""
     recorded = row.counts.kept is not None
-    kind: type[TimedPoint] | type[UntimedPoint] = TimedPoint if isinstance(row, TimedRow) else UntimedPoint
+    kind: type[_Point] = records.TimedPoint if isinstance(row, TimedRow) else records.UntimedPoint
     return joined(
         kind,
         measure(row),
         **{name: getattr(row, name) for name in _FROM_ROW},
-        quality_difference=_difference(row, vanilla),
+        quality_difference=row.value - vanilla[CHOSEN_ON],
         accepted_lengths=accepted_lengths(row.counts) if recorded else None,
         acceptance_by_position=acceptance_by_position(row.counts) if recorded else None,
         operations=_operations(row, pair),
-        # The stricter choice names a point that is both; `choices` lists each choice by itself.
-        chosen=names[0] if names else None,
-        test=None if test is None else joined(TestMeasurements, measure(test), quality_difference=_difference(test, vanilla)),
+        chosen=chosen,
+        test=test and joined(records.TestMeasurements, measure(test), quality_difference=_difference(test, vanilla)),
     )
 
 
-def _operations(row: MeasuredRow, pair: PairRecord) -> OperationsRatio | None:
+def _difference(row: MeasuredRow, vanilla: Mapping[str, float]) -> float | None:
+    return row.value - vanilla[row.split] if row.split in vanilla else None
+
+
+def _operations(row: MeasuredRow, pair: PairRecord) -> records.OperationsRatio | None:
     """Theory: work relative to vanilla large, from the row's counts; None where sizes or counts are not known."""
     sizes = pair.sizes
     if sizes is None or sizes.large is None or sizes.source_tokens is None or not row.examples:
@@ -112,43 +105,28 @@ def _operations(row: MeasuredRow, pair: PairRecord) -> OperationsRatio | None:
     )
 
 
-def _difference(row: MeasuredRow, vanilla: Mapping[str, TimedRow]) -> float | None:
-    """Quality minus that of vanilla large of the same sweep and split."""
-    base = vanilla.get(row.split)
-    return None if base is None else row.value - base.value
-
-
 def models_alone(sweeps: Mapping[str, Sequence[SweepRow]]) -> VanillaModels:
     """The models alone: large and small of the unaligned sweep, and the aligned small model.
 
     Args:
-        sweeps: by drafter; the unaligned one holds vanilla large on validation (`sweep_points`).
+        sweeps: by drafter; the unaligned one holds vanilla large on validation (`SweepPoints`).
     """
     large = _alone(sweeps["unaligned"], VANILLA)
-    assert large is not None  # noqa: S101 (`sweep_points` refuses such a sweep)
+    assert large is not None  # noqa: S101 (`SweepPoints` refuses such a sweep)
     small, small_aligned = (_alone(sweeps[drafter], "vanilla_small") for drafter in ("unaligned", "aligned"))
     return VanillaModels(large=large, small=small, small_aligned=small_aligned)
 
 
-def _alone(rows: Sequence[SweepRow], method: str) -> ModelAlone | None:
+def _alone(rows: Sequence[SweepRow], method: str) -> records.ModelAlone | None:
     splits = {row.split: measure_timed(row) for row in _timed_rows(rows) if row.method == method}
-    return joined(ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON)) if CHOSEN_ON in splits else None
+    return joined(records.ModelAlone, splits[CHOSEN_ON], test=splits.get(REPORTED_ON)) if CHOSEN_ON in splits else None
 
 
-def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[FailedPoint]:
+def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[records.FailedPoint]:
     """The rows that hold an error, or numbers that are not finite."""
-    return [
-        FailedPoint(
-            method=row.method,
-            drafter=drafter,
-            split=row.split,
-            settings=row.settings,
-            error=row.error if isinstance(row, FailedRow) else "no finite quality and speed-up",
-        )
-        for drafter in DRAFTERS
-        for row in sweeps[drafter]
-        if has_failed(row)
-    ]
+    failed = [(drafter, row) for drafter in DRAFTERS for row in sweeps[drafter] if has_failed(row)]
+    other = "no finite quality and speed-up"
+    return [joined(records.FailedPoint, row, drafter=drafter, error=getattr(row, "error", other)) for drafter, row in failed]
 
 
 def has_failed(row: SweepRow) -> bool:

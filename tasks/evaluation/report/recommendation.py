@@ -1,25 +1,29 @@
-"""The recommendation: which operating point to deploy, what it gains and costs, and what supports it.
+"""The recommendation: which operating point to deploy, what it gains and costs, what supports it and what would change it.
 
 The point is the fastest timed one of the validation split at no loss that is faster than vanilla beyond the noise of its
 timing; without such a point, the same within one point of quality; without that too, vanilla large. The test split takes no
-part in the choice: it says what the choice is worth.
+part in the choice: it says what the choice is worth. Predictions and theory are named as such.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 
-from tasks.evaluation.frontier import TOLERANCES
-from tasks.evaluation.report.alternatives import alternatives, missed_gain
-from tasks.evaluation.report.formatting import difference_text, interval_text, point_text, quality_text, speed_text
-from tasks.evaluation.report.selection import best_choice, fastest, fastest_lossless, is_faster
+from tasks.decoding.adaptive import best_draft_length, expected_speedup
+from tasks.evaluation.frontier import EDGE, TOLERANCES
+from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
+from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.paths import DRAFTERS
 
+_TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
 _CONTRADICTED = {"no_loss": 0.0, "one_point": -TOLERANCES["one_point"]}
 """A choice is contradicted where the whole test interval of the quality difference lies below this."""
+_LONGEST = 64
+"""The longest draft that theory may choose; settings allow no longer one."""
 
 
 def recommend(summary: Summary) -> Recommendation:
@@ -28,17 +32,14 @@ def recommend(summary: Summary) -> Recommendation:
     Args:
         summary: with points, choices, vanilla, frontiers and pairs; its own recommendation is not read.
     """
-    index, choice = _recommended(summary)
-    if index is None:
-        return Recommendation(text=" ".join(_stay(summary)), changes=missed_gain(summary))
-    point = summary.timed_point(index)
-    sentences = [
-        *_choice(summary, point, choice),
-        *_on_test(summary, point, choice),
-        *_drafters(summary, point, choice),
-        *_grounds(summary),
-    ]
-    return Recommendation(point=index, text=" ".join(sentences), changes=alternatives(summary, index, choice))
+    for choice in TOLERANCES:
+        point = fastest(filter(is_faster, chosen(summary, choice)))
+        if point is not None:
+            parts = (_choice, _on_test, _drafters)
+            sentences = [*(sentence for part in parts for sentence in part(summary, point, choice)), *_grounds(summary)]
+            changes = list(_alternatives(summary, point, choice))
+            return Recommendation(point=summary.index_of(point), text=" ".join(sentences), changes=changes)
+    return Recommendation(text=" ".join([*_stay(summary), *_grounds(summary)]), changes=list(_missed_gain(summary)))
 
 
 def as_lines(summary: Summary, width: int = 100_000) -> str:
@@ -53,107 +54,176 @@ def as_lines(summary: Summary, width: int = 100_000) -> str:
     return "\n".join([textwrap.fill(found.text, width), "", "What would change this choice:", "", *changes]) + "\n"
 
 
-def _recommended(summary: Summary) -> tuple[int | None, str]:
-    for choice in TOLERANCES:
-        found = [one.point for one, point in summary.chosen_points() if one.choice == choice and is_faster(point)]
-        index = fastest(summary, found)
-        if index is not None:
-            return index, choice
-    return None, ""
-
-
-def _stay(summary: Summary) -> list[str]:
-    sentences = ["No method beats the vanilla large model on validation: stay with it."]
+def _stay(summary: Summary) -> Iterator[str]:
+    yield "No method beats the vanilla large model on validation: stay with it."
     for choice, words in _CHOICES.items():
-        index = best_choice(summary, choice)
-        if index is None:
-            sentences.append(f"No timed setting is {words}.")
-        else:
-            point = summary.timed_point(index)
-            sentences.append(f"The fastest timed setting {words} is {point_text(point)} at {speed_text(point)}.")
-    return [*sentences, *_grounds(summary)]
+        point = fastest(chosen(summary, choice))
+        yield f"No timed setting is {words}." if point is None else f"The fastest timed setting {words} is {offer_text(point)}."
 
 
-def _choice(summary: Summary, point: TimedPoint, choice: str) -> list[str]:
-    sentences = []
+def _choice(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     if choice != "no_loss":
-        sentences.append("No timed setting at no loss is faster than the vanilla large model.")
-    return [
-        *sentences,
-        f"Deploy {point_text(point)}.",
+        yield "No timed setting at no loss is faster than the vanilla large model."
+    yield f"Deploy {point_text(point)}."
+    yield (
         f"On validation, on which it was chosen, it is the fastest timed setting {_CHOICES[choice]}: {speed_text(point)} as "
-        f"fast as the large model alone, at {quality_text(point, summary.metric)}.",
-        *(["By construction its output is the large model's own."] if point.lossless else []),
-    ]
+        f"fast as the large model alone, at {quality_text(point, summary.metric)}."
+    )
+    if point.lossless:
+        yield "By construction its output is the large model's own."
 
 
-def _on_test(summary: Summary, point: TimedPoint, choice: str) -> list[str]:
+def _on_test(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     """What the choice is worth on text that took no part in it."""
     test = point.test
     if test is None:
-        return ["It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."]
-    sentences = [f"On test, where nothing was chosen, it has {speed_text(test)} at {quality_text(test, summary.metric)}."]
+        yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
+        return
+    yield f"On test, where nothing was chosen, it has {speed_text(test)} at {quality_text(test, summary.metric)}."
     interval, limit = test.quality_difference_interval, _CONTRADICTED[choice]
     if interval is None:
-        sentences.append("How far that difference is noise was not measured.")
+        yield "How far that difference is noise was not measured."
     elif interval[1] < limit:
-        sentences.append(
+        yield (
             f"That contradicts the choice: the whole interval lies below {limit:g}, so what was chosen {_CHOICES[choice]} on "
             "validation does not keep it on test."
         )
         sure = fastest_lossless(summary)
         if sure is not None and not point.lossless:
-            sentences.append(f"Where that matters, deploy {point_text(sure)}, which is lossless: {speed_text(sure)}.")
+            yield f"Where that matters, deploy {point_text(sure)}, which is lossless: {speed_text(sure)}."
     elif interval[0] < limit:
         doubt = ": the difference is chance" if point.lossless else f", but {-interval[0]:.2f} points of loss are not ruled out"
-        sentences.append(f"That does not contradict the choice{doubt}.")
+        yield f"That does not contradict the choice{doubt}."
     else:
-        sentences.append("That bears out the choice.")
+        yield "That bears out the choice."
     if not is_faster(test):
-        sentences.append("On test its speed-up may be none: it is not above 1 beyond the noise of timing.")
-    return sentences
+        yield "On test its speed-up may be none: it is not above 1 beyond the noise of timing."
 
 
-def _drafters(summary: Summary, point: TimedPoint, choice: str) -> list[str]:
+def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     """Aligned against unaligned: the best of the other drafter at the same tolerance, and the two frontiers of BiLD."""
     other = next(drafter for drafter in DRAFTERS if drafter != point.drafter)
-    index = best_choice(summary, choice, drafter=other)
-    if index is None:
-        sentences = [f"With the {other} drafter no timed setting is {_CHOICES[choice]}."]
+    best = fastest(chosen(summary, choice, other))
+    if best is None:
+        yield f"With the {other} drafter no timed setting is {_CHOICES[choice]}."
     else:
-        best = summary.timed_point(index)
-        on_test = best.test is not None and point.test is not None
-        shown = best.test if best.test is not None and on_test else best
-        sentences = [
-            f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {speed_text(shown)} at "
-            f"{difference_text(shown)} on {'test' if on_test else summary.split}."
-        ]
+        on_test = best.test if point.test else None
+        values = f"{speed_text(on_test or best)} at {difference_text(on_test or best)}"
+        split = "test" if on_test else summary.split
+        yield f"The best with the {other} drafter, chosen alike, is {point_text(best)}: {values} on {split}."
     gap = summary.frontier.gap
     if gap is not None:
         quality = f"{gap.mean_quality_difference:+.2f} points" + interval_text(gap.quality_interval, "+")
         speed = f"{gap.mean_speedup_ratio:.2f}{interval_text(gap.speedup_interval)} times"
-        sentences.append(
+        yield (
             f"Over what both frontiers of BiLD reach on validation, aligned has {quality} at equal latency and is {speed} as "
             "fast at equal quality as unaligned."
         )
-    return sentences
 
 
-def _grounds(summary: Summary) -> list[str]:
+def _grounds(summary: Summary) -> Iterator[str]:
     """How much of the grid was timed, and how well the rest was predicted."""
-    points = summary.points
+    points, timed = summary.points, len(summary.timed_points())
     if not points:
-        return ["Nothing was measured but the models alone."]
-    timed = len(summary.timed_points())
-    sentences = [f"Of {len(points)} settings of both sweeps {timed} were timed; only these were compared."]
+        yield "Nothing was measured but the models alone."
+        return
+    yield f"Of {len(points)} settings of both sweeps {timed} were timed; only these were compared."
     errors = [error for drafter in DRAFTERS if (error := summary.pairs.of(drafter).sample_error) is not None]
     count = sum(error.points for error in errors)
     if timed < len(points) and count:
         mean = sum(error.mean * error.points for error in errors) / count
-        worst = max(error.worst for error in errors)
-        sentences.append(
+        yield (
             "What to time was chosen by predicted speed-ups; on a random sample of "
             f"{count} timed setting{'s' if count > 1 else ''} these missed the measured ones by {mean:.1%} on average and by "
-            f"{worst:.1%} at worst."
+            f"{max(error.worst for error in errors):.1%} at worst."
         )
-    return sentences
+
+
+def _alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
+    """Reasons to deploy something other than the recommended point, one sentence each."""
+    words = _TOLERATED[choice]
+    second = fastest(other for other in chosen(summary, choice) if other is not point)
+    yield f"Nothing else was found {words}: there is no runner-up." if second is None else _runner_up(point, second, words)
+    if choice == "no_loss":
+        yield from _wider(point, fastest(chosen(summary, "one_point")))
+    sure = fastest_lossless(summary)
+    if sure is not None and not point.lossless:
+        values = f"{point_text(sure)}: {speed_text(sure)}, with nothing to lose"
+        yield f"If the output must be the large model's own on any text, take {values}."
+    if point.drafter == "aligned":
+        other = fastest(chosen(summary, choice, "unaligned"))
+        if other is None:
+            yield f"Without aligning the drafter, no timed setting is {words}."
+        else:
+            share = f"{other.speedup / point.speedup:.0%} of the speed-up recommended"
+            yield f"Without aligning the drafter the best {words} is {offer_text(other)}, {share}."
+    yield from _not_timed(summary, point, choice)
+    yield from _conditions(summary, point.drafter)
+
+
+def _runner_up(point: TimedPoint, second: TimedPoint, words: str) -> str:
+    behind = 1.0 - second.speedup / point.speedup
+    # A faster point than the recommended one is not faster than vanilla beyond noise: its interval is wide.
+    gap = f"{behind:.0%} behind" if behind >= 0 else f"{-behind:.0%} ahead, but not faster than vanilla beyond noise"
+    own, others = point.speedup_interval, second.speedup_interval
+    overlap = "; the intervals overlap, so another run may put it first" if own and others and own[0] <= others[1] else ""
+    return f"The runner-up {words} is {offer_text(second)}, {gap}{overlap}."
+
+
+def _wider(point: TimedPoint, other: TimedPoint | None) -> Iterator[str]:
+    """What one point of loss gains over a point at no loss."""
+    if other is None:
+        return
+    if other is point or other.speedup <= point.speedup:
+        yield "Allowing one point of loss gains nothing: no timed setting within it is faster."
+        return
+    on_test = f", and {speed_text(other.test)} at {difference_text(other.test)} on test" if other.test else ""
+    measured = f"{speed_text(other)} at {difference_text(other)} on validation{on_test}"
+    yield f"Allowing one point of loss, {point_text(other)} has {measured}."
+
+
+def _not_timed(summary: Summary, recommended: TimedPoint, choice: str) -> Iterator[str]:
+    """A setting that is predicted to beat the recommended one: nothing to recommend, but a reason to time it."""
+    least, speedup, first = -TOLERANCES[choice] - EDGE, recommended.speedup, None
+    for point in summary.points:
+        tolerated = point.quality_difference is not None and point.quality_difference >= least
+        if tolerated and not point.timed and not point.same_as and point.predicted and point.predicted.speedup > speedup:
+            speedup, first = point.predicted.speedup, point
+    if first is not None:
+        what = f"{point_text(first)}, predicted {speedup:.2f}×"
+        yield f"Not timed, but predicted faster {_TOLERATED[choice]}: {what}. Time it before believing it."
+
+
+def _missed_gain(summary: Summary) -> Iterator[str]:
+    """Where vanilla stays: what theory allows each pair of models, and how conditions matter."""
+    for drafter in DRAFTERS:
+        pair = summary.pairs.of(drafter)
+        alpha, ratio = pair.acceptance_rate(), pair.cost_ratio
+        if alpha is not None and ratio is not None:
+            length = best_draft_length(alpha.rate, ratio, _LONGEST)
+            most = expected_speedup(alpha.rate, length, ratio)
+            yield (
+                f"Theory (SD, Theorem 3.8) allows the {drafter} pair at most {most:.2f}× in lossless speculative decoding, "
+                f"with γ {length}: it agrees on {alpha.rate:.0%} of tokens (α) and a small step costs {ratio:.2f} of a large "
+                "one (c). A drafter that agrees more often, or costs less, would gain more."
+            )
+    yield from _conditions(summary, "unaligned")
+
+
+def _conditions(summary: Summary, drafter: str) -> Iterator[str]:
+    """What else was measured under: sampling, and the machine."""
+    pair = summary.pairs.of(drafter)
+    greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
+    if greedy is not None and sampled is not None:
+        less = "less" if sampled.rate < greedy.rate else "no less"
+        yield (
+            f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "
+            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds are then others."
+        )
+    machine = pair.origin("host_gpu") or pair.origin("host_cpu")
+    where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
+    costs = "" if pair.cost_ratio is None else f" (here c = {pair.cost_ratio:.2f})"
+    yield (
+        f"Times are of this machine ({where}). On other hardware, or with larger batches, a small step and a check of several "
+        f"tokens cost other shares of a large step{costs}: sweep again there."
+    )

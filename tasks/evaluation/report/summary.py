@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
-from tasks.evaluation.report.definitions import DEFINITIONS
-from tasks.evaluation.report.points import failures, latest, models_alone, sweep_points
+from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
+from tasks.evaluation.results.definitions import DEFINITIONS
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow
 from tasks.evaluation.results.summary import HypervolumeReference, Recommendation, Summary, SweptPairs, rounded
 from tasks.evaluation.results.tables import PaperTables
@@ -40,28 +39,22 @@ def summarize(
     """
     about = SweptPairs(**{drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS})
     rows = {drafter: latest(sweeps[drafter]) for drafter in DRAFTERS}
-    found = {drafter: sweep_points(task, drafter, rows[drafter], about.of(drafter)) for drafter in DRAFTERS}
-    points = [point for drafter in DRAFTERS for point in found[drafter].points]
-    behind = [row for drafter in DRAFTERS for row in found[drafter].rows]
-    choices: list[Choice] = []
-    first = 0
+    found = SweepPoints()
     for drafter in DRAFTERS:
-        for (method, name), index in found[drafter].chosen.items():
-            point = None if index is None else first + index
-            choices.append(Choice(method=method, drafter=drafter, choice=name, point=point))
-        first += len(found[drafter].points)
+        found.add(task, drafter, rows[drafter], about.of(drafter))
+    signatures = (row.signature for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, MeasuredRow))
     vanilla = models_alone(rows)
     reference = reference_point(vanilla)
     summary = Summary(
         task=task,
         metric=metric,
         split=CHOSEN_ON,
-        signature=_signature([row for drafter in DRAFTERS for row in rows[drafter]]),
+        signature=next(filter(None, signatures), None),
         vanilla=vanilla,
-        points=points,
-        choices=choices,
-        frontier=bild_frontiers(points, behind),
-        pareto=pareto_fronts(points, reference),
+        points=found.points,
+        choices=found.choices,
+        frontier=bild_frontiers(found.points, found.rows),
+        pareto=pareto_fronts(found.points, reference),
         hypervolume_reference=reference and HypervolumeReference(speedup=reference.speedup, quality=reference.quality),
         pairs=about,
         failed=failures(rows),
@@ -74,8 +67,3 @@ def summarize(
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = rounded(summary)
     return dataclasses.replace(summary, table=table_rows(summary))
-
-
-def _signature(rows: Sequence[SweepRow]) -> str | None:
-    """How BLEU was computed, as the first row that says so has it."""
-    return next((row.signature for row in rows if isinstance(row, MeasuredRow) and row.signature), None)

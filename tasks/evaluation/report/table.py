@@ -10,14 +10,14 @@ from tasks.evaluation.report.formatting import (
     METRIC_NAMES,
     NOTHING,
     aligned_columns,
+    field_text,
     interval_text,
     markdown_table,
     number_text,
-    settings_text,
 )
-from tasks.evaluation.report.published import PublishedColumn, table_1_columns, table_1_source
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.points import ModelAlone, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.points import ModelAlone, TimedPoint
+from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 
@@ -39,51 +39,41 @@ ROWS = (*_VANILLA_ROWS, *_CHOICE_ROWS)
 
 
 def table_rows(summary: Summary) -> list[TableRow]:
-    """One row for each of `ROWS`, and for each choice of any other method that is faster than vanilla."""
-    columns = table_1_columns(summary.metric)
+    """One row for each of `ROWS`, and for each choice of any other method that is faster than vanilla.
+
+    Where both choices of such a method are one point, it stands once.
+    """
     chosen = {(choice.method, choice.drafter, choice.choice): point for choice, point in summary.chosen_points()}
-    models = dict(
-        zip(_VANILLA_ROWS, (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned), strict=True)
-    )
-    rows = [_row(name, label, models[name], columns) for name, label in _VANILLA_ROWS.items()]
-    rows += [_row(name, label, chosen.get(choice), columns) for name, (label, choice) in _CHOICE_ROWS.items()]
-    return rows + _other_rows(summary)
-
-
-def _other_rows(summary: Summary) -> list[TableRow]:
-    """Choices of methods without a row of their own. Where both choices of a method are one point, it stands once."""
+    models = (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned)
+    found: list[tuple[str, str, ModelAlone | TimedPoint | None]] = [
+        *((name, label, model) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)),
+        *((name, label, chosen.get(choice)) for name, (label, choice) in _CHOICE_ROWS.items()),
+    ]
     known = {choice[:2] for _, choice in _CHOICE_ROWS.values()}
-    rows: dict[tuple[str, str, int | None], TableRow] = {}
-    for choice, point in summary.chosen_points():
-        method, drafter = choice.method, choice.drafter
-        if (method, drafter) not in known and point.speedup > 1:
-            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[choice.choice]}"
-            rows.setdefault((method, drafter, choice.point), _row(f"{method}_{drafter}_{choice.choice}", label, point, []))
-    return list(rows.values())
+    for (method, drafter, choice), point in chosen.items():
+        if (method, drafter) not in known and point.speedup > 1 and not any(point is other for _, _, other in found):
+            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[choice]}"
+            found.append((f"{method}_{drafter}_{choice}", label, point))
+    columns = table_1_columns(summary.metric)
+    return [_row(name, label, measured, columns) for name, label, measured in found]
 
 
 def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: Sequence[PublishedColumn]) -> TableRow:
-    published = [
-        PublishedResult(dataset=column.dataset, metric=column.metric, quality=printed[0], speedup=printed[1])
-        for column in columns
-        if (printed := column.rows.get(name))
-    ]
-    if found is None:
-        return TableRow(row=name, label=label, found=False, settings={}, published=published)
+    test = None if found is None else found.test
     return TableRow(
         row=name,
         label=label,
-        found=True,
+        found=found is not None,
         settings=found.settings if isinstance(found, TimedPoint) else {},
-        validation=_entry(found),
-        test=None if found.test is None else _entry(found.test),
-        large_calls_per_token=(found.test or found).large_calls_per_token,
-        published=published,
+        validation=None if found is None else joined(TableEntry, found),
+        test=None if test is None else joined(TableEntry, test),
+        large_calls_per_token=None if found is None else (test or found).large_calls_per_token,
+        published=[
+            PublishedResult(dataset=column.dataset, metric=column.metric, quality=quality, speedup=speedup)
+            for column in columns
+            for quality, speedup in filter(None, [column.rows.get(name)])
+        ],
     )
-
-
-def _entry(measured: TimedMeasurements) -> TableEntry:
-    return joined(TableEntry, measured)
 
 
 def as_markdown(summary: Summary) -> str:
@@ -114,35 +104,26 @@ def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]
     headings += [("large", "calls/token"), ("", "settings"), *(("published", column.dataset) for column in columns)]
     body = []
     for row in summary.table:
-        cells = [row.label, *_measured_cells(row), *([_difference_cell(row, summary)] if paired else [])]
-        cells += [number_text(row.large_calls_per_token), settings_text(row.settings) or NOTHING]
-        body.append(cells + [_published_cell(row, column) for column in columns])
+        chosen, test, printed = row.validation, row.test, {one.dataset: one for one in row.published}
+        cells = [row.label, field_text(chosen, "quality", None), field_text(chosen, "speedup", None)]
+        cells += [field_text(test, "quality", 1), field_text(test, "speedup")]
+        cells += [_difference_cell(row, summary)] if paired else []
+        cells += [field_text(row, "large_calls_per_token"), field_text(row, "settings")]
+        body.append(cells + [_published_cell(printed.get(column.dataset)) for column in columns])
     return headings, body
-
-
-def _measured_cells(row: TableRow) -> list[str]:
-    chosen, test = row.validation, row.test
-    cells = [number_text(chosen.quality), number_text(chosen.speedup, unit="×")] if chosen else [NOTHING] * 2
-    if test is None:
-        return cells + [NOTHING] * 2
-    quality = number_text(test.quality, test.quality_interval, interval_digits=1)
-    return [*cells, quality, number_text(test.speedup, test.speedup_interval, unit="×")]
 
 
 def _difference_cell(row: TableRow, summary: Summary) -> str:
     """Quality on test minus vanilla large's, where its paired interval was measured."""
-    vanilla, interval = summary.vanilla.large.test, row.test and row.test.quality_difference_interval
-    if row.test is None or vanilla is None or not interval:
+    vanilla, test = summary.vanilla.large.test, row.test
+    if test is None or vanilla is None or not test.quality_difference_interval:
         return NOTHING
-    return number_text(row.test.quality - vanilla.quality, interval, sign="+")
+    return number_text(test.quality - vanilla.quality, test.quality_difference_interval, sign="+")
 
 
-def _published_cell(row: TableRow, column: PublishedColumn) -> str:
-    """What a column of the paper has for this row."""
-    for printed in row.published:
-        if printed.dataset == column.dataset:
-            return number_text(printed.quality) + (f" · {printed.speedup:.2f}×" if printed.speedup else "")
-    return NOTHING
+def _published_cell(printed: PublishedResult | None) -> str:
+    speedup = f" · {printed.speedup:.2f}×" if printed and printed.speedup else ""
+    return field_text(printed, "quality") + speedup
 
 
 def notes(summary: Summary) -> list[str]:
@@ -164,7 +145,7 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
     if summary.metric == "bleu" and summary.signature:
         found.append(f"BLEU: {summary.signature}.")
-    found.append(f"Published: {table_1_source()}.")
+    found.append(f"Published: {published().source}.")
     columns = table_1_columns(summary.metric)
     return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 

@@ -5,33 +5,23 @@ Theory stands in columns of its own (`expected_…`). A table without a measured
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 
 from tasks.decoding.adaptive import expected_operations, expected_speedup
 from tasks.evaluation.frontier import TradeOff, choose
+from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name
-from tasks.evaluation.report.published import published_rows
+from tasks.evaluation.results import tables as records
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.pair import AcceptanceRate, PairRecord, PairSizes
+from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
-from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.results.published import published_rows
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.results.tables import (
-    CascadeRow,
-    LenienceRow,
-    PaperTables,
-    PointFigures,
-    PublishedCascadeRow,
-    PublishedLenienceRow,
-    PublishedSharesRow,
-    PublishedSpeculativeRow,
-    SharesRow,
-    SpeculativeRow,
-)
 from tasks.paths import DRAFTERS
 
 
-def paper_tables(summary: Summary) -> PaperTables:
+def paper_tables(summary: Summary) -> records.PaperTables:
     """All of them, measured rows first; everything measured is of the validation split.
 
     Args:
@@ -40,11 +30,13 @@ def paper_tables(summary: Summary) -> PaperTables:
     metric = summary.metric
     shares, cascade = list(_shares(summary)), list(_cascade(summary))
     speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
-    return PaperTables(
-        shares=[*shares, *published_rows(PublishedSharesRow, "shares", metric)] if shares else [],
-        cascade=[*cascade, *published_rows(PublishedCascadeRow, "cascade", metric)] if cascade else [],
-        speculative=[*speculative, *published_rows(PublishedSpeculativeRow, "speculative", metric)] if speculative else [],
-        lenience=[*lenience, *published_rows(PublishedLenienceRow, "lenience", metric)] if lenience else [],
+    return records.PaperTables(
+        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", metric)] if shares else [],
+        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", metric)] if cascade else [],
+        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", metric)]
+        if speculative
+        else [],
+        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", metric)] if lenience else [],
     )
 
 
@@ -63,7 +55,7 @@ def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | No
     return None if index is None else points[index]
 
 
-def _shares(summary: Summary) -> Iterator[SharesRow]:
+def _shares(summary: Summary) -> Iterator[records.SharesRow]:
     """BiLD, Tables 3 and 4: speculative decoding, and BiLD as fast, as good, and as chosen.
 
     The paper gives shares of "fallback and rollback (rejection) occurrences" without a denominator, and a fallback share for a
@@ -74,23 +66,23 @@ def _shares(summary: Summary) -> Iterator[SharesRow]:
     for drafter in DRAFTERS:
         bild = summary.timed_points(drafter, "bild")
         speculative = chosen.get((drafter, "speculative", "no_loss"))
-        found: dict[str, TimedPoint | None] = {}
-        if speculative is not None:
-            found["speculative"] = speculative
-            fast = [point for point in bild if point.speedup >= speculative.speedup]
-            found["BiLD as fast as speculative"] = _best(fast)
-            found["BiLD as good as speculative"] = _fastest_at(bild, speculative.quality)
-        found["BiLD, no loss"] = chosen.get((drafter, "bild", "no_loss"))
-        found["BiLD, ≤ 1 point"] = chosen.get((drafter, "bild", "one_point"))
+        found = {
+            "speculative": speculative,
+            "BiLD as fast as speculative": speculative and _best([p for p in bild if p.speedup >= speculative.speedup]),
+            "BiLD as good as speculative": speculative and _fastest_at(bild, speculative.quality),
+            "BiLD, no loss": chosen.get((drafter, "bild", "no_loss")),
+            "BiLD, ≤ 1 point": chosen.get((drafter, "bild", "one_point")),
+        }
         for label, point in found.items():
             if point is not None:
-                fallbacks, rollbacks = _token_shares(point.counts)
-                yield joined(SharesRow, point, label=f"{label}, {drafter}", fallback_share=fallbacks, rollback_share=rollbacks)
-
-
-def _token_shares(counts: DecodingCounts) -> tuple[float | None, float | None]:
-    tokens = counts.tokens
-    return (counts.large_calls / tokens, counts.rollbacks / tokens) if tokens else (None, None)
+                counts = point.counts
+                yield joined(
+                    records.SharesRow,
+                    point,
+                    label=f"{label}, {drafter}",
+                    fallback_share=ratio(counts.large_calls, counts.tokens),
+                    rollback_share=ratio(counts.rollbacks, counts.tokens),
+                )
 
 
 def _variant(point: OperatingPoint) -> tuple[str, str]:
@@ -99,7 +91,7 @@ def _variant(point: OperatingPoint) -> tuple[str, str]:
     return f"{point.method} {rule}" if rule else point.method, "" if drafter == "small" else str(drafter)
 
 
-def _cascade(summary: Summary) -> Iterator[CascadeRow]:
+def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
     """SpecCascade, Table 2: how fast at the large model's quality, and how good within the large model's latency."""
     for drafter in DRAFTERS:
         timed = summary.timed_points(drafter)
@@ -110,48 +102,48 @@ def _cascade(summary: Summary) -> Iterator[CascadeRow]:
             best = _best([point for point in own if point.speedup >= 1.0])
             method, _, rule = variant.partition(" ")
             words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", drafter]
-            yield CascadeRow(
+            yield records.CascadeRow(
                 label=", ".join(filter(None, words)),
                 variant=variant,
                 drafter=drafter,
                 timed=len(own),
-                at_quality=None if equal is None else joined(PointFigures, equal),
-                at_latency=None if best is None else joined(PointFigures, best),
+                at_quality=None if equal is None else joined(records.PointFigures, equal),
+                at_latency=None if best is None else joined(records.PointFigures, best),
             )
 
 
-def _speculative(summary: Summary) -> Iterator[SpeculativeRow]:
+def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
     """SD, Tables 2 to 4: α and c as measured, what the theorems expect of them, and what was measured."""
     for drafter in DRAFTERS:
         pair = summary.pairs.of(drafter)
+        work = None if pair.sizes is None else pair.sizes.decoder_ratio
         for point in _own(summary, drafter, "speculative"):
             length = int(point.settings["draft_length"] or 0)
             # α and c are of the small model; another drafter has others.
             known = point.settings.get("drafter", "small") == "small"
-            alpha = _acceptance(pair, point) if known else None
-            rate = None if alpha is None else alpha.rate
-            yield joined(
-                SpeculativeRow,
+            alpha, cost = (_acceptance(pair, point), pair.cost_ratio) if known else (None, None)
+            label = f"speculative, {drafter}, γ {length}"
+            row = joined(
+                records.SpeculativeRow,
                 point,
-                label=f"speculative, {drafter}, γ {length}",
-                temperature=_temperature(point),
+                label=label,
                 draft_length=length,
-                acceptance_rate=rate,
-                acceptance_interval=None if alpha is None else alpha.interval,
-                cost_ratio=pair.cost_ratio if known else None,
-                expected_speedup=_theory(expected_speedup, rate, length, pair.cost_ratio),
-                expected_operations=_theory(expected_operations, rate, length, _operations_ratio(pair.sizes)),
+                cost_ratio=cost,
+                temperature=_temperature(point),
             )
+            if alpha is not None:
+                row = dataclasses.replace(
+                    row,
+                    acceptance_rate=alpha.rate,
+                    acceptance_interval=alpha.interval,
+                    expected_speedup=None if cost is None else expected_speedup(alpha.rate, length, cost),
+                    expected_operations=None if work is None else expected_operations(alpha.rate, length, work),
+                )
+            yield row
 
 
 def _temperature(point: OperatingPoint) -> float:
     return 0.0 if point.sampling is None else point.sampling.temperature
-
-
-def _theory(
-    theorem: Callable[[float, int, float], float], rate: float | None, length: int, ratio: float | None
-) -> float | None:
-    return None if rate is None or ratio is None else theorem(rate, length, ratio)
 
 
 def _acceptance(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:
@@ -164,25 +156,17 @@ def _acceptance(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | Non
     return sampled if sampled is not None and untruncated and sampled.temperature == sampling.temperature else None
 
 
-def _operations_ratio(sizes: PairSizes | None) -> float | None:
-    """ĉ: the weights that a token is multiplied with in the small decoder over those in the large one."""
-    if sizes is None or sizes.small is None or sizes.large is None or not sizes.large.decoder_parameters:
-        return None
-    return sizes.small.decoder_parameters / sizes.large.decoder_parameters
-
-
-def _lenience(summary: Summary) -> Iterator[LenienceRow]:
+def _lenience(summary: Summary) -> Iterator[records.LenienceRow]:
     """SD, Table 5: what lenience gains and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
     for drafter in DRAFTERS:
         for point in _own(summary, drafter, "speculative_lenient"):
             counts, length = point.counts, point.settings["draft_length"]
-            checked = counts.accepted + counts.rollbacks
             yield joined(
-                LenienceRow,
+                records.LenienceRow,
                 point,
                 label=f"speculative lenient, {drafter}, γ {length}",
                 temperature=_temperature(point),
                 draft_length=length,
                 lenience=point.settings["lenience"],
-                checked_share=counts.accepted / checked if checked else None,
+                checked_share=ratio(counts.accepted, counts.accepted + counts.rollbacks),
             )

@@ -74,6 +74,13 @@ class PairSizes:
     shares_encoder: bool = False
     """Whether the small model decodes from the large model's encoder output."""
 
+    @property
+    def decoder_ratio(self) -> float | None:
+        """ĉ: the weights that a token is multiplied with in the small decoder over those in the large one."""
+        if self.small is None or self.large is None or not self.large.decoder_parameters:
+            return None
+        return self.small.decoder_parameters / self.large.decoder_parameters
+
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOverhead:

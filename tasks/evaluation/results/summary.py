@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, TimedPoint, UntimedPoint
+from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, OperatingPoint, TimedPoint, UntimedPoint
 from tasks.evaluation.results.tables import PaperTables, TableRow
 from tasks.evaluation.statistics import Interval
 
@@ -148,6 +148,10 @@ class Summary:
         point = self.points[index]
         assert isinstance(point, TimedPoint)  # noqa: S101 (`choose` and `frontier` see timed points only)
         return point
+
+    def index_of(self, point: OperatingPoint) -> int:
+        """The index of one of the points, by identity: two settings may measure the same."""
+        return next(index for index, one in enumerate(self.points) if one is point)
 
     def chosen_points(self) -> Iterator[tuple[Choice, TimedPoint]]:
         """The choices that found a point, in order."""

@@ -7,12 +7,12 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit/decoding"
 _COUNTS = (f"{_UNIT}/test_counts.py",)
 _TURN = (f"{_UNIT}/test_turn.py",)
-_EXECUTORS = f"{_UNIT}/test_executors.py::test_an_executor_takes_the_turns_as_they_are_written_out"
+_EXECUTORS = f"{_UNIT}/test_executors.py::test_an_executor_takes_the_written_out_turns"
 _EVERY_CALLER = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "native", "replay"))
 _PYTHON_CALLERS = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "replay"))
 """The kernel decides by itself when a draft ends."""
-_REPLAY = (f"{_UNIT}/replay/test_replay.py::test_played_is_decoded_by_any_runtime",)
-_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_side_by_side_go_through_the_general_loop",)
+_REPLAY = (f"{_UNIT}/replay/test_replay.py::test_a_replay_equals_decoding_by_any_runtime",)
+_NATIVE = (f"{_UNIT}/test_native_loop.py::test_a_batch_runs_in_the_general_loop",)
 
 BREAKS = (
     Break(
@@ -49,7 +49,7 @@ BREAKS = (
     Break(
         "lossy-residual-ignores-beta", "tasks.decoding.lenience", "lossy.apply",
         "p.dist / beta - q.dist", "p.dist - q.dist",
-        (f"{_UNIT}/test_lenience.py::test_lossy_by_hand",),
+        (f"{_UNIT}/test_lossy.py::test_lossy_by_hand",),
     ),
     Break(
         "bonus-token-from-q", "tasks.decoding.loop", "Verifier._bonus",
@@ -138,12 +138,12 @@ BREAKS = (
     ),
     Break(
         "replay-counts-tokens-as-steps", "tasks.decoding.replay.replayer", "_Replayer.run",
-        "steps=draft.steps + extra_steps", "steps=len(drafted)",
+        "steps=steps + extra_steps", "steps=len(drafted)",
         _REPLAY,
     ),
     Break(
         "replay-counts-accepted-as-drafted", "tasks.decoding.replay.replayer", "_Replayer.run",
-        "drafted=len(drafted)", "drafted=accepted",
+        "next_token, drafted=count", "next_token, drafted=accepted",
         _REPLAY,
     ),
     Break(
@@ -212,12 +212,12 @@ BREAKS = (
     Break(
         "mean-confidence-is-the-sum", "tasks.decoding.methods.sequential", "sequence_confidence",
         "total / len(log_probabilities) if", "total if",
-        (f"{_UNIT}/test_sequential.py::test_confidence_by_hand",),
+        (f"{_UNIT}/test_sequence_cascade.py::test_confidence_by_hand",),
     ),
     Break(
         "sequence-cascade-defers-at-the-bound", "tasks.decoding.methods.sequential", "SequenceCascade.run",
         "confidence < 1 - ", "confidence <= 1 - ",
-        (f"{_UNIT}/test_sequential.py::test_a_sequence_as_confident_as_the_bound_is_kept",),
+        (f"{_UNIT}/test_sequence_cascade.py::test_a_sequence_as_confident_as_the_bound_is_kept",),
     ),
     Break(
         "adaptive-window-without-succession", "tasks.decoding.adaptive", "adaptive_window",
@@ -233,12 +233,12 @@ BREAKS = (
     Break(
         "beam-score-is-not-a-mean", "tasks.decoding.beam", "Search.advance",
         "beam.score / self.generated", "beam.score",
-        (f"{_UNIT}/test_beam.py::test_beam_search_is_the_slow_one",),
+        (f"{_UNIT}/test_beam.py::test_beam_search_equals_the_plain_search",),
     ),
     Break(
         "beam-ends-below-the-best", "tasks.decoding.beam", "Search.advance",
         "position < self.width and", "position <= self.width and",
-        (f"{_UNIT}/test_beam.py::test_what_ends_under_the_best_w_is_dropped",),
+        (f"{_UNIT}/test_beam.py::test_texts_that_end_below_the_best_beams_are_dropped",),
     ),
     Break(
         "nucleus-drops-the-crossing-token", "tasks.decoding.distributions", "_outside_nucleus",

@@ -59,7 +59,7 @@ BREAKS = (
     ),
     Break(
         "rate-over-the-wrong-count", "tasks.evaluation.measurements", "_counted",
-        "_ratio(counts.rollbacks, counts.large_calls)", "_ratio(counts.rollbacks, counts.tokens)",
+        "ratio(counts.rollbacks, counts.large_calls)", "ratio(counts.rollbacks, counts.tokens)",
         (f"{_UNIT}/report/test_summary.py",),
     ),
     Break(
@@ -158,7 +158,7 @@ BREAKS = (
         (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
-        "test-numbers-from-validation", "tasks.evaluation.report.points", "sweep_points",
+        "test-numbers-from-validation", "tasks.evaluation.report.points", "SweepPoints.add",
         "if row.split == REPORTED_ON}", "if row.split == CHOSEN_ON}",
         (f"{_UNIT}/report/test_summary.py",),
     ),
@@ -198,7 +198,7 @@ BREAKS = (
         (f"{_UNIT}/results/test_rows.py",),
     ),
     Break(
-        "points-chosen-on-test", "tasks.evaluation.report.points", "sweep_points",
+        "points-chosen-on-test", "tasks.evaluation.report.points", "SweepPoints.add",
         "rows if row.split == CHOSEN_ON]", "rows if row.split == REPORTED_ON]",
         (f"{_UNIT}/report/test_summary.py",),
     ),

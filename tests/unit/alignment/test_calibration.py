@@ -95,7 +95,7 @@ def test_a_fraction_is_drawn_by_its_seed(corpus: list[Path]) -> None:
 
 def test_a_set_without_inputs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").touch()
-    with pytest.raises(InputError, match=r"train\.jsonl: no examples there"):
+    with pytest.raises(InputError, match=r"train\.jsonl holds no examples"):
         input_set("calibration", [tmp_path / "train.jsonl"])
 
 

@@ -1,4 +1,4 @@
-"""Interleaved sampling: the law of its texts, exactly, and its two limits."""
+"""Interleaved sampling: the exact distribution of its texts, and its two limits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,27 @@ from tasks.decoding.methods.speculative import fixed_window
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
-from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, law_by_steps, law_of, p_value, scores
+from tests.distributions import (
+    DRAWS,
+    FALSE_ALARM,
+    LARGE,
+    SAMPLINGS,
+    SMALL,
+    SOURCE,
+    SequenceDistribution,
+    dist,
+    model_distribution,
+    p_value,
+    scores,
+    sequence_distribution,
+)
 from tests.toys import START, Prefix, prefix_pair
 
 PLAIN = SAMPLINGS["plain"]
 VOCABULARY = 8
 
 
-def law(top_k: int, sampling: SamplingSettings, limit: int) -> Law:
+def interleaved_distribution(top_k: int, sampling: SamplingSettings, limit: int) -> SequenceDistribution:
     """Each token q's where it is among p's likeliest, and p's for the rest of q."""
 
     def shares(text: Prefix) -> np.ndarray:
@@ -27,7 +40,7 @@ def law(top_k: int, sampling: SamplingSettings, limit: int) -> Law:
         kept = np.where(likely, q, 0.0)
         return np.asarray(kept + p * (1 - kept.sum()))
 
-    return law_by_steps(shares, limit)
+    return sequence_distribution(shares, limit)
 
 
 def written(top_k: int, sampling: SamplingSettings, limit: int, draws: int = DRAWS) -> list[Generation]:
@@ -40,11 +53,11 @@ def written(top_k: int, sampling: SamplingSettings, limit: int, draws: int = DRA
     [(1, SamplingSettings(temperature=0.7)), pytest.param(3, PLAIN, marks=pytest.mark.slow)],
     ids=["one, cool", "three, plain"],
 )
-def test_texts_follow_the_law(top_k: int, sampling: SamplingSettings) -> None:
+def test_texts_follow_their_distribution(top_k: int, sampling: SamplingSettings) -> None:
     texts = written(top_k, sampling, 3)
-    assert p_value(texts, law(top_k, sampling, 3)) > FALSE_ALARM
-    assert p_value(texts, law_of(SMALL, sampling, 3)) < FALSE_ALARM
-    assert p_value(texts, law_of(LARGE, sampling, 3)) < FALSE_ALARM
+    assert p_value(texts, interleaved_distribution(top_k, sampling, 3)) > FALSE_ALARM
+    assert p_value(texts, model_distribution(SMALL, sampling, 3)) < FALSE_ALARM
+    assert p_value(texts, model_distribution(LARGE, sampling, 3)) < FALSE_ALARM
 
 
 def test_texts_longer_than_a_draft_follow_it_too() -> None:
@@ -53,12 +66,12 @@ def test_texts_longer_than_a_draft_follow_it_too() -> None:
     pair, drafts = prefix_pair(SMALL, LARGE), SpeculativeSettings(draft_length=1)
     method = fixed_window(pair, drafts, sampling, TokenSource(5), top_k_rule(3))
     texts = method.run([list(SOURCE)] * DRAWS, range(DRAWS), 3)
-    assert p_value(texts, law(3, sampling, 3)) > FALSE_ALARM
+    assert p_value(texts, interleaved_distribution(3, sampling, 3)) > FALSE_ALARM
 
 
 def test_with_the_whole_vocabulary_nothing_is_replaced() -> None:
     texts = written(VOCABULARY, PLAIN, 3)
-    assert p_value(texts, law_of(SMALL, PLAIN, 3)) > FALSE_ALARM
+    assert p_value(texts, model_distribution(SMALL, PLAIN, 3)) > FALSE_ALARM
     assert not any(CORRECTED in one.proposers for one in texts)
     assert written(VOCABULARY + 9, PLAIN, 3, draws=50) == texts[:50]
 

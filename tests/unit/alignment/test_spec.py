@@ -92,12 +92,12 @@ def test_models_that_make_no_pair_are_refused(tokenizer: Any, tmp_path: Path) ->
         alignment_spec(opened(tokenizer), AlignSettings(), saved(tmp_path / "foreign", tokenizer_of("nopqrstuvwxyz")))
 
 
-def test_it_is_judged_by_acceptance_whatever_it_learns(tokenizer: Any, tmp_path: Path) -> None:
+def test_acceptance_is_measured_for_every_loss_and_text(tokenizer: Any, tmp_path: Path) -> None:
     large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
     for settings in (AlignSettings(), AlignSettings(loss="total_variation")):
         learned = alignment_spec(small, settings, large)
-        assert learned.held.measure is not None
-        assert learned.held.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
+        assert learned.evaluation.measure is not None
+        assert learned.evaluation.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
         assert isinstance(learned.loss, DivergenceLoss) == (settings.loss != "sequence")
 
 

@@ -88,5 +88,5 @@ def test_predictions_of_other_texts_are_refused(calibration: Path) -> None:
     targets = [[5] * len(stored.top_logits(example)[0]) for example in range(len(stored))]
     stored.require_matching(targets, calibration)
     for others in (targets[:-1], [*targets, [5]], [[5, *targets[0]], *targets[1:]]):
-        with pytest.raises(InputError, match="are not of the texts beside them; run the stage calibrate again"):
+        with pytest.raises(InputError, match="belong to other texts; run the stage calibrate again"):
             stored.require_matching(others, calibration)

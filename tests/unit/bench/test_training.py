@@ -13,7 +13,7 @@ from tasks.bench.training import command
 from tasks.bench.training.contenders import LENGTHS, dataset_of, trainer_optimizer
 from tasks.bench.training.pausable import Begin, PausableLoop
 from tasks.bench.training.recipes import endless
-from tasks.bench.training.worker import ratios
+from tasks.bench.training.worker import SpeedRatio, speed_ratio
 from tasks.errors import InputError
 from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
@@ -120,8 +120,8 @@ def test_trainer_has_the_optimizer_of_the_recipe() -> None:
 
 
 def test_a_ratio_is_of_neighbours() -> None:
-    found = ratios([20.0, 10.0, 44.0], [10.0, 10.0, 11.0])
-    assert found == {"ratio": 2.0, "least": 1.0, "most": 4.0, "ours": 20.0, "trainer": 10.0}
+    found = speed_ratio([20.0, 10.0, 44.0], [10.0, 10.0, 11.0])
+    assert found == SpeedRatio(ratio=2.0, least=1.0, most=4.0, ours=20.0, trainer=10.0)
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_nothing_is_measured_of_nothing(option: str, settings_file: str) -> None
 
 def test_what_the_pipeline_makes_must_be_there(settings_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"data/translation/corpus/train.jsonl is missing; run dvc repro"):
+    with pytest.raises(InputError, match=r"data/translation/corpus/train.jsonl is missing; make it by dvc repro"):
         command.main(["--params", settings_file])
 
 

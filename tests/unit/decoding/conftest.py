@@ -14,7 +14,7 @@ from tests.toys import Toys, toy_t5, whole_runs
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Toy models lose far more by sharing their work than they gain, above all on a machine that is busy."""
+    """Toy models run slower on several threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

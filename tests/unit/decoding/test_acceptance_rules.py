@@ -21,17 +21,17 @@ def block(probabilities: torch.Tensor, sampling: SamplingSettings = PLAIN) -> Pr
 
 
 def test_speculative_by_hand() -> None:
-    verdict = speculative_sampling.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2]))
-    torch.testing.assert_close(verdict.accept, torch.tensor([[0.4, 1.0]]))
-    torch.testing.assert_close(verdict.residual_probabilities, torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
+    result = speculative_sampling.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2]))
+    torch.testing.assert_close(result.accept, torch.tensor([[0.4, 1.0]]))
+    torch.testing.assert_close(result.residual_probabilities, torch.tensor([[[0, 0, 0.3], [0.3, 0.4, 0]]]))
 
 
 def test_greedy_speculative_compares_argmaxes() -> None:
-    verdict = speculative_sampling.apply(
+    result = speculative_sampling.apply(
         torch.tensor([[0, 2]]), block(Q, SamplingSettings()), block(P[:, :2], SamplingSettings())
     )
-    assert verdict.accept.tolist() == [[0.0, 0.0]]
-    assert verdict.residual_probabilities.argmax(-1).tolist() == [[2, 1]]
+    assert result.accept.tolist() == [[0.0, 0.0]]
+    assert result.residual_probabilities.argmax(-1).tolist() == [[2, 1]]
     keep_agreed = speculative_sampling.apply(
         torch.tensor([[0]]), block(Q[:, :1], SamplingSettings()), block(P[:, 2:], SamplingSettings())
     )
@@ -39,7 +39,7 @@ def test_greedy_speculative_compares_argmaxes() -> None:
 
 
 @pytest.mark.parametrize("sampling", [PLAIN, SamplingSettings(temperature=0.6, top_k=20, top_p=0.85), SamplingSettings()])
-def test_what_is_accepted_and_what_is_left_over_make_up_p(sampling: SamplingSettings) -> None:
+def test_accepted_tokens_and_residual_add_up_to_p(sampling: SamplingSettings) -> None:
     """Σ q(x) accept(x) = Σ min(p, q), the residual is never negative, and q(x) accept(x) + residual(x) = p(x)."""
     generator = torch.Generator().manual_seed(3)
     q = PredictionBlock(torch.randn(1, 60, 40, generator=generator) * 2, sampling)
@@ -54,14 +54,14 @@ def test_what_is_accepted_and_what_is_left_over_make_up_p(sampling: SamplingSett
     torch.testing.assert_close(emitted, target, atol=1e-6, rtol=1e-4)
 
 
-def test_equal_models_leave_nothing_over_and_p_is_drawn_from() -> None:
-    verdict = speculative_sampling.apply(torch.tensor([[1, 2]]), block(P[:, :2]), block(P[:, :2]))
-    assert verdict.accept.tolist() == [[1.0, 1.0]]
-    torch.testing.assert_close(verdict.residual_probabilities, P[:, :2])
+def test_equal_models_reject_nothing_and_the_residual_is_p() -> None:
+    result = speculative_sampling.apply(torch.tensor([[1, 2]]), block(P[:, :2]), block(P[:, :2]))
+    assert result.accept.tolist() == [[1.0, 1.0]]
+    torch.testing.assert_close(result.residual_probabilities, P[:, :2])
 
 
-def test_a_token_that_q_all_but_rules_out_is_no_division_by_zero() -> None:
-    """Positions behind a row's own draft hold any token at all; their verdict is not read but must stay finite."""
+def test_a_token_of_probability_zero_under_q_divides_by_nothing() -> None:
+    """Positions past a row's own draft hold arbitrary tokens; their result is unused but must be finite."""
     q, p = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])
     for token in (0, 1):
         assert torch.isfinite(speculative_sampling.apply(torch.tensor([[token]]), block(q), block(p)).accept).all()
@@ -74,40 +74,40 @@ def test_a_token_that_q_all_but_rules_out_is_no_division_by_zero() -> None:
 def test_distance_rollback_by_hand(threshold: float, kept: list[int]) -> None:
     """Token 0 lies at -ln 0.2 = 1.609, token 1 at -ln 0.5 = 0.693."""
     rule = distance_rollback(BildSettings(rollback_threshold=threshold))
-    verdict = rule.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2]))
-    assert verdict.accept.tolist() == [kept]
-    torch.testing.assert_close(verdict.residual_probabilities, P[:, :2])
+    result = rule.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2]))
+    assert result.accept.tolist() == [kept]
+    torch.testing.assert_close(result.residual_probabilities, P[:, :2])
 
 
 def test_the_distance_reads_scores_not_the_one_hot() -> None:
-    """The large model's greedy choice differs, and yet the token stays."""
-    verdict = distance_rollback(BildSettings(rollback_threshold=2.0)).apply(
+    """The token is accepted although the large model's greedy choice differs."""
+    result = distance_rollback(BildSettings(rollback_threshold=2.0)).apply(
         torch.tensor([[0, 0]]), block(Q, SamplingSettings()), block(P[:, :2], SamplingSettings())
     )
-    assert verdict.accept.tolist() == [[1.0, 1.0]]
-    assert verdict.residual_probabilities.tolist() == [[[0, 0, 1], [0, 1, 0]]]
+    assert result.accept.tolist() == [[1.0, 1.0]]
+    assert result.residual_probabilities.tolist() == [[[0, 0, 1], [0, 1, 0]]]
 
 
-def test_agreed_tokens_stay_where_that_is_asked_for() -> None:
+def test_agreed_tokens_are_accepted_if_so_configured() -> None:
     tokens = torch.tensor([[2, 1]])
     for keep_agreed, kept in ((False, [0.0, 0.0]), (True, [1.0, 1.0])):
         rule = distance_rollback(BildSettings(rollback_threshold=0.1, keep_agreed=keep_agreed))
         assert rule.apply(tokens, block(Q), block(P[:, :2])).accept.tolist() == [kept]
 
 
-def test_a_token_that_p_rules_out_is_rolled_back_unless_nothing_ever_is() -> None:
+def test_a_token_of_probability_zero_is_accepted_only_by_an_infinite_threshold() -> None:
     p = torch.tensor([[[0.0, 1.0]]])
     for threshold, kept in ((50.0, 0.0), (math.inf, 1.0)):
         rule = distance_rollback(BildSettings(rollback_threshold=threshold))
         assert rule.apply(torch.tensor([[0]]), block(p), block(p)).accept.tolist() == [[kept]]
 
 
-def test_what_follows_a_kept_draft_comes_from_p() -> None:
+def test_the_bonus_token_comes_from_p() -> None:
     for rule in (accept_all, speculative_sampling, distance_rollback(BildSettings())):
         assert rule.bonus is BonusToken.TARGET
         assert not rule.bonus_reads_q
         assert torch.equal(token_probabilities(rule.target(block(Q), block(P))), block(P).dist)
 
 
-def test_keep_all_keeps_all() -> None:
+def test_accept_all_accepts_all() -> None:
     assert accept_all.apply(torch.tensor([[0, 1]]), block(Q), block(P[:, :2])).accept.tolist() == [[1.0, 1.0]]

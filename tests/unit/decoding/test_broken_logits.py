@@ -1,4 +1,4 @@
-"""A model that breaks stops the run, with its name and the step; a mask does not."""
+"""Broken logits stop the run with the model and the step named; masked logits do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.toys import END, Predict, Prefix, Toys, prefix_pair, says, toy_source
 TEXT = [2, 3, 4, 5, 6, 7]
 
 
-def breaks(place: int, values: list[float]) -> Predict:
-    """Says `TEXT`, and at this place spoils the first logits with these values."""
+def breaks(position: int, values: list[float]) -> Predict:
+    """Predicts `TEXT`; at `position` the first logits are replaced by `values`."""
     sound = says(TEXT)
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         logits = sound(source, prefix).clone()
-        if len(prefix) - 1 == place:
+        if len(prefix) - 1 == position:
             logits[: len(values)] = torch.tensor(values)
         return logits
 
@@ -57,7 +57,7 @@ def test_model_and_step_are_named(
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=1.0, top_k=3, top_p=0.9)])
 @pytest.mark.parametrize("values", [[-math.inf], [-math.inf] * 3])
 def test_a_mask_is_legal(values: list[float], sampling: SamplingSettings) -> None:
-    """At place 2, where the text has token 4, some of the tokens before it are masked."""
+    """At position 2, where the text has token 4, some of the tokens before it are masked."""
     pair = prefix_pair(breaks(2, values), breaks(2, values))
     for method, settings in (("speculative", SpeculativeSettings(draft_length=3)), ("bild", BildSettings())):
         [generation] = decode(method, settings, pair, [[5, END]], Request(10, sampling))

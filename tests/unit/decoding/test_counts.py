@@ -1,4 +1,4 @@
-"""Drafters that read from a script, put straight into the loop: what each turn counts, worked out by hand."""
+"""The counts of every turn, by hand, for drafters that read from a script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tasks.decoding.turn import DraftRule
 from tests.toys import END, Predict, Prefix, PrefixDecoder, says
 
 Script = Sequence[int | None]
-"""The token for each place of the text; nothing is proposed from a `None` on, nor behind the script's end."""
+"""The token for each position of the text; drafts end before a `None` and at the end of the script."""
 
 SAMPLING = SamplingSettings()
 SIX = [2, 3, 4, 5, 6, 7]
@@ -33,7 +33,7 @@ SOME = [2, 7, 4, 5, 2, 7, END]
 
 
 def by_source(texts: Sequence[Sequence[int]]) -> Predict:
-    """Puts the text of the number that the source begins with, then the end token."""
+    """Predicts the text whose number is the first token of the source, then the end token."""
 
     def predict(source: Prefix, prefix: Prefix) -> Tensor:
         return says(texts[source[0]])(source, prefix)
@@ -42,14 +42,14 @@ def by_source(texts: Sequence[Sequence[int]]) -> Predict:
 
 
 class Whole(DeterministicDrafter):
-    """Proposes what the script of its source has left, up to the end token."""
+    """Proposes the rest of its source's script, up to the end token."""
 
     def __init__(self, scripts: Sequence[Script], target: PrefixDecoder) -> None:
         super().__init__(target, SAMPLING)
         self.scripts = scripts
 
-    def start(self, memory: EncoderOutput, sources: Rows) -> None:
-        super().start(memory, sources)
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        super().start(encoder_output, sources)
         self.rows = [source[0] for source in sources]
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -67,13 +67,13 @@ class Whole(DeterministicDrafter):
 
 
 class Stepwise(StatelessDrafter, StepwiseDrafter):
-    """Proposes the script's next token, as if a model had run for it."""
+    """Proposes the script's next token, and counts a model run for it."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         super().__init__(END, SAMPLING, TokenSource(0))
         self.scripts = scripts
 
-    def start(self, memory: EncoderOutput, sources: Rows) -> None:
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.rows = [source[0] for source in sources]
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -90,7 +90,7 @@ class Stepwise(StatelessDrafter, StepwiseDrafter):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A target's text, a drafter's script, and what comes of them."""
+    """A target's text, a drafter's script, and the expected result."""
 
     text: list[int]
     script: Script
@@ -193,7 +193,7 @@ def test_whole_drafts(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_drafts_token_by_token(case: Case) -> None:
-    """The same; and each drafted token is a run of the drafter's model."""
+    """The same drafts; each drafted token is one run of the drafter's model."""
     method = exact(PrefixDecoder(says(case.text)), Stepwise([case.script]), case.window)
     assert method.run([[0, END]], [0], case.limit) == [case.expected(runs=case.counts.drafted)]
 

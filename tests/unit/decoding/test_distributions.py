@@ -35,7 +35,7 @@ INFINITE = -math.inf
         # Of the two that top-k leaves, 0.625 and 0.375, the first alone reaches 0.6; of all four it does not.
         (HALVES, SamplingSettings(temperature=1.0, top_k=2, top_p=0.6), [1, 0, 0, 0]),
         (HALVES, SamplingSettings(temperature=1.0, top_p=0.6), [0.625, 0.375, 0, 0]),
-        # Tokens as likely as the last of the k stay.
+        # Tokens as likely as the last of the k are kept.
         (torch.zeros(4), SamplingSettings(temperature=1.0, top_k=2), [0.25] * 4),
         (torch.tensor([0.0, INFINITE, 0.0]), SamplingSettings(temperature=1.0), [0.5, 0, 0.5]),
         (torch.tensor([0.0, INFINITE, INFINITE]), SamplingSettings(temperature=0.5, top_k=2, top_p=0.9), [1, 0, 0]),
@@ -76,10 +76,10 @@ def test_the_head_of_a_block_keeps_its_sampling() -> None:
 
 
 def test_a_uniform_depends_on_its_key_alone() -> None:
-    keys = [(seed, example, place, why) for seed in (0, 1) for example in (0, 11) for place in (1, 11) for why in "ab"]
-    uniforms = [TokenSource(seed).uniform(example, place, why) for seed, example, place, why in keys]
+    keys = [(seed, example, position, why) for seed in (0, 1) for example in (0, 11) for position in (1, 11) for why in "ab"]
+    uniforms = [TokenSource(seed).uniform(example, position, why) for seed, example, position, why in keys]
     assert len(set(uniforms)) == len(keys)
-    assert uniforms == [TokenSource(seed).uniform(example, place, why) for seed, example, place, why in keys]
+    assert uniforms == [TokenSource(seed).uniform(example, position, why) for seed, example, position, why in keys]
     # The same on every machine and in every process: a sweep that is resumed draws what it would have drawn.
     assert TokenSource(0).uniform(3, 7, "accept") == pytest.approx(0.1486334590, abs=1e-9)
 

@@ -1,4 +1,4 @@
-"""When one row's draft stops: at a threshold, at the window's end, at an end token."""
+"""One row's draft stops at a threshold, at the end of the window, and at an end token."""
 
 from __future__ import annotations
 

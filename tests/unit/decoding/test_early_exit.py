@@ -1,4 +1,4 @@
-"""CALM against a slow reference without caches, its confidences and its threshold by hand, and what it refuses."""
+"""CALM equals a plain implementation without caches; its confidences and its threshold by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIDENCES = ("softmax", "saturation", "classifier")
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    """A T5 of four decoder layers with a classifier that is sure now and then."""
+    """A T5 of four decoder layers with a classifier that is sometimes confident."""
     made = toy_t5(5, 1, LAYERS, "gated-gelu")
     add_classifier(made)
     with torch.no_grad():
@@ -43,7 +43,7 @@ def pair(model: Any) -> Pair:
     return Pair(large, large)
 
 
-# A reference that keeps, for each token, what went into each layer, and no keys or values.
+# A plain implementation that stores the input of each layer for each token instead of keys and values.
 
 
 def attend(attention: Any, queries: Tensor, states: Tensor, bias: Tensor | float) -> Tensor:
@@ -58,10 +58,10 @@ def attend(attention: Any, queries: Tensor, states: Tensor, bias: Tensor | float
     return result
 
 
-def run_layer(block: Any, own: Tensor, states: Tensor, memory: Tensor, bias: Tensor) -> Tensor:
+def run_layer(block: Any, own: Tensor, states: Tensor, encoder_output: Tensor, bias: Tensor) -> Tensor:
     first, second, feed_forward = block.layer
     own = own + attend(first.SelfAttention, first.layer_norm(own), first.layer_norm(states), bias)
-    own = own + attend(second.EncDecAttention, second.layer_norm(own), memory, 0.0)
+    own = own + attend(second.EncDecAttention, second.layer_norm(own), encoder_output, 0.0)
     result: Tensor = feed_forward(own)
     return result
 
@@ -76,22 +76,22 @@ class Text:
 def calm(
     model: Any, source: list[int], sure: Callable[[Tensor, Tensor | None, Tensor], float], settings: CalmSettings, limit: int
 ) -> Text:
-    """CALM as its paper tells it, token by token and layer by layer."""
-    memory = model.encoder(input_ids=torch.tensor([source])).last_hidden_state[0]
+    """CALM as its paper describes it, token by token and layer by layer."""
+    encoder_output = model.encoder(input_ids=torch.tensor([source])).last_hidden_state[0]
     stack, text, layers = model.decoder, [START], 0
     entering: list[list[Tensor]] = []
-    """What went into each layer, for each token: after an exit, the state at the exit."""
+    """The input of each layer for each token; after an exit, the state at the exit."""
     while text[-1] != END and len(text) - 1 < limit:
-        place = len(text) - 1
-        threshold = 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * place / limit)
-        bias = stack.block[0].layer[0].SelfAttention.compute_bias(place + 1, place + 1)[0, :, -1:]
+        position = len(text) - 1
+        threshold = 0.9 * settings.threshold + 0.1 * math.exp(-settings.decay * position / limit)
+        bias = stack.block[0].layer[0].SelfAttention.compute_bias(position + 1, position + 1)[0, :, -1:]
         hidden, states, done = stack.embed_tokens(torch.tensor([text[-1]])), [], False
         for depth, block in enumerate(stack.block, start=1):
             states.append(hidden)
             if done:
                 continue
             below = torch.cat([earlier[depth - 1] for earlier in entering] + [hidden])
-            before, hidden = hidden, run_layer(block, hidden, below, memory, bias)
+            before, hidden = hidden, run_layer(block, hidden, below, encoder_output, bias)
             layers += 1
             own = stack.final_layer_norm(hidden)
             if depth < LAYERS:
@@ -119,16 +119,16 @@ def sureness(model: Any, kind: str) -> Callable[[Tensor, Tensor | None, Tensor],
 
 @pytest.mark.parametrize("settings", [{"threshold": 0.3}, {"threshold": 0.7, "decay": 1.0}, {"threshold": 0.95, "decay": 8.0}])
 @pytest.mark.parametrize("confidence", CONFIDENCES)
-def test_the_decoder_is_calm_without_caches(model: Any, pair: Pair, confidence: str, settings: dict[str, float]) -> None:
+def test_the_decoder_equals_calm_without_caches(model: Any, pair: Pair, confidence: str, settings: dict[str, float]) -> None:
     chosen = CalmSettings(confidence=confidence, **settings)
-    sources = toy_sources(25, seed=3)
+    sources = toy_sources(8, seed=3)
     expected = [calm(model, source, sureness(model, confidence), chosen, 14) for source in sources]
     generations = decode("calm", chosen, pair, sources, Request(14))
     assert [Text(one.tokens, one.counts.layers) for one in generations] == expected
 
 
-def test_the_thresholds_of_the_reference_are_crossed_both_ways(pair: Pair) -> None:
-    """Else the test above would see nothing: layers are saved, not all of them, and the text changes."""
+def test_the_settings_above_exit_early_and_not_always(pair: Pair) -> None:
+    """The comparison above is not vacuous: some layers are skipped, not all of them, and the text changes."""
     sources = toy_sources(25, seed=3)
     vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))]
     for confidence in CONFIDENCES:
@@ -142,8 +142,8 @@ def test_the_thresholds_of_the_reference_are_crossed_both_ways(pair: Pair) -> No
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
-def test_never_leaving_is_the_model_itself(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
-    sources, request = toy_sources(60, seed=8), Request(14, sampling)
+def test_without_exits_it_is_the_model_itself(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
+    sources, request = toy_sources(16, seed=8), Request(14, sampling)
     never = CalmSettings(confidence=confidence, threshold=1.0, decay=0.0)
     generations = decode("calm", never, pair, sources, request)
     vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
@@ -154,12 +154,12 @@ def test_never_leaving_is_the_model_itself(pair: Pair, confidence: str, sampling
 
 @pytest.mark.parametrize("confidence", CONFIDENCES)
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
-def test_rows_leave_as_they_would_alone(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
-    settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(20, seed=9)
+def test_rows_exit_as_they_do_alone(pair: Pair, confidence: str, sampling: SamplingSettings) -> None:
+    settings, sources = CalmSettings(confidence=confidence, threshold=0.7), toy_sources(8, seed=9)
     request = Request(12, sampling)
     alone = [decode("calm", settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
-    assert len({one.counts.layers for one in alone}) > 3
-    for batch_size in (7, 20):
+    assert len({one.counts.layers for one in alone}) > 2
+    for batch_size in (3, 8):
         assert decode_all("calm", settings, pair, sources, request, batch_size) == alone
 
 
@@ -189,7 +189,7 @@ def test_confidences_by_hand() -> None:
 
 
 def test_a_skipped_layer_is_not_run(model: Any, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The saving is real: the layers counted are the ones whose attention over the source ran."""
+    """The counted layers are those whose attention over the source ran."""
     runs = 0
 
     def count(*_: Any) -> None:
@@ -203,15 +203,15 @@ def test_a_skipped_layer_is_not_run(model: Any, pair: Pair, monkeypatch: pytest.
     assert one.counts.layers == runs < LAYERS * one.counts.tokens
 
 
-def test_one_token_a_run(pair: Pair) -> None:
+def test_only_one_token_per_run(pair: Pair) -> None:
     assert isinstance(pair.large, TransformersDecoder)
     decoder = EarlyExitDecoder(pair.large, CalmSettings(), limit=5)
     decoder.start(decoder.encode(toy_sources(1)))
-    with pytest.raises(ValueError, match="one token a run"):
+    with pytest.raises(ValueError, match="one token for each run"):
         decoder.forward([[START, 4]])
 
 
-def test_models_that_it_cannot_take_are_refused(toys: Toys) -> None:
+def test_unsupported_models_are_refused(toys: Toys) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, UMT5Config, UMT5ForConditionalGeneration
 
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_head=2, n_layer=2, n_positions=16, eos_token_id=END)).eval()
@@ -222,8 +222,8 @@ def test_models_that_it_cannot_take_are_refused(toys: Toys) -> None:
         (open_decoder(gpt2, "large", runtime=REFERENCE), "calm takes T5 and mT5, but the model is of type gpt2"),
         (open_decoder(umt5, "large"), "calm takes T5 and mT5, but the model is of type umt5"),
     ]
-    for large, words in refused:
-        with pytest.raises(InputError, match=words):
+    for large, message in refused:
+        with pytest.raises(InputError, match=message):
             decode("calm", CalmSettings(), Pair(large, large), toy_sources(1), Request(5))
     with pytest.raises(InputError, match=r"confidence is classifier, but none was trained .* exit_classifier"):
         decode("calm", CalmSettings(confidence="classifier"), toys.cached, toy_sources(1), Request(5))

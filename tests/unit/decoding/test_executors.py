@@ -1,4 +1,4 @@
-"""Every executor of the speculative loop against the same turns written out on whole forward passes, counts included."""
+"""Every executor of the speculative loop takes the turns of the written-out algorithm, counts included."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, Any]] = {
 
 
 def written_out(small: Predict, large: Predict, source: Prefix, settings: Any, limit: int) -> Generation:
-    """One text, turn by turn: BiLD's Algorithm 1, or greedy speculative decoding (SD, Algorithm 1)."""
+    """One text by whole forward passes: BiLD's Algorithm 1, or greedy speculative decoding (SD, Algorithm 1)."""
     bild = isinstance(settings, BildSettings)
     window = settings.max_draft if bild else settings.draft_length
     text: list[int] = []
@@ -103,7 +103,7 @@ def predictions() -> tuple[Predict, Predict]:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_executor_takes_the_turns_as_they_are_written_out(executor: str) -> None:
+def test_an_executor_takes_the_written_out_turns(executor: str) -> None:
     decoded: list[Generation] = []
     sources: Rows = SOURCES
     for method, settings in METHODS.values():

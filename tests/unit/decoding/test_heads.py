@@ -1,4 +1,4 @@
-"""Blockwise parallel heads as drafter: proposals by hand, and of heads trained on a rule; exact methods stay exact."""
+"""Blockwise parallel heads as drafter: proposals by hand and of trained heads; exact methods keep their output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tasks.models.extras import add_heads
 from tasks.training.data import Batch
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
-from tests.laws import FALSE_ALARM, law_of, p_value
+from tests.distributions import FALSE_ALARM, model_distribution, p_value
 from tests.toys import END, START, VOCABULARY, Toys, toy_sources, toy_t5, whole_runs
 
 HEADS = 3
@@ -52,7 +52,7 @@ def batch_of(sources: list[list[int]], targets: list[list[int]]) -> Batch:
 
 
 def train_heads(model: Any, batch: Batch, steps: int) -> None:
-    """Trains the heads alone."""
+    """Train only the heads."""
     objective = Objective(model, TrainingSettings(draft_heads=HEADS, trunk="frozen"))
     optimizer = torch.optim.Adam([weight for weight in model.parameters() if weight.requires_grad], lr=1e-2)
     for _ in range(steps):
@@ -64,7 +64,7 @@ def train_heads(model: Any, batch: Batch, steps: int) -> None:
 
 @pytest.fixture(scope="module")
 def trained() -> Any:
-    """A toy whose heads know some of what comes."""
+    """A toy with trained heads that predict some of the next tokens."""
     model = toy_t5(5, 1, 2, "gated-gelu")
     sources = toy_sources(100, seed=1)
     texts = [one.tokens for one in decode("vanilla_large", VanillaSettings(), one_model(model), sources, Request(12))]
@@ -74,22 +74,22 @@ def trained() -> Any:
 
 @functools.cache
 def chain() -> dict[int, int]:
-    """One successor for each token but the start; the end token closes the chain."""
+    """The successor of each token except the start; the end token closes the chain."""
     order = list(range(1, VOCABULARY))
-    return {token: order[(place + 1) % len(order)] for place, token in enumerate(order)}
+    return {token: order[(position + 1) % len(order)] for position, token in enumerate(order)}
 
 
 @pytest.fixture(scope="module")
 def ruled() -> Any:
-    """A toy that puts after each token its successor, and whose heads were trained to see further along."""
+    """A toy that predicts each token's successor, with heads trained on the tokens after it."""
     model = toy_t5(5, 1, 2, "gated-gelu")
     with torch.no_grad():
-        words = model.shared.weight / 7
+        message = model.shared.weight / 7
         head = torch.zeros(VOCABULARY, 32)
         for token, successor in chain().items():
-            head[successor] = 6 * words[token]
+            head[successor] = 6 * message[token]
         model.lm_head.weight.copy_(head)
-        # Now the token itself outweighs whatever the random layers make of it.
+        # The embedding now outweighs the output of the random layers.
         model.shared.weight.mul_(10)
     texts = [along(token, 8) for token in chain()]
     train_heads(model, batch_of(toy_sources(len(texts)), texts), steps=100)
@@ -97,7 +97,7 @@ def ruled() -> Any:
 
 
 def along(token: int, length: int) -> list[int]:
-    """The chain from this token on."""
+    """The chain from this token on, `length` tokens."""
     text = [token]
     while len(text) < length:
         text.append(chain()[text[-1]])
@@ -108,10 +108,10 @@ def follows_the_rule(tokens: list[int]) -> bool:
     return all(chain()[one] == other for one, other in itertools.pairwise(tokens))
 
 
-def test_heads_trained_on_a_rule_propose_what_it_says(ruled: Any) -> None:
+def test_heads_trained_on_a_chain_propose_the_chain(ruled: Any) -> None:
     """One run for k + 1 tokens, since predicting and verifying are merged (Stern et al., 2018, section 4).
 
-    The rule says nothing of the token after the start, and so the first draft, made from the state there, may fail.
+    The chain does not define the token after the start, so the first draft may be rejected.
     """
     pair, sources = one_model(ruled), toy_sources(40, seed=7)
     settings = SpeculativeSettings(drafter="heads", draft_length=HEADS)
@@ -130,7 +130,7 @@ def test_heads_trained_on_a_rule_propose_what_it_says(ruled: Any) -> None:
 
 @pytest.mark.parametrize("draft_length", [1, 2, 5])
 def test_greedy_speculative_decoding_is_the_large_model(trained: Any, draft_length: int) -> None:
-    pair, sources, request = one_model(trained), toy_sources(300, seed=2), Request(12)
+    pair, sources, request = one_model(trained), toy_sources(40, seed=2), Request(12)
     vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, request)
     settings = SpeculativeSettings(drafter="heads", draft_length=draft_length)
     generations = decode("speculative", settings, pair, sources, request)
@@ -141,13 +141,13 @@ def test_greedy_speculative_decoding_is_the_large_model(trained: Any, draft_leng
 
 
 def test_bild_rolls_back_to_the_large_model(trained: Any) -> None:
-    pair, sources, request = one_model(trained), toy_sources(60, seed=2), Request(12)
+    pair, sources, request = one_model(trained), toy_sources(40, seed=2), Request(12)
     vanilla = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, request)]
     for settings in (
         BildSettings(drafter="heads", fallback_threshold=1.0),
         BildSettings(drafter="heads", fallback_threshold=0.0, rollback_threshold=0.0, max_draft=2),
     ):
-        # Against a draft that ends the text unverified, each is checked where the large model had the last word.
+        # A draft may end the text unverified; only texts that the large model finished are compared.
         for one, tokens in zip(decode("bild", settings, pair, sources, request), vanilla, strict=True):
             if one.proposers[-1] != "s":
                 assert one.tokens == tokens
@@ -157,18 +157,18 @@ def test_bild_rolls_back_to_the_large_model(trained: Any) -> None:
     assert counts.accepted > 0
 
 
-def test_sampling_stays_exact(trained: Any) -> None:
-    sampling, draws = SamplingSettings(temperature=1.2, top_k=4), 3000
+def test_sampling_follows_the_large_model(trained: Any) -> None:
+    sampling, draws = SamplingSettings(temperature=1.2, top_k=4), 2000
     settings = SpeculativeSettings(drafter="heads", draft_length=2)
     source = [5, END]
     generations = decode("speculative", settings, one_model(trained), [source] * draws, Request(3, sampling))
-    assert p_value(generations, law_of(whole_runs(trained), sampling, 3)) > FALSE_ALARM
+    assert p_value(generations, model_distribution(whole_runs(trained), sampling, 3)) > FALSE_ALARM
     assert {"s", "c", "l"} <= set("".join(one.proposers for one in generations))
 
 
 @pytest.mark.parametrize("sampling", [SamplingSettings(), SamplingSettings(temperature=0.9)], ids=["greedy", "sampled"])
-def test_batched_equals_one_at_a_time(trained: Any, sampling: SamplingSettings) -> None:
-    pair, sources, request = one_model(trained), toy_sources(20, seed=9), Request(12, sampling, seed=2)
+def test_a_batch_equals_single_rows(trained: Any, sampling: SamplingSettings) -> None:
+    pair, sources, request = one_model(trained), toy_sources(8, seed=9), Request(12, sampling, seed=2)
     cases = {
         "speculative": SpeculativeSettings(drafter="heads", draft_length=3),
         "bild": BildSettings(drafter="heads", fallback_threshold=0.5, rollback_threshold=1.0),
@@ -176,7 +176,7 @@ def test_batched_equals_one_at_a_time(trained: Any, sampling: SamplingSettings) 
     }
     for name, settings in cases.items():
         alone = [decode(name, settings, pair, [source], request, [number])[0] for number, source in enumerate(sources)]
-        assert decode_all(name, settings, pair, sources, request, 7) == alone
+        assert decode_all(name, settings, pair, sources, request, 3) == alone
 
 
 def drafter_of(model: Any) -> HeadsDrafter:
@@ -184,7 +184,7 @@ def drafter_of(model: Any) -> HeadsDrafter:
 
 
 def test_proposals_by_hand() -> None:
-    """Each row's draft comes from the hidden state at its own place, head by head."""
+    """Each row's draft comes from the hidden state at its own position, one token a head."""
     model = toy_t5(5, 1, 2)
     add_heads(model, 2, seed=0)
     model.requires_grad_(False)
@@ -207,8 +207,8 @@ def test_proposals_by_hand() -> None:
     assert drafter.draft([rows[1]], [1], [1], DraftRule(3)).tokens == [draft.tokens[1]]
 
 
-def test_where_no_token_follows_the_last_one_s_state_is_read() -> None:
-    """A rule without a final token gives a place past the run's end: the kept draft's last token was predicted before it."""
+def test_without_a_bonus_token_the_last_token_s_state_is_read() -> None:
+    """A rule without a bonus token passes a position past the end of the run."""
     model = toy_t5(5, 1, 2)
     add_heads(model, 1, seed=0)
     model.requires_grad_(False)
@@ -224,7 +224,7 @@ def test_a_model_without_heads_is_refused(toys: Toys) -> None:
         METHODS["speculative"].build(toys.cached, SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0))
 
 
-def test_the_method_is_the_one_loop(trained: Any) -> None:
+def test_the_method_is_the_speculative_loop(trained: Any) -> None:
     method = METHODS["speculative"].build(
         one_model(trained), SpeculativeSettings(drafter="heads"), SamplingSettings(), TokenSource(0)
     )

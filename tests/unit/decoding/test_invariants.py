@@ -1,4 +1,4 @@
-"""After every turn of the loop each cache holds a prefix of the tokens, and no run is fed a token twice."""
+"""After every turn each cache holds a prefix of the tokens, and no run is fed a token twice."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tests.toys import END, Toys, toy_sources
 
 
 class Watched(TransformersDecoder):
-    """Writes down which tokens its cache holds, and how many each run was fed."""
+    """Records which tokens its cache holds and how many each run was fed."""
 
     rows: Rows
     fed: list[int]
 
-    def start(self, memory: EncoderOutput) -> Rows:
-        starts = super().start(memory)
+    def start(self, encoder_output: EncoderOutput) -> Rows:
+        starts = super().start(encoder_output)
         self.rows, self.fed = [[] for _ in starts], []
         return starts
 
@@ -55,7 +55,7 @@ class Watched(TransformersDecoder):
 
 
 class Watcher:
-    """Passes everything on to a drafter, and checks both caches whenever the verifier has decided."""
+    """Forwards all calls to a drafter, and checks both caches after every verification."""
 
     def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
@@ -63,8 +63,8 @@ class Watcher:
         self.turns = 0
         self.lags: set[int] = set()
 
-    def start(self, memory: EncoderOutput, sources: Rows) -> None:
-        self.drafter.start(memory, sources)
+    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
+        self.drafter.start(encoder_output, sources)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         draft = self.drafter.draft(tokens, examples, budgets, rule)
@@ -76,17 +76,17 @@ class Watcher:
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         return self.drafter.predict_next(tokens, rows)
 
-    def observe(self, tokens: Rows, step: Step, places: Sequence[int]) -> None:
-        self.drafter.observe(tokens, step, places)
+    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
+        self.drafter.observe(tokens, step, positions)
         self.turns += 1
         assert self.target.lengths == [len(row) - 1 for row in tokens]
         assert self.target.rows == [row[:-1] for row in tokens]
         if self.small is not None:
             assert self.small.lengths == [len(row) for row in self.small.rows]
-            for held, row in zip(self.small.rows, tokens, strict=True):
-                assert held == row[: len(held)]
-                assert len(held) < len(row)
-                self.lags.add(len(row) - len(held))
+            for cached, row in zip(self.small.rows, tokens, strict=True):
+                assert cached == row[: len(cached)]
+                assert len(cached) < len(row)
+                self.lags.add(len(row) - len(cached))
 
     def reorder(self, rows: Sequence[int]) -> None:
         self.drafter.reorder(rows)
@@ -107,7 +107,7 @@ class Watcher:
         ("diff_oracle", DiffOracleSettings(deferral_cost=0.1), 1, {1}),
     ],
 )
-def test_caches_hold_what_they_should(
+def test_caches_hold_prefixes_of_the_text(
     toys: Toys, name: str, settings: Any, longest: int, lags: set[int], sampling: SamplingSettings
 ) -> None:
     pair = Pair(Watched(toys.small, "small"), Watched(toys.large, "large"))
@@ -120,7 +120,7 @@ def test_caches_hold_what_they_should(
     generations = generate(dataclasses.replace(method, drafter=watcher), sources, range(12), 15)
     assert watcher.turns == max(one.counts.large_calls for one in generations)
     assert watcher.lags == lags
-    # What a run is fed is never more than a draft and the token before it: a rewind recomputes nothing.
+    # A run is fed at most a draft and the token before it: a rewind recomputes nothing.
     assert max(pair.large.fed) == longest
     assert len(pair.large.fed) == watcher.turns
     if lags:

@@ -1,4 +1,4 @@
-"""The native loop gives what the general loop gives, and is picked only where its rules are numbers on two native models."""
+"""The native loop equals the general loop, and runs only numeric rules on two native models."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_native_architecture_equals_the_general_loop(name: str) -> None:
     assert_same_as_the_general_loop(method, 14)
 
 
-def test_rows_side_by_side_go_through_the_general_loop() -> None:
+def test_a_batch_runs_in_the_general_loop() -> None:
     method = built("bild", BildSettings(), pair_of("t5"))
     assert executor_for(method, len(SOURCES)) is loop.generate
     together = method.run(SOURCES, range(len(SOURCES)), 9)
@@ -90,13 +90,11 @@ def test_rows_side_by_side_go_through_the_general_loop() -> None:
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
 )
-def test_methods_that_are_not_numbers_go_through_the_general_loop(
-    method: str, settings: Any, sampling: SamplingSettings
-) -> None:
+def test_other_methods_run_in_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
     assert executor_for(built(method, settings, pair_of("t5"), sampling), 1) is loop.generate
 
 
-def test_other_runtimes_and_unequal_vocabularies_go_through_the_general_loop() -> None:
+def test_other_runtimes_and_unequal_vocabularies_run_in_the_general_loop() -> None:
     small, large = models("t5")
     assert executor_for(built("bild", BildSettings(), pair_of("t5", REFERENCE)), 1) is loop.generate
     cut = open_pair(small, large, VOCABULARY - 3)
@@ -119,7 +117,7 @@ def test_one_model_alone_is_continued_in_one_call() -> None:
 
 
 @pytest.mark.parametrize("broken", [0, 1])
-def test_broken_logits_are_named_as_by_the_general_loop(broken: int) -> None:
+def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
     small, large = (copy.deepcopy(model) for model in models("t5"))
     with torch.no_grad():
         (small, large)[broken].lm_head.weight[5] = math.nan
@@ -143,8 +141,8 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
 
 
 @pytest.mark.parametrize("stopped", [1, 3])
-def test_turns_that_do_not_end_where_the_text_ends_are_refused(stopped: int) -> None:
-    """The kernel decides when to stop; the turns have to agree, or the counts would be those of another text."""
+def test_turns_that_do_not_end_with_the_text_are_refused(stopped: int) -> None:
+    """The kernel decides when to stop; the turns must agree, or the counts would be wrong."""
     rules = TurnRules(DraftRule(2), frozenset((1,)), 6, True)
     turns = [NativeTurn(2, 2, 0, 2, 1, 1)] * stopped
     with pytest.raises(RuntimeError, match="native loop took"):

@@ -1,4 +1,4 @@
-"""Speculative decoding: greedy, it is the large model's own output whatever drafts; its counts on toys, by hand."""
+"""Greedy speculative decoding gives the large model's output with any drafter; its counts on toys, by hand."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tests.toys import END, START, Toys, prefix_pair, says, toy_sources
 
 LIMIT = 16
-SOURCES = toy_sources(104)
+SOURCES = toy_sources(52)
 
 
 @pytest.fixture(scope="module")
 def vanilla(toys: Toys) -> Rows:
-    """The large model alone; ended by the end token and by the limit alike."""
+    """Greedy texts of the large model; some end with the end token, some at the limit."""
     generations = decode("vanilla_large", VanillaSettings(), toys.cached, SOURCES, Request(LIMIT))
     texts = [one.tokens for one in generations]
     ended = sum(text[-1] == END for text in texts)
-    assert 20 < ended < 84
-    assert len({tuple(text) for text in texts}) > 50
+    assert 10 < ended < 42
+    assert len({tuple(text) for text in texts}) > 25
     return texts
 
 
@@ -45,18 +45,18 @@ def test_vanilla_is_what_transformers_generates(toys: Toys, vanilla: Rows) -> No
         assert row == [START, *text] + [START] * (len(row) - 1 - len(text))
 
 
-@pytest.mark.parametrize("draft_length", range(1, 8))
+@pytest.mark.parametrize("draft_length", [1, 2, 4, 7])
 def test_greedy_output_is_vanilla(toys: Toys, vanilla: Rows, draft_length: int) -> None:
     settings = SpeculativeSettings(draft_length=draft_length)
     generations = decode("speculative", settings, toys.cached, SOURCES, Request(LIMIT))
     assert [one.tokens for one in generations] == vanilla
     counts = total(generations)
-    assert counts.accepted > 100
-    assert counts.rollbacks > 100
+    assert counts.accepted > 50
+    assert counts.rollbacks > 50
     assert counts.large_calls < counts.tokens
 
 
-@pytest.mark.parametrize("draft_length", [1, 4, 7])
+@pytest.mark.parametrize("draft_length", [1, 4])
 def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, vanilla: Rows, draft_length: int) -> None:
     pair = Pair(TransformersDecoder(toys.large, "twin"), toys.cached.large)
     generations = decode("speculative", SpeculativeSettings(draft_length=draft_length), pair, SOURCES, Request(LIMIT))
@@ -67,12 +67,12 @@ def test_a_drafter_equal_to_the_target_is_always_accepted(toys: Toys, vanilla: R
         assert one.counts.large_calls == -(-one.counts.tokens // (draft_length + 1))
 
 
-def test_a_hostile_drafter_costs_time_and_no_token(toys: Toys, vanilla: Rows) -> None:
-    """It drafts the large model's unlikeliest token."""
-    hostile = copy.deepcopy(toys.large)
+def test_a_drafter_that_is_always_wrong_changes_no_token(toys: Toys, vanilla: Rows) -> None:
+    """It drafts the large model's least likely token."""
+    adversarial = copy.deepcopy(toys.large)
     with torch.no_grad():
-        hostile.lm_head.weight.neg_()
-    pair = Pair(TransformersDecoder(hostile, "hostile"), toys.cached.large)
+        adversarial.lm_head.weight.neg_()
+    pair = Pair(TransformersDecoder(adversarial, "adversarial"), toys.cached.large)
     generations = decode("speculative", SpeculativeSettings(draft_length=3), pair, SOURCES, Request(LIMIT))
     assert [one.tokens for one in generations] == vanilla
     counts = total(generations)

@@ -1,4 +1,4 @@
-"""What sampling emits follows the law that the papers promise: exact enumeration against many draws, by chi-square."""
+"""Sampled texts follow the distributions of the papers: exact enumeration against many draws, by chi-square."""
 
 from __future__ import annotations
 
@@ -22,14 +22,27 @@ from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
-from tests.laws import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, Law, dist, draw, law_of, p_value, scores
+from tests.distributions import (
+    DRAWS,
+    FALSE_ALARM,
+    LARGE,
+    SAMPLINGS,
+    SMALL,
+    SOURCE,
+    SequenceDistribution,
+    dist,
+    draw,
+    model_distribution,
+    p_value,
+    scores,
+)
 from tests.toys import END, START, Predict, Prefix, prefix_pair
 
 
 @functools.cache
-def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> Law:
-    """The probability of each text under BiLD's Algorithm 1 with every token drawn afresh."""
-    law: Law = defaultdict(float)
+def bild_distribution(settings: BildSettings, sampling: SamplingSettings, limit: int) -> SequenceDistribution:
+    """The probability of each text under BiLD's Algorithm 1 if all draws are independent."""
+    distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, unchecked: int, shares: np.ndarray) -> None:
         for token, share in enumerate(shares):
@@ -38,20 +51,20 @@ def bild_law(settings: BildSettings, sampling: SamplingSettings, limit: int) -> 
 
     def grow(text: Prefix, probability: float, unchecked: int) -> None:
         if len(text) - 1 == limit or text[-1] == END:
-            law[text[1:]] += probability
+            distribution[text[1:]] += probability
             return
         confident = scores(SMALL, text).max() > settings.fallback_threshold
         if confident and len(text) - unchecked < settings.max_draft:
             branch(text, probability, unchecked, dist(SMALL, text, sampling))
             return
-        for place in range(unchecked, len(text)):
-            if -math.log(scores(LARGE, text[:place])[text[place]]) > settings.rollback_threshold:
-                branch(text[:place], probability, place + 1, dist(LARGE, text[:place], sampling))
+        for position in range(unchecked, len(text)):
+            if -math.log(scores(LARGE, text[:position])[text[position]]) > settings.rollback_threshold:
+                branch(text[:position], probability, position + 1, dist(LARGE, text[:position], sampling))
                 return
         branch(text, probability, len(text) + 1, dist(LARGE, text, sampling))
 
     grow((START,), 1.0, 1)
-    return law
+    return distribution
 
 
 def draw_with(rule: AcceptanceRule, sampling: SamplingSettings, limit: int) -> list[Generation]:
@@ -66,15 +79,15 @@ def draw_with(rule: AcceptanceRule, sampling: SamplingSettings, limit: int) -> l
 @pytest.mark.parametrize("draft_length", [1, 3])
 def test_speculative_sampling_follows_the_large_model(sampling: SamplingSettings, draft_length: int) -> None:
     generations = draw("speculative", SpeculativeSettings(draft_length=draft_length), sampling, limit=3)
-    assert p_value(generations, law_of(LARGE, sampling, 3)) > FALSE_ALARM
-    assert p_value(generations, law_of(SMALL, sampling, 3)) < 1e-12
+    assert p_value(generations, model_distribution(LARGE, sampling, 3)) > FALSE_ALARM
+    assert p_value(generations, model_distribution(SMALL, sampling, 3)) < 1e-12
     assert {"s", "c", "l"} <= set("".join(one.proposers for one in generations))
 
 
 @pytest.mark.parametrize(("method", "model"), [("vanilla_large", LARGE), ("vanilla_small", SMALL)])
-def test_one_model_alone_follows_itself(method: str, model: Predict) -> None:
+def test_one_model_alone_follows_its_distribution(method: str, model: Predict) -> None:
     sampling = SAMPLINGS["all three"]
-    assert p_value(draw(method, VanillaSettings(), sampling, limit=3), law_of(model, sampling, 3)) > FALSE_ALARM
+    assert p_value(draw(method, VanillaSettings(), sampling, limit=3), model_distribution(model, sampling, 3)) > FALSE_ALARM
 
 
 def _drawn_from_p(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
@@ -107,11 +120,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_the_check_catches_a_wrong_rule(wrong: AcceptanceRule) -> None:
+def test_the_check_detects_a_wrong_rule(wrong: AcceptanceRule) -> None:
     sampling = SAMPLINGS["all three"]
-    law = law_of(LARGE, sampling, 3)
-    assert p_value(draw_with(speculative_sampling, sampling, 3), law) > FALSE_ALARM
-    assert p_value(draw_with(wrong, sampling, 3), law) < 1e-6
+    distribution = model_distribution(LARGE, sampling, 3)
+    assert p_value(draw_with(speculative_sampling, sampling, 3), distribution) > FALSE_ALARM
+    assert p_value(draw_with(wrong, sampling, 3), distribution) < 1e-6
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
@@ -132,13 +145,13 @@ def test_a_token_is_accepted_with_probability_sum_of_minima(sampling: SamplingSe
     ],
     ids=["never falls back", "falls back", "never rolls back"],
 )
-def test_sampled_bild_draws_every_token_afresh(settings: BildSettings) -> None:
-    """A draft that is thrown away must not tell on the next: see the test below for one that does."""
+def test_sampled_bild_draws_tokens_independently(settings: BildSettings) -> None:
+    """A discarded draft must not influence the next; the test below breaks this on purpose."""
     sampling = SAMPLINGS["plain"]
-    assert p_value(draw("bild", settings, sampling, limit=4), bild_law(settings, sampling, 4)) > FALSE_ALARM
+    assert p_value(draw("bild", settings, sampling, limit=4), bild_distribution(settings, sampling, 4)) > FALSE_ALARM
 
 
-def test_the_check_catches_a_draw_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_detects_a_reused_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, sampling = BildSettings(fallback_threshold=0.0, rollback_threshold=1.0, max_draft=3), SAMPLINGS["plain"]
     fresh = TokenSource.uniform
 
@@ -146,7 +159,7 @@ def test_the_check_catches_a_draw_used_again(monkeypatch: pytest.MonkeyPatch) ->
         return fresh(source, example, position, purpose.split()[0])
 
     monkeypatch.setattr(TokenSource, "uniform", again)
-    assert p_value(draw("bild", settings, sampling, limit=4), bild_law(settings, sampling, 4)) < 1e-12
+    assert p_value(draw("bild", settings, sampling, 4, draws=2 * DRAWS), bild_distribution(settings, sampling, 4)) < 1e-12
 
 
 def measured(run: Callable[[int], list[Generation]]) -> float:

@@ -14,8 +14,8 @@ from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
-from tests import laws
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
+from tests.distributions import LARGE, SAMPLINGS, SMALL, SOURCE, dist, model_distribution
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=1.0)
@@ -75,23 +75,23 @@ def test_sampled_it_is_what_two_distributions_have_in_common() -> None:
 
 def test_prefixes_are_the_large_models_own() -> None:
     """Against the mean over all texts of at most three tokens, each as often as the large model draws it."""
-    sampling = laws.SAMPLINGS["cool, top-k"]
+    sampling = SAMPLINGS["cool, top-k"]
 
     def expected(author: Predict) -> float:
         agreed = length = 0.0
-        for text, share in laws.law_of(author, sampling, 3).items():
+        for text, share in model_distribution(author, sampling, 3).items():
             prefixes = [(START, *text[:place]) for place in range(len(text))]
-            dists = ((laws.dist(laws.SMALL, one, sampling), laws.dist(laws.LARGE, one, sampling)) for one in prefixes)
+            dists = ((dist(SMALL, one, sampling), dist(LARGE, one, sampling)) for one in prefixes)
             agreed += share * sum(float(q.clip(max=p).sum()) for q, p in dists)
             length += share * len(text)
         return agreed / length
 
-    pair = prefix_pair(laws.SMALL, laws.LARGE)
-    found = measured(pair, [list(laws.SOURCE)] * 1500, sampling, limit=3, batch=500)
+    pair = prefix_pair(SMALL, LARGE)
+    found = measured(pair, [list(SOURCE)] * 1500, sampling, limit=3, batch=500)
     low, high = found.interval
     error = (high - low) / 4
-    assert found.rate == pytest.approx(expected(laws.LARGE), abs=4 * error)
-    assert abs(found.rate - expected(laws.SMALL)) > 8 * error
+    assert found.rate == pytest.approx(expected(LARGE), abs=4 * error)
+    assert abs(found.rate - expected(SMALL)) > 8 * error
 
 
 @over_runtimes("t5", "bart", "fsmt", "gpt2", "llama")

@@ -39,7 +39,8 @@ def by_hand(small: Predict, large: Predict, sources: Rows, texts: Rows, threshol
                 counts.large_calls += 1
                 counts.accepted += unseen - 1
                 counts.verified[unseen] += 1
-                counts.kept[unseen - 1, unseen - 1] += unseen > 1
+                if unseen > 1:
+                    counts.kept[unseen - 1, unseen - 1] += 1
                 unseen = 0
                 log_likelihood += float(torch.log_softmax(large(tuple(source), prefix), -1)[token])
         counts.tokens += len(text)

@@ -103,6 +103,6 @@ def test_a_damaged_file_is_one_line(file: str, damage: str, tokenizer: Any, tmp_
         save_file({"first": torch.zeros(3, 8, 4), "second": torch.zeros(3, 4, 8), "weight": torch.zeros(8)}, path)
     else:
         save_file({"third": torch.zeros(3, 32, 4)}, path)
-    with pytest.raises(InputError, match=rf"{file} does not fit the model beside it: .*; train it again") as caught:
+    with pytest.raises(InputError, match=rf"{file} does not fit the model in that folder: .*; train it again") as caught:
         load_model(tmp_path / "saved")
     assert "\n" not in str(caught.value)

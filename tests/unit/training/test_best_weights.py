@@ -77,7 +77,7 @@ def test_patience_counts_evaluations_without_a_better_one(tmp_path: Path) -> Non
 
 
 def test_what_is_not_measured_chooses_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="choose_by is quality, but what is measured here is validation_loss; name"):
+    with pytest.raises(InputError, match="choose_by is quality, but this run measures validation_loss; name"):
         best_of(tmp_path).update(model_of(0), {"validation_loss": 1.0}, 1)
 
 

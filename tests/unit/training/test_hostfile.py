@@ -33,7 +33,7 @@ def test_a_hostfile_gives_the_processes_of_each_host(tmp_path: Path) -> None:
         ("me@node1 slots=2\nnode1 slots=2\n", r"hosts\.txt, line 2: node1 is already on line 1"),
         ("localhost slots=1\n127.0.0.1 slots=1\n", r"hosts\.txt, line 2: 127.0.0.1 is already on line 1"),
         (f"node1 slots={'9' * 5000}\n", r"hosts\.txt, line 1: 'node1 slots=9+' is not"),
-        ("node2 slots=1\nlocalhost slots=1\n", r"hosts\.txt names the loopback address beside other hosts"),
+        ("node2 slots=1\nlocalhost slots=1\n", r"hosts\.txt names the loopback address and other hosts"),
     ],
 )
 def test_a_hostfile_of_another_form_is_refused_by_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -117,7 +117,9 @@ def make_spec(opened: TrainingContext) -> TrainingSpec:
 
 
 def evaluated_spec(opened: TrainingContext) -> TrainingSpec:
-    return dataclasses.replace(make_spec(opened), held=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5}))
+    return dataclasses.replace(
+        make_spec(opened), evaluation=EvaluationData(opened.held_out, lambda _: {"acceptance_rate": 0.5})
+    )
 
 
 def test_quality_is_measured_where_it_chooses_and_beside_what_the_spec_measures(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tasks.evaluation.report.figures.acceptance import accepted_lengths
+from tasks.evaluation.report.figures.acceptance import accepted_lengths, cascade_curves
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_maps
-from tasks.evaluation.report.figures.cascades import cascade_curves
 from tasks.evaluation.report.figures.figure import Figure
-from tasks.evaluation.report.figures.lookup import Sweeps
 from tasks.evaluation.report.figures.pareto import pareto
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
+from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.results.summary import Summary
 
 

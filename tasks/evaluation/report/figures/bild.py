@@ -9,12 +9,13 @@ from collections.abc import Sequence
 import altair as alt
 
 from tasks.evaluation.frontier import TradeOff, frontier
+from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
-from tasks.evaluation.report.figures.lookup import speedup_of
 from tasks.evaluation.report.figures.series import Record, Series, point_record
 from tasks.evaluation.report.figures.theme import COLORS, DIVERGING, INK, PALETTE
 from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.selection import speedup_of
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
@@ -34,14 +35,16 @@ def threshold_maps(summary: Summary) -> Figure | None:
     panels: list[Panel] = []
     rows = 0
     for drafter in COLORS:
-        points = _largest_grid([point for point in _bild(summary) if point.drafter == drafter])
-        columns, levels = ([_number(value) for value in sorted({_threshold(p, n) for p in points})] for n in _THRESHOLDS)
-        if min(len(columns), len(levels)) > 1:
-            rows = max(rows, len(levels))
-            cells, axes = _cells(summary, points), (columns, levels[::-1])
+        points = _largest_grid(_bild(summary, drafter))
+        fallbacks, rollbacks = ([_number(x) for x in sorted({_threshold(p, name) for p in points})] for name in _THRESHOLDS)
+        if min(len(fallbacks), len(rollbacks)) > 1:
+            rows = max(rows, len(rollbacks))
+            x = alt.X("x:O", sort=fallbacks, title="fallback threshold (probability)", scale=_GAPS, axis=alt.Axis(labelAngle=0))
+            y = alt.Y("y:O", sort=rollbacks[::-1], title="rollback threshold (nats)", scale=_GAPS)
+            cells = [_cell(summary, point, points) for point in points]
             title = f"{drafter}: {METRIC_NAMES[summary.metric]} − vanilla large (points)"
-            panels.append(_heat_map(cells, axes, "difference", 0.0, "+.2f", title))
-            panels.append(_heat_map(cells, axes, "speedup", 1.0, ".2f", f"{drafter}: speed-up over vanilla large (×)"))
+            panels.append(_heat_map(cells, x, y, "difference", 0.0, "+.2f", title))
+            panels.append(_heat_map(cells, x, y, "speedup", 1.0, ".2f", f"{drafter}: speed-up over vanilla large (×)"))
     caption = (
         "Each cell is one setting. Left: quality minus that of vanilla large. Right: speed-up; framed bold numbers were "
         "measured, the others are predicted from counts. Further right the small model falls back more often, further down "
@@ -51,8 +54,9 @@ def threshold_maps(summary: Summary) -> Figure | None:
     return Figure("BiLD's thresholds", caption, panels, after, height, zoom=False) if panels else None
 
 
-def _bild(summary: Summary) -> list[OperatingPoint]:
-    return [point for point in summary.points if point.method == "bild" and set(_THRESHOLDS) <= point.settings.keys()]
+def _bild(summary: Summary, drafter: str) -> list[OperatingPoint]:
+    own = [point for point in summary.points if (point.method, point.drafter) == ("bild", drafter)]
+    return [point for point in own if set(_THRESHOLDS) <= point.settings.keys()]
 
 
 def _threshold(point: OperatingPoint, name: str) -> float:
@@ -73,45 +77,41 @@ def _largest_grid(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     return max(groups.values(), key=len, default=[])
 
 
-def _cells(summary: Summary, points: Sequence[OperatingPoint]) -> list[Record]:
-    records = []
-    for point in points:
-        speedup, measured = speedup_of(point, points)
-        x, y = (_number(_threshold(point, name)) for name in _THRESHOLDS)
-        fields = {"difference": point.quality_difference, "speedup": speedup, "measured": measured}
-        records.append(point_record(summary, point, x=x, y=y, **fields))
-    return records
+def _cell(summary: Summary, point: OperatingPoint, points: Sequence[OperatingPoint]) -> Record:
+    x, y = (_number(_threshold(point, name)) for name in _THRESHOLDS)
+    speedup, measured = speedup_of(point, points)
+    difference = point.quality_difference
+    return parts.point_record(summary, point, x=x, y=y, difference=difference, speedup=speedup, measured=measured)
 
 
-def _heat_map(
-    cells: Sequence[Record], axes: tuple[Sequence[str], Sequence[str]], field: str, middle: float, number: str, title: str
-) -> Panel:
+def _heat_map(cells: Sequence[Record], x: alt.X, y: alt.Y, field: str, middle: float, number: str, title: str) -> Panel:
     """A cell for each pair of thresholds, coloured evenly about `middle`; measured speed-ups are framed."""
     reach = max((abs(cell[field] - middle) for cell in cells if cell[field] is not None), default=0.0) or 1.0
     scale = alt.Scale(domain=[middle - reach, middle, middle + reach], range=list(DIVERGING), interpolate="rgb")
-    x = alt.X("x:O", sort=axes[0], title="fallback threshold (probability)", scale=_GAPS, axis=alt.Axis(labelAngle=0))
-    y = alt.Y("y:O", sort=axes[1], title="rollback threshold (nats)", scale=_GAPS)
     text = alt.Text(f"{field}:Q", format=number)
     base = alt.Chart(parts.data(cells)).transform_filter(f"isValid(datum.{field})").encode(x=x, y=y, tooltip=["point:Q"])
-    layers = [base.mark_rect().encode(color=alt.Color(f"{field}:Q", scale=scale, legend=None))]
     framed = "datum.measured" if field == "speedup" else "false"
-    measured = base.transform_filter(framed)
-    layers += [base.transform_filter(f"!({framed})").mark_text(fontSize=10, color=INK).encode(text=text)]
-    layers += [measured.mark_rect(filled=False, stroke=INK, strokeWidth=1)]
-    layers += [measured.mark_text(fontSize=10, color=INK, fontWeight="bold").encode(text=text)]
-    return alt.layer(*layers, title=title)
+    measured, others = base.transform_filter(framed), base.transform_filter(f"!({framed})")
+    return alt.layer(
+        base.mark_rect().encode(color=alt.Color(f"{field}:Q", scale=scale, legend=None)),
+        others.mark_text(fontSize=10, color=INK).encode(text=text),
+        measured.mark_rect(filled=False, stroke=INK, strokeWidth=1),
+        measured.mark_text(fontSize=10, color=INK, fontWeight="bold").encode(text=text),
+        title=title,
+    )
 
 
 def oracle_curve(summary: Summary) -> Figure | None:
     """Quality against the share of tokens that the large model replaced; None where no oracle was swept."""
     records = [
         point_record(
-            summary, point, x=100 * point.counts.rollbacks / point.counts.tokens, y=point.quality, series=point.drafter
+            summary, point, x=100 * share, y=point.quality, series=point.drafter, **parts.bounds(point.quality_interval)
         )
-        | dict(zip(("low", "high"), point.quality_interval or (), strict=False))
         for point in summary.points
-        if point.method == "bild_oracle" and point.counts.tokens
+        if point.method == "bild_oracle" and (share := ratio(point.counts.rollbacks, point.counts.tokens)) is not None
     ]
+    if not records:
+        return None
     band = alt.Chart(parts.data(records)).mark_area(opacity=0.12).encode(x="x:Q", y="low:Q", y2="high:Q", color="series:N")
     titles = ("tokens replaced by the large model (%)", f"{METRIC_NAMES[summary.metric]} (points)")
     lines = parts.curves(records, parts.DRAFTER_SERIES, *titles)
@@ -121,14 +121,14 @@ def oracle_curve(summary: Summary) -> Figure | None:
         "Bands are 95 % intervals of the quality."
     )
     panel = alt.layer(band, *lines, *parts.reference_line(summary.vanilla.large.quality, "vanilla large"))
-    return Figure("How little of the large model is enough", caption, [panel], "Kim et al. 2023, Figure 2") if records else None
+    return Figure("How little of the large model is enough", caption, [panel], "Kim et al. 2023, Figure 2")
 
 
 def ablations(summary: Summary) -> Figure | None:
     """BiLD with and without each of its policies; None where no timed point leaves one out."""
     panels: list[Panel] = []
     for drafter in COLORS:
-        timed = [point for point in _bild(summary) if point.drafter == drafter and isinstance(point, TimedPoint)]
+        timed = [point for point in _bild(summary, drafter) if isinstance(point, TimedPoint)]
         kinds = {policy.name: [point for point in timed if _policy(point) == policy.name] for policy in _POLICIES}
         if sum(bool(points) for points in kinds.values()) > 1:
             records = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from tasks.evaluation.report.figures.theme import CONFIG, INK, legend_columns
+from tasks.evaluation.report.figures.theme import CONFIG, INK, LETTER_WIDTH, SYMBOL_WIDTH
 
 Panel = alt.LayerChart | alt.FacetChart
-"""What `alt.layer` makes."""
+"""What `alt.layer` may return; all panels are layers."""
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
 
@@ -66,14 +66,15 @@ def picture_spec(figure: Figure) -> Spec:
     caption = textwrap.wrap(figure.caption + after, int(max(columns * width, 480) * _CAPTION_LETTERS))
     title = alt.TitleParams(figure.title, subtitle=caption, fontSize=16, fontWeight="bold", color=INK, offset=14)
     spec = alt.concat(*panels, columns=columns, spacing=24, title=title).to_dict()
-    letters = _longest_label(spec)
+    letters = max(map(_longest_label, spec["concat"]))
     # Panels share the colours of a legend; without a legend each panel has its own.
     resolve = {"scale": {"color": "shared" if letters else "independent"}}
-    legend = {**CONFIG["legend"], "columns": legend_columns(letters, columns * width)}
+    fitting = int(columns * width / (letters * LETTER_WIDTH + SYMBOL_WIDTH))
+    legend = {**CONFIG["legend"], "columns": max(1, fitting)}
     return {**spec, "resolve": resolve, "config": {**CONFIG, "legend": legend}}
 
 
-def page_specs(figure: Figure, datasets: dict[str, Any]) -> list[Spec]:
+def page_specs(figure: Figure, datasets: Spec) -> list[Spec]:
     """One specification a panel, without size, configuration and data.
 
     Args:
@@ -90,16 +91,7 @@ def page_specs(figure: Figure, datasets: dict[str, Any]) -> list[Spec]:
 
 
 def _longest_label(spec: Spec) -> int:
-    """Letters of the longest label of a legend; 0 without a legend."""
-    return max(map(len, _legend_labels(spec)), default=0)
-
-
-def _legend_labels(value: Any) -> Iterator[str]:
-    """The domains of the named series, which legends list."""
-    if isinstance(value, dict):
-        for channel in ("color", "shape"):
-            scale = value[channel].get("scale") if isinstance(value.get(channel), dict) else None
-            yield from (name for name in (scale or {}).get("domain", ()) if isinstance(name, str))
-    if isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _legend_labels(item)
+    """Letters of the longest label in the legends of a panel, which list the domains of its series; 0 without a legend."""
+    channels = [layer.get("encoding", {}).get(name, {}) for layer in spec["layer"] for name in ("color", "shape")]
+    labels = [label for channel in channels for label in (channel.get("scale") or {}).get("domain", ())]
+    return max((len(label) for label in labels if isinstance(label, str)), default=0)

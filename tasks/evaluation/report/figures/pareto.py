@@ -7,18 +7,17 @@ settings are chosen; there letters name the fastest chosen points.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import altair as alt
 
 from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure
-from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, color, data, point_record, reference_line
+from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
 from tasks.evaluation.report.figures.theme import COLORS, INK, REFERENCE, SHAPES
 from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, method_name
-from tasks.evaluation.report.selection import best_choice
+from tasks.evaluation.report.selection import chosen, fastest
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
@@ -30,11 +29,11 @@ _TICKS = alt.Axis(
     labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'",
     labelSeparation=10,
 )
-_STATES: dict[str, dict[str, Any]] = {
-    "predicted": {"filled": False, "opacity": 0.4, "size": 28},
-    "beaten": {"filled": True, "opacity": 0.35, "size": 36},
-    "leading": {"filled": True, "opacity": 1.0, "size": 55},
-    "chosen": {"filled": True, "opacity": 1.0, "size": 75, "stroke": INK, "strokeWidth": 1.2},
+_STATES = {
+    "predicted": alt.MarkDef("point", clip=True, filled=False, opacity=0.4, size=28),
+    "beaten": alt.MarkDef("point", clip=True, filled=True, opacity=0.35, size=36),
+    "leading": alt.MarkDef("point", clip=True, filled=True, opacity=1.0, size=55),
+    "chosen": alt.MarkDef("point", clip=True, filled=True, opacity=1.0, size=75, stroke=INK, strokeWidth=1.2),
 }
 """How a point looks; later ones lie on earlier ones."""
 
@@ -47,8 +46,8 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
         predicted: Whether points that were not timed are drawn too, hollow, where the cost model expects them.
     """
     records = [record for point in summary.points if (record := _record(summary, point, predicted))]
-    named = _lettered(summary)
-    key = [f"{record['letter']}  {record['key']}" for record in named]
+    lettered = _lettered(summary)
+    key = [f"{record['letter']}  {record['key']}" for record in lettered]
     # As many lines as the key has, so that both panels begin at one height.
     alone = ["models alone with the 95 % interval of their quality", *[" "] * (len(key) - 1)]
     everything = alt.TitleParams("everything", subtitle=alone)
@@ -56,30 +55,34 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
     examples = f", {summary.vanilla.large.examples} examples" if summary.vanilla.large.examples else ""
     shown = " Hollow: not timed, drawn where the cost model expects them." if predicted else ""
     marks = _marks(summary, records, parts.PADDED, parts.PADDED)
-    near = _marks(summary, records, *_close_scales(summary, named))
+    near = _marks(summary, records, *_close_scales(summary, lettered))
+    intervals, letters = _named(lettered) if lettered else ([], [])
+    vanilla = summary.vanilla.large.quality
+    limits = reference_line(vanilla, "vanilla", x=1.0)
+    for loss in TOLERANCES.values():
+        limits += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
+    over = [*intervals, *near, *limits, *letters]
     return Figure(
         f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency ({summary.split} split{examples})",
         "Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point with the "
         "same drafter. Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the speed-up, "
         f"upwards of the difference from vanilla large.{shown}",
-        [
-            alt.layer(*_models_alone(summary), *marks, title=everything),
-            alt.layer(*_intervals(named), *near, *_limits(summary), *_letters(named), title=close),
-        ],
+        [alt.layer(*_models_alone(summary), *marks, title=everything), alt.layer(*over, title=close)],
         after="Kim et al. 2023, Figure 4",
         height=360,
     )
 
 
 def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record | None:
-    fields = {"y": point.quality, "series": point.drafter, "method": method_name(point.method)}
     if isinstance(point, TimedPoint):
         leads = any(point is one for one in summary.front(point.drafter))
-        state = "chosen" if point.chosen else "leading" if leads else "beaten"
-        return point_record(summary, point, x=point.relative_latency, **fields, state=state)
-    if not predicted or point.predicted is None:
+        x, state = point.relative_latency, "chosen" if point.chosen else "leading" if leads else "beaten"
+    elif predicted and point.predicted:
+        x, state = round(1 / point.predicted.speedup, 5), "predicted"
+    else:
         return None
-    return point_record(summary, point, x=round(1 / point.predicted.speedup, 5), **fields, state="predicted")
+    method = method_name(point.method)
+    return parts.point_record(summary, point, x=x, y=point.quality, series=point.drafter, method=method, state=state)
 
 
 def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_scale: alt.Scale) -> list[alt.Chart]:
@@ -92,93 +95,81 @@ def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_sc
     points = points.encode(shape=parts.shape(methods, "method"))
     steps = alt.Chart(data(_steps(summary))).mark_line(interpolate="step-after", strokeWidth=1.6, clip=True)
     states = {record["state"] for record in records}
+    looks = [(state, look) for state, look in _STATES.items() if state in states]
     return [
         alt.Chart(data([{}])).mark_rule(color=REFERENCE).encode(x=alt.datum(1.0)),
         steps.encode(x=x, y=y, color=color(DRAFTER_SERIES), strokeDash=parts.dash(DRAFTER_SERIES)),
-        *(
-            points.transform_filter(alt.datum.state == state).mark_point(clip=True, **look)
-            for state, look in _STATES.items()
-            if state in states
-        ),
+        *(points.transform_filter(alt.datum.state == state).properties(mark=look) for state, look in looks),
     ]
 
 
-def _steps(summary: Summary) -> list[Record]:
+def _steps(summary: Summary) -> Iterable[Record]:
     """The best quality within each latency: level from a point of the frontier to the next one, and on to vanilla's latency."""
-    records: list[Record] = []
     for drafter in COLORS:
         best = [(point.relative_latency, point.quality) for point in summary.front(drafter)]
         best += [(max(1.0, best[-1][0]), best[-1][1])] if best else []
-        records += [{"x": x, "y": y, "series": drafter} for x, y in best]
-    return records
+        yield from ({"x": x, "y": y, "series": drafter} for x, y in best)
 
 
 def _models_alone(summary: Summary) -> list[alt.Chart]:
     """The models alone, named beside their marks, with the interval of their quality."""
-    large, records = summary.vanilla.large, list[Record]()
-    for name, x, model in (
-        ("large", 1.0, large),
-        *((n, one.relative_latency, one) for n, one in summary.vanilla.small_models()),
-    ):
-        text = "vanilla large" if model is large else f"small {1 / x:.1f}×"
-        low, high = model.quality_interval or (model.quality, model.quality)
-        form = "square" if model is large else "triangle-down"
-        bounds = {"x": x, "y": model.quality, "low": low, "high": high}
-        records.append({**bounds, "text": text, "tone": COLORS.get(name, INK), "form": form})
+    large = summary.vanilla.large
+    models = [("vanilla large", 1.0, large, INK, "square")]
+    for drafter, small in summary.vanilla.small_models():
+        x = small.relative_latency
+        models.append((f"small {1 / x:.1f}×", x, small, COLORS[drafter], "triangle-down"))
+    records: list[Record] = [
+        {"x": x, "y": model.quality, **bounds(model.quality_interval, model.quality), "text": text, "tone": tone, "form": form}
+        for text, x, model, tone, form in models
+    ]
     base = alt.Chart(data(records)).encode(x="x:Q", y="y:Q", color=alt.Color("tone:N", scale=None), tooltip=["text:N"])
-    names = base.mark_text(align="left", dx=5, dy=15, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1")
     return [
         *reference_line(large.quality, "vanilla large"),
         base.mark_rule(strokeWidth=1.2, opacity=0.5).encode(y="low:Q", y2="high:Q"),
         base.mark_point(filled=True, size=80, opacity=1).encode(shape=alt.Shape("form:N", scale=None)),
-        names,
+        base.mark_text(align="left", dx=5, dy=15, fontSize=11).encode(text="text:N").transform_filter("datum.x != 1"),
     ]
-
-
-def _limits(summary: Summary) -> list[alt.Chart]:
-    """Vanilla's quality and the tolerances below it, named right of vanilla's latency."""
-    vanilla = summary.vanilla.large.quality
-    lines = [reference_line(vanilla, "vanilla", x=1.0)]
-    lines += [reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True) for loss in TOLERANCES.values()]
-    return list(itertools.chain.from_iterable(lines))
 
 
 def _lettered(summary: Summary) -> list[Record]:
     """For each drafter and kind of choice the fastest chosen point of all methods, with its letter and intervals."""
-    words: dict[int, list[str]] = {}
-    for drafter, choice in itertools.product(COLORS, CHOICE_NAMES):
-        fastest = best_choice(summary, choice, drafter)
-        if fastest is not None:
-            words.setdefault(fastest, []).append(CHOICE_NAMES[choice])
+    names: dict[int, list[str]] = {}
+    for drafter, (choice, name) in itertools.product(COLORS, CHOICE_NAMES.items()):
+        point = fastest(chosen(summary, choice, drafter))
+        if point is not None:
+            names.setdefault(summary.index_of(point), []).append(name)
     records: list[Record] = []
-    for place, (index, said) in enumerate(words.items()):
+    for place, (index, own) in enumerate(names.items()):
         point, vanilla = summary.timed_point(index), summary.vanilla.large.quality
-        key = f"{point.speedup:.2f}× {method_name(point.method)}, {point.drafter}: {', '.join(said)}"
         fast, slow = point.speedup_interval or (point.speedup, point.speedup)
         worst, best = point.quality_difference_interval or (point.quality - vanilla, point.quality - vanilla)
-        bounds = {"left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best}
-        fields = {"x": point.relative_latency, "y": point.quality, "series": point.drafter, "letter": chr(65 + place)}
-        records.append({**fields, **bounds, "key": key})
+        key = f"{point.speedup:.2f}× {method_name(point.method)}, {point.drafter}: {', '.join(own)}"
+        record = {
+            "x": point.relative_latency,
+            "y": point.quality,
+            "series": point.drafter,
+            "letter": chr(65 + place),
+            "key": key,
+        }
+        records.append({**record, "left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best})
     return records
 
 
-def _intervals(named: Sequence[Record]) -> list[alt.Chart]:
-    """Under the points."""
-    rules = alt.Chart(data(named)).mark_rule(strokeWidth=1.3, opacity=0.45, clip=True).encode(color=color(DRAFTER_SERIES))
-    return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")] if named else []
+def _named(lettered: Sequence[Record]) -> tuple[list[alt.Chart], list[alt.Chart]]:
+    """Bars, which lie under the points, and letters, which lie above them.
 
-
-def _letters(named: Sequence[Record]) -> list[alt.Chart]:
-    """Above and left of aligned points, where nothing lies that beats them; below and right of unaligned ones."""
-    text = alt.Chart(data(named)).encode(x="x:Q", y="y:Q", text="letter:N")
-    sides = {"aligned": -10, "unaligned": 10}
-    return [
+    Letters stand above and left of aligned points, where nothing lies that beats them; below and right of unaligned ones.
+    """
+    base = alt.Chart(data(lettered))
+    rules = base.mark_rule(strokeWidth=1.3, opacity=0.45, clip=True).encode(color=color(DRAFTER_SERIES))
+    text = base.encode(x="x:Q", y="y:Q", text="letter:N")
+    letters = [
         text.transform_filter(alt.datum.series == drafter).mark_text(
             dx=by, dy=by, fontSize=13, fontWeight="bold", color=COLORS[drafter]
         )
-        for drafter, by in sides.items()
-        if any(record["series"] == drafter for record in named)
+        for drafter, by in (("aligned", -10), ("unaligned", 10))
     ]
+    return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")], letters
 
 
 def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale, alt.Scale]:

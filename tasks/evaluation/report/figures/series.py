@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+from pydantic import JsonValue
 
 from tasks.evaluation.report.figures.theme import COLORS, REFERENCE
 from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.statistics import Interval
 
 Record = dict[str, Any]
 """One mark: `x`, `y`, the name of its `series`, and for its tooltip `point` (an index into the summary's points) or `text`."""
@@ -38,9 +40,15 @@ def data(records: Iterable[Record]) -> alt.InlineData:
     return alt.InlineData(values=list(records))
 
 
-def point_record(summary: Summary, point: OperatingPoint, **fields: Any) -> Record:
+def point_record(summary: Summary, point: OperatingPoint, **fields: JsonValue) -> Record:
     """A record of one of the summary's points; its tooltip is the point's row in the page's table."""
-    return {"point": next(index for index, one in enumerate(summary.points) if one is point), **fields}
+    return {"point": summary.index_of(point), **fields}
+
+
+def bounds(interval: Interval | None, value: float | None = None) -> Record:
+    """An interval as fields of a record, `low` and `high`; without an interval both are `value`, or missing."""
+    low, high = interval or (value, value)
+    return {} if low is None else {"low": low, "high": high}
 
 
 def color(series: Sequence[Series]) -> alt.Color:
@@ -55,12 +63,17 @@ def shape(series: Sequence[Series], field: str = "series") -> alt.Shape:
     return alt.Shape(f"{field}:N", scale=scale, title=None, legend=alt.Undefined if field == "series" else _GREY_SYMBOLS)
 
 
-def dash(series: Sequence[Series]) -> Any:
+def dash(series: Sequence[Series]) -> alt.StrokeDashValue:
     """Line pattern by series, without a legend: the colour has one."""
-    patterns: Any = alt
-    for one in series:
-        patterns = patterns.when(alt.datum.series == one.name).then(alt.value(list(one.dash)))
-    return patterns.otherwise(alt.value(list(SOLID)))
+    patterns = [{"test": f"datum.series === {one.name!r}", "value": list(one.dash)} for one in series]
+    return alt.StrokeDashValue(list(SOLID), condition=patterns)
+
+
+def grouped_bars(records: Iterable[Record], series: Sequence[Series], x: alt.X, y: alt.Y) -> alt.Chart:
+    """Bars side by side for each `x`, one for each series; the tooltip is their `text`."""
+    offset = alt.XOffset("series:N", scale=alt.Scale(domain=[one.name for one in series]))
+    bars: alt.Chart = alt.Chart(data(records)).mark_bar()
+    return bars.encode(x=x, xOffset=offset, y=y, color=color(series), tooltip=["text:N"])
 
 
 def curves(

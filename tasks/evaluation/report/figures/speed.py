@@ -6,10 +6,11 @@ import altair as alt
 
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
-from tasks.evaluation.report.figures.lookup import Sweeps, fastest_choice, reported_row, strictest_choices
 from tasks.evaluation.report.figures.series import Record, Series, color, data, point_record
 from tasks.evaluation.report.figures.theme import COLORS, INK, PARTS, REFERENCE
 from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name
+from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported_row, strictest_choices
+from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 _MOST_BARS = 8
@@ -21,10 +22,9 @@ _FROM_ZERO = alt.Scale(zero=True)
 def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
     """Each timed example under the chosen point against its own vanilla run; None where nothing was chosen."""
     panels: list[Panel] = []
-    for drafter in COLORS:
-        chosen = fastest_choice(summary, drafter)
-        row = reported_row(chosen[1], sweeps) if chosen else None
-        if chosen is None or row is None or not row.latency_ms:
+    for drafter, (_, point) in _fastest(summary).items():
+        row = reported_row(point, sweeps)
+        if row is None:
             continue
         pairs = list(zip(row.vanilla_latency_ms, row.latency_ms, strict=True))
         text = "vanilla large {:.2f} ms\nchosen point {:.2f} ms\n{:.2f}×"
@@ -33,7 +33,7 @@ def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
         x, y = alt.X("x:Q", title="vanilla large (ms)", scale=scale), alt.Y("y:Q", title="chosen point (ms)", scale=scale)
         marks = alt.Chart(data(records)).mark_point(filled=True, size=45, opacity=0.6, color=COLORS[drafter])
         share = sum(own < large for large, own in pairs) / len(pairs)
-        title = [f"{drafter}, {method_name(chosen[1].method)} ({row.split})", f"{share:.0%} of {len(pairs)} examples faster"]
+        title = [f"{drafter}, {method_name(point.method)} ({row.split})", f"{share:.0%} of {len(pairs)} examples faster"]
         panels.append(alt.layer(*line, marks.encode(x=x, y=y, tooltip=["text:N"]), title=alt.TitleParams(title)))
     caption = (
         "Each mark is one example: its time by the chosen point against its time by the vanilla large model, run one right "
@@ -43,35 +43,36 @@ def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
     return Figure("Example by example", caption, panels, after, height=340, square=True) if panels else None
 
 
+def _fastest(summary: Summary) -> dict[str, tuple[str, TimedPoint]]:
+    """By drafter the fastest chosen point, and what it was chosen for; a drafter without one is left out."""
+    return {drafter: found for drafter in COLORS if (found := fastest_choice(summary, drafter)) is not None}
+
+
 def operations_bars(summary: Summary) -> Figure | None:
     """Computed work beside measured speed, of the chosen points; None where the models' sizes are not known."""
     columns = [*_OPERATIONS.values(), "speed-up|(measured)"]
-    series, values = [Series("vanilla large", REFERENCE)], [[1.0] * len(columns)]
-    for drafter in COLORS:
-        chosen = fastest_choice(summary, drafter)
-        if chosen is not None and chosen[1].operations is not None:
-            choice, point = chosen
-            series.append(Series(f"{method_name(point.method)}, {drafter}, {CHOICE_NAMES[choice]}", COLORS[drafter]))
-            values.append([*(getattr(point.operations, field) for field in _OPERATIONS), point.speedup])
+    bars = {Series("vanilla large", REFERENCE): [1.0] * len(columns)}
+    for drafter, (choice, point) in _fastest(summary).items():
+        if point.operations is not None:
+            series = Series(f"{method_name(point.method)}, {drafter}, {CHOICE_NAMES[choice]}", COLORS[drafter])
+            bars[series] = [*(getattr(point.operations, field) for field in _OPERATIONS), point.speedup]
+    if len(bars) == 1:
+        return None
     records: list[Record] = [
         {"series": one.name, "x": column, "y": value, "text": f"{one.name}\n{column.replace('|', ' ')}: {value:.3f}"}
-        for one, row in zip(series, values, strict=True)
-        for column, value in zip(columns, row, strict=True)
+        for one, values in bars.items()
+        for column, value in zip(columns, values, strict=True)
     ]
     axis = alt.Axis(labelAngle=0, labelExpr=_TWO_LINES, ticks=False, labelPadding=6)
-    base = alt.Chart(data(records)).encode(
-        x=alt.X("x:N", sort=columns, title=None, axis=axis),
-        xOffset=alt.XOffset("series:N", scale=alt.Scale(domain=[one.name for one in series])),
-        y=alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO),
-        tooltip=["text:N"],
-    )
-    numbers = base.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"))
-    panel = alt.layer(base.mark_bar().encode(color=color(series)), numbers)
+    x = alt.X("x:N", sort=columns, title=None, axis=axis)
+    y = alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO)
+    chart = parts.grouped_bars(records, list(bars), x, y)
+    numbers = chart.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"), color=alt.value(INK))
     caption = (
         "All relative to the vanilla large model. The first three are computed from the models' sizes and from counts; only "
         "the last was timed. Checking several tokens in one run reads the weights once for all of them."
     )
-    return Figure("Work and speed", caption, [panel], "Kim et al. 2023, Figure 8", zoom=False) if len(series) > 1 else None
+    return Figure("Work and speed", caption, [alt.layer(chart, numbers)], "Kim et al. 2023, Figure 8", zoom=False)
 
 
 def time_parts(summary: Summary) -> Figure | None:
@@ -87,12 +88,12 @@ def time_parts(summary: Summary) -> Figure | None:
         for place, part in enumerate(PARTS)
         if part in times
     ]
-    ends = [(name, sum(max(value, 0.0) for value in times.values()), sum(times.values())) for name, times in known]
+    ends = {name: sum(max(value, 0.0) for value in times.values()) for name, times in known}
     x = alt.X("x:Q", title="milliseconds for an example", stack="zero", scale=_FROM_ZERO)
     y = alt.Y("y:N", sort=[name for name, _ in known], title=None, axis=alt.Axis(labelExpr=_TWO_LINES))
     stacked = alt.Chart(data(records)).mark_bar(stroke="white", strokeWidth=1).encode(x=x, y=y, order="order:O")
     stacked = stacked.encode(color=color([Series(name, tone) for name, tone in PARTS.items()]), tooltip=["text:N"])
-    totals = alt.Chart(data({"y": name, "x": end, "total": total} for name, end, total in ends))
+    totals = alt.Chart(data({"y": name, "x": ends[name], "total": sum(times.values())} for name, times in known))
     totals = totals.mark_text(align="left", dx=5, fontSize=10, color=INK)
     panel = alt.layer(stacked, totals.encode(x="x:Q", y=y, text=alt.Text("total:Q", format=".2f")))
     caption = (
@@ -106,8 +107,7 @@ def prediction(summary: Summary) -> Figure | None:
     """Measured against predicted speed-up; None where nothing was predicted before it was timed."""
     records = [
         point_record(summary, point, x=point.predicted.speedup, y=point.speedup, series=point.drafter)
-        | {"kind": "random sample" if point.why == "sample" else "timed by plan"}
-        | dict(zip(("low", "high"), point.speedup_interval or (), strict=False))
+        | {"kind": "random sample" if point.why == "sample" else "timed by plan", **parts.bounds(point.speedup_interval)}
         for point in summary.timed_points()
         if point.predicted
     ]
@@ -125,18 +125,12 @@ def prediction(summary: Summary) -> Figure | None:
         marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
+    errors = [(drafter, summary.pairs.of(drafter).sample_error) for drafter in COLORS]
+    text = "{} {:.1%} on average and {:.1%} at worst over {} points"
+    told = [text.format(drafter, one.mean, one.worst, one.points) for drafter, one in errors if one]
+    error = f" Error of the sample: {'; '.join(told)}." if told else ""
     caption = (
         "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "
-        f"sample is fair: the others were timed because they were predicted to be fast.{_errors(summary)}"
+        f"sample is fair: the others were timed because they were predicted to be fast.{error}"
     )
     return Figure("Prediction against measurement", caption, [panel], height=420, square=True)
-
-
-def _errors(summary: Summary) -> str:
-    """The mean error of each sweep's random sample, in a sentence."""
-    found = [
-        f"{drafter} {error.mean:.1%} on average and {error.worst:.1%} at worst over {error.points} points"
-        for drafter in COLORS
-        if (error := summary.pairs.of(drafter).sample_error)
-    ]
-    return f" Error of the sample: {'; '.join(found)}." if found else ""

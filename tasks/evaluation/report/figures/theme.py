@@ -18,7 +18,7 @@ DIVERGING = ("#E8A06B", "#FFFFFF", "#86B4DB")
 """Below, at and above the reference; black numbers stay legible on all of them."""
 INK, QUIET, REFERENCE = "#222222", "#555555", "#8A8A8A"
 
-_LETTER_WIDTH, _SYMBOL_WIDTH = 6.2, 44
+LETTER_WIDTH, SYMBOL_WIDTH = 6.2, 44
 """Pixels of one letter of a legend's label, and of a symbol with the space around it; page.js counts with the same."""
 _LABELS = {"labelColor": INK, "labelFontSize": 11, "labelLimit": 400}
 _TITLES = {"titleColor": INK, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8}
@@ -37,8 +37,3 @@ CONFIG: dict[str, Any] = {
     "scale": {"zero": False},
 }
 """Vega-Lite's configuration, for pictures and for the page."""
-
-
-def legend_columns(letters: int, width: float) -> int:
-    """Entries of a legend that fit side by side, for labels of at most `letters` letters and `width` pixels."""
-    return max(1, int(width / (letters * _LETTER_WIDTH + _SYMBOL_WIDTH)))

@@ -1,4 +1,4 @@
-"""What is played from noted readings is what is decoded: tokens, proposers, counts, log-probabilities."""
+"""A replay from cached predictions equals decoding: tokens, proposers, counts, log-probabilities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.decoder import REFERENCE, Rows
+from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.replay import prefix_trie
 from tasks.decoding.replay.prediction_cache import PredictionCache
@@ -33,7 +33,7 @@ from tests.toys import toy_sources
 
 SOURCES = toy_sources(8)
 DECODED_ONLY = GREEDY_ONLY | LAYERED
-"""Beams read several tokens a position, early exits other layers."""
+"""Beams read several tokens at a position, and early exits read other layers."""
 GREEDY: list[tuple[str, Any]] = [
     *((method, settings) for method, several in SETTINGS.items() if method not in DECODED_ONLY for settings in several),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
@@ -53,16 +53,16 @@ TABLES = [
 
 
 def both(pair: Pair, method: str, settings: Any, limit: int) -> tuple[Any, Any]:
-    """Generations of a pair, decoded one by one and played."""
+    """Generations of a pair, decoded one source at a time and replayed."""
     pair = dataclasses.replace(pair, calibration=[[3, 4, 5, 1], [4, 3, 4, 1]])
     request = Request(limit)
     decoded = [decode(method, settings, pair, [source], request, [number])[0] for number, source in enumerate(SOURCES)]
-    played = decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, request)
-    return decoded, played
+    replayed = decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, request)
+    return decoded, replayed
 
 
 def rounded(generations: Any) -> Any:
-    """Scores read beside others may differ in their last digits."""
+    """Log-probabilities computed in a batch may differ in the last digits."""
     return [
         dataclasses.replace(one, log_probabilities=[pytest.approx(value, abs=1e-4) for value in one.log_probabilities])
         for one in generations
@@ -70,90 +70,86 @@ def rounded(generations: Any) -> Any:
 
 
 @pytest.mark.parametrize(("method", "settings"), [*GREEDY, *TABLES])
-def test_played_is_decoded(method: str, settings: Any) -> None:
-    decoded, played = both(pair_of("t5"), method, settings, 14)
-    assert played == rounded(decoded)
+def test_a_replay_equals_decoding(method: str, settings: Any) -> None:
+    decoded, replayed = both(pair_of("t5"), method, settings, 14)
+    assert replayed == rounded(decoded)
 
 
 @pytest.mark.parametrize(("method", "settings"), GREEDY[::6])
-def test_played_is_decoded_up_to_any_limit(method: str, settings: Any) -> None:
+def test_a_replay_equals_decoding_up_to_any_limit(method: str, settings: Any) -> None:
     for limit in (1, 2, 3):
-        decoded, played = both(pair_of("t5"), method, settings, limit)
-        assert played == rounded(decoded)
+        decoded, replayed = both(pair_of("t5"), method, settings, limit)
+        assert replayed == rounded(decoded)
 
 
 @pytest.mark.parametrize(("method", "settings"), [*GREEDY[::9], *TABLES[::3]])
-def test_played_is_decoded_with_prompts(method: str, settings: Any) -> None:
-    decoded, played = both(pair_of("llama"), method, settings, 14)
-    assert played == rounded(decoded)
+def test_a_replay_equals_decoding_with_prompts(method: str, settings: Any) -> None:
+    decoded, replayed = both(pair_of("llama"), method, settings, 14)
+    assert replayed == rounded(decoded)
 
 
 @pytest.mark.parametrize(("method", "settings"), GREEDY[::5])
-def test_played_is_decoded_by_any_runtime(method: str, settings: Any) -> None:
-    decoded, played = both(pair_of("t5", REFERENCE), method, settings, 14)
-    assert played == rounded(decoded)
+def test_a_replay_equals_decoding_by_any_runtime(method: str, settings: Any) -> None:
+    decoded, replayed = both(pair_of("t5", REFERENCE), method, settings, 14)
+    assert replayed == rounded(decoded)
 
 
-def test_what_the_small_model_is_scored_by_is_played_too() -> None:
+def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     pair = pair_of("t5")
     settings, request = SequenceCascadeSettings(), Request(9)
-    strategies = [
+    methods = [
         build_method("sequence_cascade", settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
     ]
-    decoded, played = (strategy.small.run(SOURCES, range(len(SOURCES)), 9) for strategy in strategies)  # type: ignore[attr-defined]
+    decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]
     assert any(one.log_probabilities for one in decoded)
-    assert played == rounded(decoded)
+    assert replayed == rounded(decoded)
 
 
-def play(pair: Pair, method: str, settings: Any, sources: Rows, request: Request) -> Any:
-    return decode(method, settings, pair, sources, request)
-
-
-def test_what_is_known_is_not_run_again() -> None:
+def test_known_predictions_are_not_run_again() -> None:
     pair = pair_of("t5")
     cache = PredictionCache(pair)
-    noted = replay_pair(pair, cache)
+    replaying = replay_pair(pair, cache)
     for method, settings in GREEDY:
-        play(noted, method, settings, SOURCES[:1], Request(14))
+        decode(method, settings, replaying, SOURCES[:1], Request(14))
     runs = cache.runs
     assert runs < 200
     for method, settings in GREEDY:
-        play(noted, method, settings, SOURCES[:1], Request(14))
+        decode(method, settings, replaying, SOURCES[:1], Request(14))
     assert cache.runs == runs
 
 
-def test_pages_are_kept(tmp_path: Path) -> None:
+def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
     pair = pair_of("t5")
-    wanted = [play(pair, method, settings, SOURCES[:1], Request(14)) for method, settings in GREEDY]
+    wanted = [decode(method, settings, pair, SOURCES[:1], Request(14)) for method, settings in GREEDY]
     for round_ in range(2):
         cache = PredictionCache(pair, tmp_path)
         cache.open_source(SOURCES[0], "first")
-        found = [play(replay_pair(pair, cache), method, settings, SOURCES[:1], Request(14)) for method, settings in GREEDY]
+        found = [decode(method, settings, replay_pair(pair, cache), SOURCES[:1], Request(14)) for method, settings in GREEDY]
         assert found == wanted
         cache.save("first")
         assert (cache.runs > 0) == (round_ == 0)
     cache = PredictionCache(pair, tmp_path)
-    cache.open_source(SOURCES[1], "first")  # another source under the same name is another page
+    cache.open_source(SOURCES[1], "first")  # another source under the same name has a trie of its own
     assert not cache.trie.root.children
 
 
-def test_a_page_cut_short_by_a_kill_is_begun_anew(tmp_path: Path) -> None:
+def test_a_truncated_trie_file_is_started_anew(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     path.write_text('{"source": [5, 1], "pla')
-    assert not load_trie(path, [5, 1], lambda place, side, token: (0.0, 0.0)).root.children
+    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.children
 
 
-def test_a_saved_page_reads_the_same(tmp_path: Path) -> None:
+def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
     trie = PrefixTrie([5, 1])
-    place = trie.root.step(3).step(4)
-    place.statistics[prefix_trie.LARGE_MODEL] = CachedStatistics(
+    position = trie.root.step(3).step(4)
+    position.statistics[prefix_trie.LARGE_MODEL] = CachedStatistics(
         7, 0.1, 0.25, {7: (0.1, 2.5), 9: (0.0, math.inf)}, lambda token: (0.0, 0.0)
     )
     trie.save(tmp_path / "page.json")
     asked: list[tuple[list[int], int, int]] = []
 
-    def ask(place: TrieNode, side: int, token: int) -> tuple[float, float]:
-        asked.append((place.tokens(), side, token))
+    def ask(position: TrieNode, model: int, token: int) -> tuple[float, float]:
+        asked.append((position.tokens(), model, token))
         return 0.5, 0.7
 
     again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
@@ -172,11 +168,11 @@ def test_a_saved_page_reads_the_same(tmp_path: Path) -> None:
 def test_beams_are_refused(method: str, settings: Any) -> None:
     pair = pair_of("t5")
     with pytest.raises(NotReplayableError, match="step by step"):
-        play(replay_pair(pair, PredictionCache(pair)), method, settings, SOURCES, Request(5))
+        decode(method, settings, replay_pair(pair, PredictionCache(pair)), SOURCES, Request(5))
 
 
 def test_draws_are_refused() -> None:
     pair = pair_of("t5")
     request = Request(5, SamplingSettings(temperature=1.0))
     with pytest.raises(NotReplayableError, match="draws its tokens"):
-        play(replay_pair(pair, PredictionCache(pair)), "speculative", SpeculativeSettings(), SOURCES, request)
+        decode("speculative", SpeculativeSettings(), replay_pair(pair, PredictionCache(pair)), SOURCES, request)

@@ -1,4 +1,4 @@
-"""Random models of widths that fill no vector, for tests of compiled runtimes; and a runtime beside the reference."""
+"""Random models of widths that fill no SIMD vector, and how a runtime is compared with the reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.decoding.runtimes.native import NativeDecoder
 NATIVE = Runtime("native")
 VOCABULARY = 37
 POSITIONS = 450
-"""Of GPT-2, which learns them."""
+"""Learned positions of the GPT-2 models."""
 _TOKENS = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 1}
 
 
@@ -67,11 +67,11 @@ BUILDERS: dict[str, Callable[..., Any]] = {
 }
 KINDS = tuple(BUILDERS)
 FEW = ("t5 relu", "t5 gated-gelu", "llama", "gpt2")
-"""One of each that is computed in ways of its own."""
+"""One model of each kind of computation."""
 
 
-def shaken(model: Any, seed: int = 0) -> Any:
-    """The model in evaluation mode with random weights, those of norms, biases and position biases among them."""
+def randomized(model: Any, seed: int = 0) -> Any:
+    """The model in evaluation mode with random weights, including norms, biases and position biases."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         for weight in model.parameters():
@@ -84,7 +84,7 @@ def shaken(model: Any, seed: int = 0) -> Any:
 
 @functools.cache
 def model_of(kind: str) -> Any:
-    return shaken(BUILDERS[kind]())
+    return randomized(BUILDERS[kind]())
 
 
 def reference(model: Any) -> Decoder:
@@ -97,8 +97,8 @@ def native(model: Any, *, int8: bool = False) -> NativeDecoder:
     return decoder
 
 
-def random_rows(chance: random.Random, lengths: list[int]) -> Rows:
-    return [[chance.randrange(2, VOCABULARY) for _ in range(length)] for length in lengths]
+def random_rows(rng: random.Random, lengths: list[int]) -> Rows:
+    return [[rng.randrange(2, VOCABULARY) for _ in range(length)] for length in lengths]
 
 
 def begin(decoder: Decoder, sources: Rows) -> Rows:
@@ -106,7 +106,7 @@ def begin(decoder: Decoder, sources: Rows) -> Rows:
 
 
 def assert_close(ours: Step, theirs: Step, tolerance: float = 1e-4) -> None:
-    """All real positions; `best` is the maximum of our own logits, and theirs where two are not too close to tell."""
+    """Compare all real positions; `best` is our argmax, and equals theirs unless the top two logits are too close."""
     assert ours.lengths == theirs.lengths
     assert ours.best is not None
     assert ours.hidden is not None

@@ -1,4 +1,4 @@
-"""Which runtime a model is given, and why one that was asked for is refused."""
+"""Which runtime a model gets, and the reasons for refusing a requested one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.causal import CausalDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
@@ -20,7 +20,7 @@ from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import gemma2, models
-from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, reference, shaken, t5
+from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, randomized, reference, t5
 
 
 def plain_kind(kind: str) -> type:
@@ -28,14 +28,14 @@ def plain_kind(kind: str) -> type:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_on_a_cpu_the_native_runtime_takes_what_it_knows(kind: str) -> None:
+def test_on_a_cpu_supported_models_get_the_native_runtime(kind: str) -> None:
     assert type(open_decoder(model_of(kind), "large")) is NativeDecoder
     assert type(open_decoder(model_of(kind), "large", runtime=NATIVE)) is NativeDecoder
     assert type(open_decoder(model_of(kind), "large", runtime=REFERENCE)) is plain_kind(kind)
 
 
 @pytest.mark.parametrize("kind", FEW)
-def test_without_a_compiler_the_fused_runtime_takes_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_they_get_the_fused_runtime(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "library", lambda: None)
     assert type(open_decoder(model_of(kind), "large")) is FusedDecoder
     assert type(open_decoder(copy.deepcopy(model_of(kind)).half(), "large")) is plain_kind(kind)
@@ -45,17 +45,17 @@ def test_without_a_compiler_the_fused_runtime_takes_them(kind: str, monkeypatch:
         open_decoder(model_of(kind), "large", runtime=Runtime("auto", int8=True))
 
 
-def replaced(kind: str, place: str, module: Callable[[Any], Any]) -> Any:
-    """A model in which another module stands at one place."""
+def replaced(kind: str, position: str, module: Callable[[Any], Any]) -> Any:
+    """The model with the submodule at `path` replaced."""
     model = copy.deepcopy(model_of(kind))
-    owner, _, name = place.rpartition(".")
+    owner, _, name = position.rpartition(".")
     parent = model.get_submodule(owner)
     setattr(parent, name, module(getattr(parent, name)))
     return model
 
 
 class Adapted(torch.nn.Module):
-    """As adapters are: the weight that it shows is not all that it computes with."""
+    """An adapter: its `weight` is only a part of what it computes with."""
 
     def __init__(self, base: torch.nn.Linear) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "longrope": built("llama", **rope("longrope", **_LONG)),
     "umt5": umt5,
     "gemma2": functools.partial(gemma2, 1),
-    "bart": lambda: copy.deepcopy(models("bart")[0]),  # shaken below, and others share it
+    "bart": lambda: copy.deepcopy(models("bart")[0]),  # randomized below, and others share it
     "t5 with another norm": lambda: replaced("t5 relu", "decoder.final_layer_norm", other_norm),
     "llama with another norm": lambda: replaced("llama", "model.norm", other_norm),
     "llama with an adapter": lambda: replaced("llama", "model.layers.1.self_attn.v_proj", Adapted),
@@ -116,8 +116,8 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_computed_otherwise_goes_through_the_reference(name: str) -> None:
-    model = shaken(REFUSED[name]())
+def test_other_computations_run_in_the_reference(name: str) -> None:
+    model = randomized(REFUSED[name]())
     assert blueprint_of(model) is None
     kind = model.config.model_type
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_what_is_computed_otherwise_goes_through_the_reference(name: str) -> Non
     assert torch.equal(step.logits, expected.logits)
 
 
-def test_number_formats_that_it_lacks() -> None:
+def test_unsupported_number_formats_are_refused() -> None:
     model = copy.deepcopy(model_of("llama")).half()
     assert type(open_decoder(model, "large")) is CausalDecoder
     with pytest.raises(
@@ -140,14 +140,14 @@ def test_number_formats_that_it_lacks() -> None:
         open_decoder(model, "large", runtime=NATIVE)
 
 
-def test_other_devices() -> None:
+def test_other_devices_are_refused() -> None:
     with pytest.raises(InputError, match=r"^the native runtime runs on a CPU; set machine.runtime to auto$"):
         open_decoder(copy.deepcopy(model_of("llama")).to("meta"), "large", runtime=NATIVE)
 
 
 def test_a_pair_may_be_of_two_runtimes() -> None:
-    """What is not taken is left to the reference; the other one still gains."""
-    pair = open_pair(model_of("llama"), shaken(REFUSED["yarn"]()))
+    """A model that the native runtime does not support runs in the reference, the other one natively."""
+    pair = open_pair(model_of("llama"), randomized(REFUSED["yarn"]()))
     assert isinstance(pair.small, NativeDecoder)
     assert isinstance(pair.large, CausalDecoder)
 

@@ -1,4 +1,4 @@
-"""What is compiled is kept and used again, and nothing that goes wrong with it stops a run that can do without."""
+"""The compiled kernel is cached; a failing compiler or cache never stops a run that works without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ assert REAL is not None, "these tests need a C++ compiler"
 LIBRARY, PANEL = Path(REAL._name), REAL.draftline_panel()
 
 COPY = """#!/bin/sh
-# Stands for a compiler: gives what the real one made, and notes that it was called.
+# A stub compiler: copies the library that the real one made, and logs the call.
 case "$*" in *--version*) echo "a compiler"; exit;; esac
 echo "$*" >> "{log}"
 for last; do :; done
@@ -27,7 +27,7 @@ cp "{library}" "$last"
 
 
 class StandIn:
-    """A compiler of the test's making, and an empty cache for what it gives."""
+    """A stub compiler and an empty cache."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -40,12 +40,12 @@ class StandIn:
         self.write()
 
     def write(self, first: str = "", library: Path = LIBRARY) -> None:
-        """`first`: what it does before it copies `library`."""
+        """Write the script; `first` is a command that it runs before it copies `library`."""
         self.path.write_text(COPY.format(log=self.log, first=first, library=library))
         self.path.chmod(0o755)
 
     def open(self) -> Path | None:
-        """Where the library lies that a new process would get."""
+        """The path of the library that a new process would load."""
         functions = compiled.library.__wrapped__()
         return None if functions is None else Path(functions._name)
 
@@ -153,7 +153,7 @@ def test_a_compiler_that_gives_something_else(compiler: StandIn) -> None:
 
 
 def test_a_cache_that_cannot_be_made(compiler: StandIn) -> None:
-    """A folder of this process then has it."""
+    """A temporary folder of this process is used instead."""
     compiler.cache.write_text("a file stands here")
     path = compiler.open()
     assert path is not None
@@ -191,7 +191,7 @@ def test_a_folder_of_one_process_goes_with_it(compiler: StandIn) -> None:
     assert not path.parent.exists()
 
 
-def test_processes_that_compile_at_once_do_not_meet(compiler: StandIn) -> None:
+def test_processes_may_compile_at_the_same_time(compiler: StandIn) -> None:
     compiler.write("sleep 0.3")
     where = "from tasks.decoding.runtimes import compiled; print(compiled.library().draftline_panel())"
     started = [subprocess.Popen([sys.executable, "-c", where], stdout=subprocess.PIPE, text=True) for _ in range(4)]

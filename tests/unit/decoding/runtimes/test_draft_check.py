@@ -1,4 +1,4 @@
-"""A draft judged where its logits are: what the rules make of a plain run."""
+"""The native runtime accepts of a draft what the rule accepts after a plain run."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ RULES = [
 
 
 def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
-    """Drafted tokens before the first that the rule lets go; `logits` (draft and one more, vocabulary)."""
-    for place, token in enumerate(drafted):
-        max_surprisal = -float(torch.log_softmax(logits[place], -1)[token])
-        if max_surprisal > rule.max_surprisal and not (rule.keep_agreed and int(logits[place].argmax()) == token):
-            return place
+    """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
+    for position, token in enumerate(drafted):
+        max_surprisal = -float(torch.log_softmax(logits[position], -1)[token])
+        if max_surprisal > rule.max_surprisal and not (rule.keep_agreed and int(logits[position].argmax()) == token):
+            return position
     return len(drafted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_draft_is_judged_as_after_a_plain_run(kind: str) -> None:
-    """Drafts of likely and unlikely tokens, wound back to what was kept; the first goes with the whole prompt."""
-    chance = random.Random(2)
+def test_a_check_equals_a_plain_run_and_the_rule(kind: str) -> None:
+    """Drafts of likely and unlikely tokens, each rewound to its accepted tokens; the first follows a whole prompt."""
+    rng = random.Random(2)
     one, other = native(model_of(kind)), native(model_of(kind))
     [pending] = begin(one, [[5, 9, 3]])
     begin(other, [[5, 9, 3]])
     found = set()
     for turn in range(40):
-        rule, length = RULES[turn % len(RULES)], chance.choice([0, 1, 4, 13, 40])
-        [drafted] = random_rows(chance, [length])
+        rule, length = RULES[turn % len(RULES)], rng.choice([0, 1, 4, 13, 40])
+        [drafted] = random_rows(rng, [length])
         if turn % 3:
             begin_of_draft = other.lengths
-            for place in range(length):  # the likeliest, now and then another one
-                step = other.forward([pending + drafted[:place]])
+            for position in range(length):  # mostly the likeliest token
+                step = other.forward([pending + drafted[:position]])
                 assert step.best is not None
-                drafted[place] = step.best[0][-1] if chance.random() < 0.8 else drafted[place]
+                drafted[position] = step.best[0][-1] if rng.random() < 0.8 else drafted[position]
                 other.rewind(begin_of_draft)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         assert step.hidden is not None
@@ -69,7 +69,7 @@ def test_a_draft_is_judged_as_after_a_plain_run(kind: str) -> None:
     assert found == {"all", "some", "none"}
 
 
-def test_a_masked_token_is_kept_by_a_rule_that_keeps_all_alone() -> None:
+def test_only_a_rule_that_accepts_all_accepts_a_masked_token() -> None:
     model = copy.deepcopy(model_of("llama"))
     model.lm_head.bias = torch.nn.Parameter(torch.full((VOCABULARY,), 0.0))
     with torch.no_grad():
@@ -80,13 +80,13 @@ def test_a_masked_token_is_kept_by_a_rule_that_keeps_all_alone() -> None:
         assert decoder.check_draft([4, 5], [7, 7], rule).accepted == kept
 
 
-@pytest.mark.parametrize("place", [4, 5, 6, 7])
-def test_broken_logits_are_named_wherever_they_are(place: int) -> None:
-    """Of the last token of the prompt, and of three that are drafted: all are looked at, as after a plain run."""
+@pytest.mark.parametrize("position", [4, 5, 6, 7])
+def test_broken_logits_are_reported_at_every_position(position: int) -> None:
+    """The last token of the prompt and three drafted ones: all logits are checked."""
     model = copy.deepcopy(model_of("t5 relu"))
     with torch.no_grad():
         model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
-        model.decoder.embed_tokens.weight[place] = math.nan
+        model.decoder.embed_tokens.weight[position] = math.nan
     decoder = native(model)
     begin(decoder, [[9, 3]])
     for rule in RULES:
@@ -95,12 +95,12 @@ def test_broken_logits_are_named_wherever_they_are(place: int) -> None:
             decoder.check_draft([4], [5, 6, 7], rule)
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_drafts_that_cannot_be_checked_are_refused() -> None:
     decoder = open_decoder(model_of("t5 relu"), "toy", 30, NATIVE)
     begin(decoder, [[9, 3]])
     assert hasattr(decoder, "check_draft")
     for pending, drafted in (([], [4]), ([0], [4, 30]), ([0], [36])):
-        with pytest.raises(ValueError, match="a draft follows at least one token, and is of tokens that are predicted"):
+        with pytest.raises(ValueError, match="a draft needs at least one pending token"):
             decoder.check_draft(pending, drafted, RULES[0])
     with pytest.raises(IndexError, match=f"the toy model has {VOCABULARY} tokens, and was given 0 to {VOCABULARY}"):
         decoder.check_draft([0], [VOCABULARY], RULES[0])

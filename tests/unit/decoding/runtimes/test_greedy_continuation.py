@@ -1,4 +1,4 @@
-"""A greedy continuation made in one call is the one made token by token, and stops where the draft rule would."""
+"""A greedy continuation in one call equals single steps, and stops where the draft rule would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model
 
 
 def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: DraftRule) -> tuple[list[int], list[float], Tensor]:
-    """What `extend` is short for."""
+    """The continuation by single steps."""
     window = DraftBuilder(budget, rule, decoder.end_tokens)
     tokens: list[int] = []
     confidences: list[float] = []
@@ -53,7 +53,7 @@ RULES = [
 
 
 def compare(model: Any, sources: list[list[int]], pendings: list[list[int]]) -> list[int]:
-    """Both ways through all rules, wound back and going on after each; how many tokens each continuation had."""
+    """Compare both ways for all rules, rewinding after each; return the length of each continuation."""
     one, other = native(model), native(model)
     counts = []
     for source in sources:
@@ -74,16 +74,16 @@ def compare(model: Any, sources: list[list[int]], pendings: list[list[int]]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_continuation_is_made_of_single_steps(kind: str) -> None:
-    chance = random.Random(3)
-    pendings = random_rows(chance, [1, 2, 1, 5, 1, 40, 3, 1, 1, 70, 1, 2, 1, 1])
-    compare(model_of(kind), random_rows(chance, [3, 12]), pendings)
+def test_a_continuation_equals_single_steps(kind: str) -> None:
+    rng = random.Random(3)
+    pendings = random_rows(rng, [1, 2, 1, 5, 1, 40, 3, 1, 1, 70, 1, 2, 1, 1])
+    compare(model_of(kind), random_rows(rng, [3, 12]), pendings)
 
 
 def test_it_stops_at_every_kind_of_end() -> None:
-    """On a toy that is sure now and then, and ends its texts."""
-    chance = random.Random(0)
-    counts = compare(toy_t5(1, 2, 1), toy_sources(8), [[chance.randrange(2, 24)] for _ in RULES * 2])
+    """On a toy that is sometimes confident and ends its texts."""
+    rng = random.Random(0)
+    counts = compare(toy_t5(1, 2, 1), toy_sources(8), [[rng.randrange(2, 24)] for _ in RULES * 2])
     assert {1, 2, 3, 9} <= set(counts)
 
 
@@ -114,7 +114,7 @@ def test_logits_that_are_not_asked_for_change_nothing(kind: str) -> None:
     assert torch.equal(one.forward([[7]]).logits, other.forward([[7]]).logits)
 
 
-def test_a_row_that_was_moved_goes_on() -> None:
+def test_a_reordered_row_continues() -> None:
     moved, alone = native(model_of("t5 relu")), native(model_of("t5 relu"))
     begin(moved, [[4], [9, 8, 7], [3, 3]])
     moved.forward([[0], [0, 5], [0]])
@@ -135,7 +135,7 @@ def test_learned_positions_may_be_used_up() -> None:
     assert 1 <= len(decoder.continue_greedily(prompt, 4, StopRule()).tokens) <= 4
 
 
-def test_nothing_to_go_on_from_is_refused() -> None:
+def test_an_empty_continuation_is_refused() -> None:
     decoder = native(model_of("llama"))
     begin(decoder, [[5, 6]])
     for pending, budget in (([], 3), ([5, 6], 0)):
@@ -146,18 +146,18 @@ def test_nothing_to_go_on_from_is_refused() -> None:
         decoder.continue_greedily([5, 6], 3, StopRule())
 
 
-def test_logits_that_break_within_a_continuation_are_named() -> None:
+def test_broken_logits_within_a_continuation_are_reported() -> None:
     model = toy_t5(1, 2, 1)
     sound = native(model)
     begin(sound, [[5, 9, END]])
     text = sound.continue_greedily([0], 6, StopRule()).tokens
-    place = next(place for place, token in enumerate(text) if place and token not in text[:place])
+    position = next(position for position, token in enumerate(text) if position and token not in text[:position])
     with torch.no_grad():
         model.decoder.embed_tokens.weight = torch.nn.Parameter(model.decoder.embed_tokens.weight.clone())
-        model.decoder.embed_tokens.weight[text[place]] = torch.nan
+        model.decoder.embed_tokens.weight[text[position]] = torch.nan
     broken = native(model)
     begin(broken, [[5, 9, END]])
     broken.forward([[0]])
     broken.rewind([0])
-    with pytest.raises(BrokenLogitsError, match=f"the native model gave NaN, .* at step {1 + place + 2}$"):
+    with pytest.raises(BrokenLogitsError, match=f"the native model gave NaN, .* at step {1 + position + 2}$"):
         broken.continue_greedily([0], 6, StopRule())

@@ -1,4 +1,4 @@
-"""What the native runtime does not compute with: broken logits, unknown tokens, sources that are not its own."""
+"""The native runtime refuses broken logits, unknown tokens and encoder outputs of other models."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def test_a_mask_is_legal(masked: list[int]) -> None:
     assert step.best[0][0] == int(expected.logits[0, 0].argmax())
 
 
-@pytest.mark.parametrize("place", [0, 15, 16, 31, 32, 36])
+@pytest.mark.parametrize("position", [0, 15, 16, 31, 32, 36])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_one_broken_logit_is_enough(place: int, value: float) -> None:
-    decoder = native(with_logits({place: value, 3: -math.inf}))
+def test_one_broken_logit_is_enough(position: int, value: float) -> None:
+    decoder = native(with_logits({position: value, 3: -math.inf}))
     begin(decoder, [[4, 5], [6]])
     for step in (1, 2):
         with pytest.raises(
@@ -66,8 +66,8 @@ def test_no_finite_logit_at_all() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_beyond_the_vocabulary_may_be_anything(value: float) -> None:
-    """Padding of a head is never looked at."""
+def test_padding_of_the_vocabulary_is_not_read(value: float) -> None:
+    """The padded part of the head may hold any value."""
     plain, padded = (open_decoder(with_logits(values), "toy", 30) for values in ({}, {30: value, 36: value}))
     steps = []
     for decoder in (plain, padded):
@@ -80,7 +80,7 @@ def test_what_is_beyond_the_vocabulary_may_be_anything(value: float) -> None:
 
 @pytest.mark.parametrize("part", ["layers", "embedding", "norm"])
 @pytest.mark.parametrize("kind", FEW)
-def test_weights_that_are_broken_anywhere_are_noticed(kind: str, part: str) -> None:
+def test_broken_weights_are_noticed_anywhere(kind: str, part: str) -> None:
     model = copy.deepcopy(model_of(kind))
     inner = model.get_decoder()
     block = (inner.block if "t5" in kind else inner.h if kind == "gpt2" else inner.layers)[0]
@@ -129,13 +129,15 @@ def test_an_empty_prompt_is_refused() -> None:
 
 def test_an_empty_source_is_refused() -> None:
     empty: list[int] = []
-    for sources, place in (([[4], empty], 2), ([empty], 1)):
-        with pytest.raises(InputError, match=f"^source {place} is empty; the native model needs at least one token to read$"):
+    for sources, position in (([[4], empty], 2), ([empty], 1)):
+        with pytest.raises(
+            InputError, match=f"^source {position} is empty; the native model needs at least one token to read$"
+        ):
             native(model_of("t5 relu")).encode(sources)
 
 
 def test_sources_of_another_kind_or_width_are_refused() -> None:
-    with pytest.raises(ValueError, match="the native model is decoder-only; it cannot start from what an encoder gave"):
+    with pytest.raises(ValueError, match="the native model is decoder-only"):
         native(model_of("gpt2")).start(EncoderOutput(torch.zeros(1, 3, 20), torch.ones(1, 3, dtype=torch.long)))
     decoder = native(model_of("t5 relu"))
     with pytest.raises(ValueError, match="the native model reads sources of width 20, not 19"):

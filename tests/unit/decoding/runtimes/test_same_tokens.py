@@ -1,4 +1,4 @@
-"""The native runtime gives the reference's tokens, whatever the method."""
+"""The native runtime gives the reference's tokens with every method."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ REQUEST = Request(12)
 
 
 def what_was_decided(generations: list[Generation]) -> list[tuple[object, ...]]:
-    """Tokens, who proposed each, and all counts."""
+    """Tokens, the proposer of each, and all counts."""
     return [(one.tokens, one.proposers, one.counts) for one in generations]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - LAYERED))
-@pytest.mark.parametrize("name", FAST)
+# Every method on an encoder-decoder and a decoder-only model, and every architecture with two methods.
+COVERING = [
+    *((name, method) for name in ("t5", "llama") for method in sorted(METHODS.keys() - LAYERED)),
+    *((name, method) for name in FAST if name not in ("t5", "llama") for method in ("bild", "speculative_beam")),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), COVERING)
 def test_every_method_decides_as_on_the_reference(name: str, method: str) -> None:
-    """Both models native, side by side and one text at a time; and the small one alone."""
+    """Both models native, in a batch and one text at a time; and only the small model native."""
     native, reference = pair_of(name), pair_of(name, REFERENCE)
     assert isinstance(native.small, NativeDecoder)
     assert not isinstance(reference.small, NativeDecoder)

@@ -1,4 +1,4 @@
-"""A small and a large model with one encoder: it is found out, and it runs once."""
+"""A small and a large model with equal encoders: this is detected, and the encoder runs once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Runtime
-from tasks.decoding.registry import METHODS, Request, decode
+from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows, Runtime
+from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_pair, shares_encoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tests.architectures import models, over_runtimes
 from tests.toys import toy_sources, toy_t5
 
-SOURCES = toy_sources(6)
+SOURCES = toy_sources(4)
 every = over_runtimes("t5", "bart", "fsmt")
 DRAFTED: dict[str, Any] = {
     "speculative": SpeculativeSettings(draft_length=3),
@@ -43,7 +43,7 @@ def pair_with_one_encoder(name: str) -> tuple[Any, Any]:
 
 @contextmanager
 def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterator[list[int]]:
-    """Counts the runs of the decoders' encoders, row by row."""
+    """Record the number of rows of each run of the decoders' encoders."""
     runs: list[int] = []
 
     def counted(encode: Callable[[Rows], EncoderOutput]) -> Callable[[Rows], EncoderOutput]:
@@ -59,10 +59,16 @@ def encoder_runs(monkeypatch: pytest.MonkeyPatch, *decoders: Decoder) -> Iterato
         yield runs
 
 
-@every
-@pytest.mark.parametrize("method", DRAFTED)
+@pytest.mark.parametrize(
+    ("name", "runtime", "method"),
+    [
+        *(("t5", AUTO, method) for method in DRAFTED),
+        ("t5", REFERENCE, "speculative"),
+        ("bart", AUTO, "bild"),
+        ("fsmt", AUTO, "speculative"),
+    ],
+)
 def test_a_shared_encoder_runs_once(name: str, runtime: Runtime, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert method in METHODS
     pair = open_pair(*pair_with_one_encoder(name), runtime=runtime)
     assert pair.shares_encoder
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
@@ -86,7 +92,7 @@ def test_sharing_changes_no_token(name: str, runtime: Runtime) -> None:
         assert shared == encoded_twice
 
 
-def test_one_model_in_both_places_shares_its_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_model_in_both_roles_shares_its_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     large = models("t5")[1]
     pair = open_pair(large, large)
     with encoder_runs(monkeypatch, pair.small, pair.large) as runs:
@@ -104,7 +110,7 @@ def test_a_weight_that_differs_is_noticed() -> None:
     assert not shares_encoder(small, large)
 
 
-def test_equal_weights_that_are_read_differently_are_noticed() -> None:
+def test_equal_weights_under_another_configuration_are_noticed() -> None:
     from transformers import BartConfig, BartForConditionalGeneration
 
     shape = {"vocab_size": 24, "d_model": 16, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1}

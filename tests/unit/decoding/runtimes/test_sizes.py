@@ -1,4 +1,4 @@
-"""Texts and batches of every size, one after the other in one decoder: the native runtime beside the reference."""
+"""The native runtime equals the reference for texts and batches of every size in one decoder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ few = pytest.mark.parametrize("kind", FEW)
 
 
 def both_go_on(kind: str, batches: list[list[int]], new: list[list[int]]) -> None:
-    """One pair of decoders; sources of these lengths, and then so many tokens for each row."""
-    chance = random.Random(1)
+    """Compare both decoders on sources of these lengths, then on up to so many new tokens a row."""
+    rng = random.Random(1)
     ours, theirs = native(model_of(kind)), reference(model_of(kind))
     for lengths, counts in zip(batches, new, strict=True):
-        sources = random_rows(chance, lengths)
+        sources = random_rows(rng, lengths)
         starts = begin(ours, sources)
         assert starts == begin(theirs, sources)
         assert_close(ours.forward(starts), theirs.forward(starts))
         for count in counts:
-            rows = random_rows(chance, [chance.randint(0, count) for _ in lengths[1:]] + [count])
+            rows = random_rows(rng, [rng.randint(0, count) for _ in lengths[1:]] + [count])
             assert_close(ours.forward(rows), theirs.forward(rows))
         assert ours.lengths == theirs.lengths
 
@@ -37,7 +37,7 @@ def test_a_decoder_is_used_again_for_batches_of_other_sizes(kind: str) -> None:
 
 
 @few
-def test_more_tokens_than_go_through_the_layers_together(kind: str) -> None:
+def test_more_tokens_than_one_block_of_the_layers(kind: str) -> None:
     both_go_on(kind, [[90, 60, 7] * 5], [[30, 1, 30]])
 
 
@@ -47,15 +47,15 @@ def test_long_sources(kind: str) -> None:
 
 
 def test_batches_grow_while_texts_are_long_and_shrink_when_rows_double() -> None:
-    """Rows that are taken twice leave fewer places than there were; the next batch needs more again."""
+    """Duplicated rows leave room for fewer positions; the next batch needs more again."""
     ours, theirs = native(model_of("t5 relu")), reference(model_of("t5 relu"))
-    chance = random.Random(4)
+    rng = random.Random(4)
     for rows in (6, 9):
-        sources = random_rows(chance, [chance.randint(1, 80) for _ in range(rows)])
+        sources = random_rows(rng, [rng.randint(1, 80) for _ in range(rows)])
         for decoder in (ours, theirs):
             decoder.forward(begin(decoder, sources))
             decoder.reorder([4, 4, 1])
-        rest = random_rows(chance, [70, 0, 2])
+        rest = random_rows(rng, [70, 0, 2])
         assert_close(ours.forward(rest), theirs.forward(rest))
 
 
@@ -75,7 +75,7 @@ def test_learned_positions_may_be_used_up_but_not_exceeded() -> None:
 
 
 @few
-def test_what_a_process_makes_tensors_of_does_not_matter(kind: str) -> None:
+def test_the_default_dtype_does_not_matter(kind: str) -> None:
     expected, decoder = native(model_of(kind)), native(model_of(kind))
     sources = random_rows(random.Random(0), [4, 9])
     starts = begin(expected, sources)

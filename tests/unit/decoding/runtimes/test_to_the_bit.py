@@ -1,4 +1,4 @@
-"""A token's logits are the same numbers, whatever is computed beside it: native runtime."""
+"""The native runtime gives a token the same logits to the bit in any batch, block and number of threads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.runtimes.native import NativeDecoder
-from tests.unit.decoding.runtimes.odd import BUILDERS, KINDS, begin, model_of, native, random_rows, shaken
+from tests.unit.decoding.runtimes.odd import BUILDERS, KINDS, begin, model_of, native, random_rows, randomized
 
 SOURCE = [5, 9, 30, 2, 17, 1]
 LENGTH = 100
-"""Positions of each text: more than are allocated at first."""
+"""Positions of each text, more than are allocated initially."""
 
 
 @contextmanager
@@ -29,16 +29,16 @@ def threads(count: int) -> Iterator[None]:
 
 
 def wide_t5() -> Any:
-    """Matrices large enough for threads to share, of widths that fill vectors and of some that do not."""
+    """Matrices large enough for several threads; some widths fill SIMD vectors, others do not."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     shape = {"d_model": 72, "d_kv": 24, "d_ff": 300, "num_heads": 3, "num_layers": 1, "num_decoder_layers": 2}
     tokens = {"vocab_size": 203, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    return shaken(T5ForConditionalGeneration(T5Config(**shape, **tokens, feed_forward_proj="gated-gelu")))
+    return randomized(T5ForConditionalGeneration(T5Config(**shape, **tokens, feed_forward_proj="gated-gelu")))
 
 
 def wide_llama() -> Any:
-    return shaken(BUILDERS["llama"](hidden_size=64, intermediate_size=300, head_dim=16, vocab_size=300))
+    return randomized(BUILDERS["llama"](hidden_size=64, intermediate_size=300, head_dim=16, vocab_size=300))
 
 
 BUILT: dict[str, Callable[[], Any]] = {
@@ -54,18 +54,18 @@ def opened(kind: str, form: str) -> NativeDecoder:
     model = BUILT[kind]()
     if form == "bfloat16":
         model = type(model)(model.config).eval().bfloat16()
-        shaken(model)
+        randomized(model)
     return native(model, int8=form == "int8")
 
 
-def corpus_source(decoder: NativeDecoder, seed: int = 0, length: int = LENGTH) -> list[int]:
-    chance = random.Random(seed)
+def random_text(decoder: NativeDecoder, seed: int = 0, length: int = LENGTH) -> list[int]:
+    rng = random.Random(seed)
     [start] = begin(decoder, [SOURCE])
-    return [*start, *(chance.randrange(2, decoder.vocabulary) for _ in range(length - len(start)))]
+    return [*start, *(rng.randrange(2, decoder.vocabulary) for _ in range(length - len(start)))]
 
 
 def one_at_a_time(decoder: NativeDecoder, text: list[int]) -> tuple[Tensor, Tensor]:
-    """Logits and hidden states at all positions; a prompt's own are predicted too, since its tokens come one by one."""
+    """Logits and hidden states at all positions, inside the prompt as well, since its tokens are fed one by one."""
     begin(decoder, [SOURCE])
     steps = [decoder.forward([[token]]) for token in text]
     return torch.cat([step.logits[0] for step in steps]), torch.cat(
@@ -76,12 +76,12 @@ def one_at_a_time(decoder: NativeDecoder, text: list[int]) -> tuple[Tensor, Tens
 @pytest.mark.parametrize(("kind", "form"), CASES)
 def test_blocks_rows_threads_and_rewinds_change_no_bit(kind: str, form: str) -> None:
     decoder = opened(kind, form)
-    text = corpus_source(decoder)
+    text = random_text(decoder)
     logits, hidden = one_at_a_time(decoder, text)
     others = random_rows(random.Random(1), [3, 41, 8])
 
-    def same(fed: list[int], at: int, row: int = 0, beside: list[list[int]] | None = None) -> None:
-        rows = [*(beside or [])]
+    def same(fed: list[int], at: int, row: int = 0, other_rows: list[list[int]] | None = None) -> None:
+        rows = [*(other_rows or [])]
         rows.insert(row, fed)
         step = decoder.forward(rows)
         assert step.hidden is not None
@@ -93,7 +93,7 @@ def test_blocks_rows_threads_and_rewinds_change_no_bit(kind: str, form: str) -> 
 
     for used in (1, 2):
         with threads(used):
-            # In blocks of any size, each wound back by half and fed again, while the caches grow.
+            # Blocks of several sizes, each rewound by half and fed again, while the caches grow.
             decoder = opened(kind, form)
             begin(decoder, [SOURCE])
             at = 0
@@ -102,10 +102,10 @@ def test_blocks_rows_threads_and_rewinds_change_no_bit(kind: str, form: str) -> 
                 decoder.rewind([at + size // 2])
                 at += size // 2
             same(text[at:], at)
-            # The whole at once.
+            # The whole text at once.
             begin(decoder, [SOURCE])
             same(text, 0)
-            # Between other rows, as another row, and after the others are dropped.
+            # In a batch, in another row, and after the other rows are dropped.
             begin(decoder, [[4, 1], SOURCE, [8] * 30, [3]])
             same(text[:20], 0, 1, others)
             same(text[20:27], 20, 1, [[], [5], []])
@@ -118,7 +118,7 @@ def test_blocks_rows_threads_and_rewinds_change_no_bit(kind: str, form: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["t5 relu", "wide t5"])
-def test_a_source_is_encoded_alike_alone_and_beside_others(kind: str) -> None:
+def test_a_source_has_the_same_encoding_in_a_batch(kind: str) -> None:
     decoder = opened(kind, "float32")
     sources = random_rows(random.Random(2), [1, 30, 7, 90, 2])
     alone = [decoder.encode([source]).hidden[0] for source in sources]

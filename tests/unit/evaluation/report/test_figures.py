@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.figures import all_figures, bild, cascades, speed
-from tasks.evaluation.report.figures.acceptance import accepted_lengths
+from tasks.evaluation.report.figures import acceptance, all_figures, bild, speed
 from tasks.evaluation.report.figures.dvc_template import PATH, frontier_template
 from tasks.evaluation.report.figures.figure import Figure, Panel, page_specs, picture_spec, save
 from tasks.evaluation.report.figures.pareto import pareto
@@ -221,7 +220,7 @@ def test_ablations_keep_the_policies_apart(full_record: Summary) -> None:
 
 
 def test_rejection_is_of_the_judged_tokens(full_record: Summary) -> None:
-    rejected, calls = present(cascades.cascade_curves(full_record)).panels[:2]
+    rejected, calls = present(acceptance.cascade_curves(full_record)).panels[:2]
     shares = [record["x"] for record in drawn(rejected, "point") if record["series"] == "speculative"]
     # Speculative decoding stops at the first token that it rejects, so 9 of 10 judged tokens stay whatever the window.
     assert shares == pytest.approx([10, 10, 10], abs=0.5)
@@ -233,7 +232,7 @@ def test_a_curve_changes_nothing_but_alpha(full_record: Summary) -> None:
     point = points(full_record, "aligned", "speculative_cascade")[0]
     other = dataclasses.replace(point, settings={**point.settings, "draft_length": 9}, quality=50.0)
     summary = dataclasses.replace(full_record, points=[*full_record.points, other])
-    marks = drawn(present(cascades.cascade_curves(summary)).panels[1], "point")
+    marks = drawn(present(acceptance.cascade_curves(summary)).panels[1], "point")
     own = [record["curve"] for record in marks if record["series"] == "speculative cascade [chow]"]
     assert sorted(own.count(curve) for curve in set(own)) == [1, 4]
 
@@ -251,7 +250,7 @@ def test_the_share_of_faster_examples_is_counted(sweeps: Sweeps) -> None:
 
 
 def test_shares_of_drafts_add_up_to_all_drafts(full_record: Summary) -> None:
-    histogram, positions = present(accepted_lengths(full_record)).panels
+    histogram, positions = present(acceptance.accepted_lengths(full_record)).panels
     names = {bar["series"] for bar in drawn(histogram, "bar")}
     assert names == {f"{method}, {drafter}" for method in ("BiLD", "speculative") for drafter in ("aligned", "unaligned")}
     for name in names:

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
-from tasks.evaluation.report.definitions import DEFINITIONS
+from tasks.evaluation.results.definitions import DEFINITIONS
 from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]

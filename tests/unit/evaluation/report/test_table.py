@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.report.published import table_1_columns
 from tasks.evaluation.report.table import ROWS, as_markdown, as_text
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.published import table_1_columns
 from tests.unit.evaluation.conftest import summarized, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]

@@ -15,27 +15,35 @@ from tasks.evaluation.results.tables import PublishedTableRow
 _NAME = "published.yaml"
 _SOURCE = Source(_NAME, "correct the file")
 _Row = TypeVar("_Row", bound=PublishedTableRow)
-
-PaperTable = Literal["shares", "cascade", "speculative", "lenience"]
+TableName = Literal["shares", "cascade", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PrintedTable:
+class PublishedTable:
+    """A table as printed."""
+
     label: str = ""
     """Of a row, with its columns as fields."""
     columns: list[str]
     bleu: list[list[object]]
     rouge: list[list[object]]
 
+    def rows(self, metric: str) -> list[dict[str, object]]:
+        """The rows that go with a metric, by column."""
+        return [dict(zip(self.columns, row, strict=True)) for row in getattr(self, kind_of(metric))]
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Papers:
+class Published:
+    """All that the papers print."""
+
     source: str
-    table_1: _PrintedTable
-    shares: _PrintedTable
-    cascade: _PrintedTable
-    speculative: _PrintedTable
-    lenience: _PrintedTable
+    """Where the columns beside Table 1 come from."""
+    table_1: PublishedTable
+    shares: PublishedTable
+    cascade: PublishedTable
+    speculative: PublishedTable
+    lenience: PublishedTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +64,19 @@ def kind_of(metric: str) -> str:
     return "bleu" if metric == "bleu" else "rouge"
 
 
-def table_1_source() -> str:
-    """Where the columns beside Table 1 come from."""
-    return _papers().source
+@functools.cache
+def published() -> Published:
+    """The content of `published.yaml`."""
+    text = resources.files("tasks.evaluation.results").joinpath(_NAME).read_text(encoding="utf-8")
+    return decode(Published, yaml.safe_load(text), _SOURCE)
 
 
 def table_1_columns(metric: str) -> list[PublishedColumn]:
     """The columns to show beside the Table 1 of a task that is measured by `metric`."""
-    return [decode(PublishedColumn, row, _SOURCE) for row in _rows(_papers().table_1, metric)]
+    return [decode(PublishedColumn, row, _SOURCE) for row in published().table_1.rows(metric)]
 
 
-def published_rows(kind: type[_Row], table: PaperTable, metric: str) -> list[_Row]:
+def published_rows(kind: type[_Row], table: TableName, metric: str) -> list[_Row]:
     """The rows of another table that go with a metric; `kind` is the record of that table."""
-    printed: _PrintedTable = getattr(_papers(), table)
-    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in _rows(printed, metric)]
-
-
-def _rows(printed: _PrintedTable, metric: str) -> list[dict[str, object]]:
-    rows = printed.bleu if kind_of(metric) == "bleu" else printed.rouge
-    return [dict(zip(printed.columns, row, strict=True)) for row in rows]
-
-
-@functools.cache
-def _papers() -> _Papers:
-    text = resources.files("tasks.evaluation.report").joinpath(_NAME).read_text(encoding="utf-8")
-    return decode(_Papers, yaml.safe_load(text), _SOURCE)
+    printed: PublishedTable = getattr(published(), table)
+    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(metric)]

@@ -1,4 +1,4 @@
-"""Exact laws of what sampling emits, by enumeration of all texts, and the test that draws follow them."""
+"""Exact distributions of sampled texts, by enumeration, and the chi-square test that draws follow them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tasks.decoding.settings import SamplingSettings
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table
 
 SOURCE = (5, END)
-DRAWS = 6000
+DRAWS = 3000
 FALSE_ALARM = 1e-4
-Law = dict[Prefix, float]
+SequenceDistribution = dict[Prefix, float]
 
 SMALL = random_table("small", agreement=0.5, sharpness=2.0, end=0.5)
 LARGE = random_table("large", agreement=0.5, sharpness=2.0, end=0.5)
@@ -38,13 +38,13 @@ def softmax(logits: Tensor) -> np.ndarray:
 
 @functools.cache
 def scores(predict: Predict, prefix: Prefix) -> np.ndarray:
-    """The model's own softmax."""
+    """The model's untruncated softmax."""
     return softmax(predict(SOURCE, prefix))
 
 
 @functools.cache
 def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.ndarray:
-    """The sampling transform, token by token: temperature, then top-k, then the nucleus of what is left."""
+    """The sampling transform: temperature, then top-k, then the nucleus of the remaining tokens."""
     probabilities = softmax(predict(SOURCE, prefix) / sampling.temperature)
     ranked = sorted(range(len(probabilities)), key=lambda token: -probabilities[token])
     kept = ranked[: sampling.top_k or None]
@@ -59,40 +59,46 @@ def dist(predict: Predict, prefix: Prefix, sampling: SamplingSettings) -> np.nda
     return result
 
 
-def law_by_steps(shares: Callable[[Prefix], np.ndarray], limit: int) -> Law:
+def sequence_distribution(shares: Callable[[Prefix], np.ndarray], limit: int) -> SequenceDistribution:
     """The probability of each text whose next token is drawn from `shares(text so far, start token included)`."""
-    law: Law = {}
+    distribution: SequenceDistribution = {}
 
     def grow(text: Prefix, probability: float) -> None:
         if len(text) - 1 == limit or text[-1] == END:
-            law[text[1:]] = probability
+            distribution[text[1:]] = probability
             return
         for token, share in enumerate(shares(text)):
             if share > 0:
                 grow((*text, token), probability * share)
 
     grow((START,), 1.0)
-    return law
+    return distribution
 
 
 @functools.cache
-def law_of(predict: Predict, sampling: SamplingSettings, limit: int) -> Law:
-    """The probability of each text that one model alone draws."""
-    return law_by_steps(lambda text: dist(predict, text, sampling), limit)
+def model_distribution(predict: Predict, sampling: SamplingSettings, limit: int) -> SequenceDistribution:
+    """The probability of each text drawn from one model."""
+    return sequence_distribution(lambda text: dist(predict, text, sampling), limit)
 
 
-def draw(method: str, settings: object, sampling: SamplingSettings, limit: int, seed: int = 0) -> list[Generation]:
-    sources = [list(SOURCE)] * DRAWS
+def draw(
+    method: str, settings: object, sampling: SamplingSettings, limit: int, seed: int = 0, draws: int = DRAWS
+) -> list[Generation]:
+    """Decode `SOURCE` that many times with `SMALL` and `LARGE`, each time as another example."""
+    sources = [list(SOURCE)] * draws
     return decode(method, settings, prefix_pair(SMALL, LARGE), sources, Request(limit, sampling, seed))
 
 
-def p_value(generations: list[Generation], law: Law) -> float:
-    """Of the chi-square test that the texts follow the law; texts expected fewer than five times are taken together."""
-    assert sum(law.values()) == pytest.approx(1)
+def p_value(generations: list[Generation], distribution: SequenceDistribution) -> float:
+    """Return the p-value of the chi-square test that the texts follow the distribution.
+
+    Texts expected fewer than five times are counted together.
+    """
+    assert sum(distribution.values()) == pytest.approx(1)
     observed = Counter(tuple(one.tokens) for one in generations)
-    if set(observed) - set(law):
+    if set(observed) - set(distribution):
         return 0.0
-    expected = {text: probability * len(generations) for text, probability in law.items()}
+    expected = {text: probability * len(generations) for text, probability in distribution.items()}
     common = [text for text, count in expected.items() if count >= 5]
     assert len(common) > 10
     counts = [observed[text] for text in common]

@@ -1,4 +1,4 @@
-"""Cascades without verification and the oracles when they sample: the laws of their texts, against draws by chi-square."""
+"""Cascades without verification and oracles, sampled: exact distributions of their texts against draws, by chi-square."""
 
 from __future__ import annotations
 
@@ -17,20 +17,32 @@ from tasks.decoding.settings import (
     SequenceCascadeSettings,
     TokenCascadeSettings,
 )
-from tests.laws import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, Law, dist, draw, law_by_steps, law_of, p_value, scores
+from tests.distributions import (
+    FALSE_ALARM,
+    LARGE,
+    SAMPLINGS,
+    SMALL,
+    SequenceDistribution,
+    dist,
+    draw,
+    model_distribution,
+    p_value,
+    scores,
+    sequence_distribution,
+)
 from tests.toys import START, Prefix
 
 SEQUENCE = SequenceCascadeSettings(deferral_cost=0.7)
 
 
 def oracle_shares(text: Prefix, sampling: SamplingSettings, cost: float) -> np.ndarray:
-    """Algorithm 3: from p where δ = 1, else from q; δ reads what the models themselves give."""
+    """Algorithm 3: from p if δ = 1, otherwise from q; δ reads untruncated scores."""
     deferred = scores(SMALL, text).max() < scores(LARGE, text).max() - cost
     return dist(LARGE if deferred else SMALL, text, sampling)
 
 
 def likelihood_shares(text: Prefix, sampling: SamplingSettings, threshold: float) -> np.ndarray:
-    """A token of q that is too unlikely under p is drawn again, from p."""
+    """A token of q that is too unlikely under p is replaced by a draw from p."""
     q, replaced = dist(SMALL, text, sampling), -np.log(scores(LARGE, text)) > threshold
     shares: np.ndarray = np.where(replaced, 0, q) + q[replaced].sum() * dist(LARGE, text, sampling)
     return shares
@@ -38,7 +50,7 @@ def likelihood_shares(text: Prefix, sampling: SamplingSettings, threshold: float
 
 @functools.cache
 def waiting(text: Prefix, settings: TokenCascadeSettings) -> int:
-    """Small tokens since the last large one."""
+    """Number of small tokens since the last large one."""
     return 0 if len(text) == 1 or asks_large(text[:-1], settings) else waiting(text[:-1], settings) + 1
 
 
@@ -47,13 +59,13 @@ def asks_large(text: Prefix, settings: TokenCascadeSettings) -> bool:
     return bool(unsure or waiting(text, settings) == settings.max_draft)
 
 
-def sequence_law(sampling: SamplingSettings, cost: float, limit: int) -> Law:
-    """What q draws and is sure of; and, as often as it is not, what p draws, independently of it."""
-    first, anew = law_of(SMALL, sampling, limit), law_of(LARGE, sampling, limit)
+def sequence_cascade_distribution(sampling: SamplingSettings, cost: float, limit: int) -> SequenceDistribution:
+    """Texts of q that are confident enough; the remaining mass is distributed as p, independently of q."""
+    first, anew = model_distribution(SMALL, sampling, limit), model_distribution(LARGE, sampling, limit)
 
     def sure(text: Prefix) -> bool:
-        trust = [scores(SMALL, (START, *text[:place]))[token] for place, token in enumerate(text)]
-        return math.exp(np.log(trust).mean()) >= 1 - cost
+        probabilities = [scores(SMALL, (START, *text[:position]))[token] for position, token in enumerate(text)]
+        return math.exp(np.log(probabilities).mean()) >= 1 - cost
 
     deferred = sum(probability for text, probability in first.items() if not sure(text))
     assert 0.2 < deferred < 0.8
@@ -61,7 +73,7 @@ def sequence_law(sampling: SamplingSettings, cost: float, limit: int) -> Law:
     return {text: first.get(text, 0.0) * sure(text) + deferred * anew.get(text, 0.0) for text in every}
 
 
-def test_what_is_sampled_follows_the_law() -> None:
+def test_what_is_sampled_follows_its_distribution() -> None:
     sampling, limit = SAMPLINGS["all three"], 3
     cascade = TokenCascadeSettings(deferral_cost=0.7, max_draft=1)
     diff_oracle, bild_oracle = DiffOracleSettings(deferral_cost=0.05), BildOracleSettings(rollback_threshold=2.0)
@@ -69,20 +81,20 @@ def test_what_is_sampled_follows_the_law() -> None:
     def cascade_shares(text: Prefix) -> np.ndarray:
         return dist(LARGE if asks_large(text, cascade) else SMALL, text, sampling)
 
-    cases: tuple[tuple[str, Any, Law], ...] = (
-        ("token_cascade", cascade, law_by_steps(cascade_shares, limit)),
-        ("diff_oracle", diff_oracle, law_by_steps(lambda text: oracle_shares(text, sampling, 0.05), limit)),
-        ("bild_oracle", bild_oracle, law_by_steps(lambda text: likelihood_shares(text, sampling, 2.0), limit)),
-        ("sequence_cascade", SEQUENCE, sequence_law(sampling, 0.7, limit)),
+    cases: tuple[tuple[str, Any, SequenceDistribution], ...] = (
+        ("token_cascade", cascade, sequence_distribution(cascade_shares, limit)),
+        ("diff_oracle", diff_oracle, sequence_distribution(lambda text: oracle_shares(text, sampling, 0.05), limit)),
+        ("bild_oracle", bild_oracle, sequence_distribution(lambda text: likelihood_shares(text, sampling, 2.0), limit)),
+        ("sequence_cascade", SEQUENCE, sequence_cascade_distribution(sampling, 0.7, limit)),
     )
-    for method, settings, law in cases:
+    for method, settings, distribution in cases:
         found = draw(method, settings, sampling, limit)
-        assert p_value(found, law) > FALSE_ALARM, method
-        assert max(p_value(found, law_of(model, sampling, limit)) for model in (SMALL, LARGE)) < 1e-9
+        assert p_value(found, distribution) > FALSE_ALARM, method
+        assert max(p_value(found, model_distribution(model, sampling, limit)) for model in (SMALL, LARGE)) < 1e-9
         assert set("".join(one.proposers for one in found)) in ({"s", "l"}, {"s", "c"})
 
 
-def test_the_check_catches_an_answer_drawn_by_the_same_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_detects_reused_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = TokenSource.uniform
 
     def again(source: TokenSource, example: int, position: int, purpose: str) -> float:
@@ -90,4 +102,4 @@ def test_the_check_catches_an_answer_drawn_by_the_same_numbers_again(monkeypatch
 
     monkeypatch.setattr(TokenSource, "uniform", again)
     sampling = SAMPLINGS["all three"]
-    assert p_value(draw("sequence_cascade", SEQUENCE, sampling, 3), sequence_law(sampling, 0.7, 3)) < 1e-9
+    assert p_value(draw("sequence_cascade", SEQUENCE, sampling, 3), sequence_cascade_distribution(sampling, 0.7, 3)) < 1e-9

@@ -1,0 +1,63 @@
+"""The settings of each method, in the papers' terms: one module for each family of methods, as in `tasks/decoding/methods`.
+
+Code outside this package imports what it needs from here.
+"""
+
+from __future__ import annotations
+
+from tasks.decoding.settings import beam, bild, cascades, common, early_exit, speculative
+from tasks.decoding.settings.beam import BeamSettings, SpeculativeBeamSettings
+from tasks.decoding.settings.bild import BildOracleSettings, BildSettings
+from tasks.decoding.settings.cascades import (
+    CASCADE_BOUNDS,
+    CASCADE_RULES,
+    DiffOracleSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    TokenCascadeSettings,
+)
+from tasks.decoding.settings.common import DRAFTERS, TABLES, DraftingSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.early_exit import CalmSettings
+from tasks.decoding.settings.speculative import (
+    AdaptiveSettings,
+    ConfidentSettings,
+    LenientSettings,
+    LossySettings,
+    SpeculativeSettings,
+)
+
+__all__ = [
+    "CASCADE_BOUNDS",
+    "CASCADE_RULES",
+    "DRAFTERS",
+    "METHOD_SETTINGS",
+    "ORACLES",
+    "TABLES",
+    "AdaptiveSettings",
+    "BeamSettings",
+    "BildOracleSettings",
+    "BildSettings",
+    "CalmSettings",
+    "ConfidentSettings",
+    "DiffOracleSettings",
+    "DraftingSettings",
+    "LenientSettings",
+    "LossySettings",
+    "SamplingSettings",
+    "SequenceCascadeSettings",
+    "SpeculativeBeamSettings",
+    "SpeculativeCascadeSettings",
+    "SpeculativeSettings",
+    "TokenCascadeSettings",
+    "VanillaSettings",
+]
+
+ORACLES = ("bild_oracle", "diff_oracle")
+"""Methods that run both models at every step: they show what a rule could do, and are never worth deploying."""
+
+METHOD_SETTINGS: dict[str, type] = {
+    name: fields
+    for family in (common, bild, speculative, beam, cascades, early_exit)
+    for name, fields in family.METHODS.items()
+}
+"""The settings of each method of the registry (`tasks/decoding/registry.py`), readable without loading torch."""

@@ -1,0 +1,82 @@
+"""Settings of cascades and speculative cascades (Narasimhan et al., 2024)."""
+
+from __future__ import annotations
+
+from tasks.decoding.settings.speculative import SpeculativeSettings
+from tasks.settings import setting, settings
+
+INFINITY = float("inf")
+CASCADE_BOUNDS = {
+    "chow": (0.0, 1.0),
+    "chow_log": (-INFINITY, INFINITY),
+    "diff": (0.0, 1.0),
+    "diff_log": (-INFINITY, INFINITY),
+    "opt": (0.0, 1.0),
+    "opt_log": (-INFINITY, INFINITY),
+    "token_v1": (0.0, 1.0),
+    "token_v2": (0.0, 1.0),
+    "token_v3": (0.0, 1.0),
+    "bild": (0.0, INFINITY),
+}
+"""Smallest and largest α of each deferral rule: rules compare probabilities, entropies or (bild) a distance in nats."""
+CASCADE_RULES = tuple(CASCADE_BOUNDS)
+
+
+@settings
+class SequenceCascadeSettings:
+    """The small model answers; where it is not confident, the large model answers again (SpecCascade, equation 1)."""
+
+    confidence: str = setting(
+        "How the log-probabilities of the small model's tokens are combined: sum, mean or a quantile.",
+        default="mean",
+        choices=("sum", "mean", "quantile"),
+    )
+    quantile: float = setting("The quantile to take; 0 is the least confident token.", default=0.0, ge=0, le=1)
+    deferral_cost: float = setting(
+        "α: the large model answers where the confidence, as a probability, is below 1 - α.", default=0.5, ge=0, le=1
+    )
+
+
+@settings
+class TokenCascadeSettings:
+    """The small model while it is confident, then one large-model token; no verification (SpecCascade, Algorithm 2)."""
+
+    deferral_cost: float = setting(
+        "α: the small model continues while its top probability is at least 1 - α.", default=0.5, ge=0, le=1
+    )
+    max_draft: int = setting("Most small-model tokens in a row.", default=10, unit="tokens", ge=1, le=64)
+
+
+@settings
+class DiffOracleSettings:
+    """Both models at every step; defer where the large one is more confident by more than α (SpecCascade, Algorithm 3)."""
+
+    deferral_cost: float = setting("α: defer where max q < max p - α.", default=0.1, ge=0, le=1)
+
+
+@settings
+class SpeculativeCascadeSettings(SpeculativeSettings):
+    """Speculative cascades: speculative execution of a deferral rule (SpecCascade, Algorithm 5)."""
+
+    rule: str = setting("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
+    deferral_cost: float = setting(
+        "α of the rule: 0 to 1 where it compares probabilities, at least 0 for bild, any number for entropies (_log).",
+        default=0.1,
+    )
+
+    def validate(self) -> None:
+        least, most = CASCADE_BOUNDS[self.rule]
+        broken = f"deferral_cost is {self.deferral_cost}; with the rule {self.rule} it must be"
+        if not self.deferral_cost >= least:
+            raise ValueError(f"{broken} at least {least:g}")
+        if not self.deferral_cost <= most:
+            raise ValueError(f"{broken} at most {most:g}")
+
+
+METHODS: dict[str, type] = {
+    "sequence_cascade": SequenceCascadeSettings,
+    "token_cascade": TokenCascadeSettings,
+    "diff_oracle": DiffOracleSettings,
+    "speculative_cascade": SpeculativeCascadeSettings,
+}
+"""The settings of each method of this family, by the method's name."""

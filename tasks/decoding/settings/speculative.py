@@ -1,0 +1,68 @@
+"""Settings of speculative decoding (Leviathan et al., 2023) and of the methods that loosen or adapt it."""
+
+from __future__ import annotations
+
+from tasks.decoding.settings.common import DraftingSettings
+from tasks.settings import setting, settings
+
+
+@settings
+class SpeculativeSettings(DraftingSettings):
+    """Speculative decoding (SD, Algorithm 1): exact for greedy and for sampling."""
+
+    draft_length: int = setting("Tokens drafted before each run of the large model.", default=5, unit="tokens", ge=1, le=64)
+
+
+@settings
+class LenientSettings(SpeculativeSettings):
+    """Speculative decoding with lenience (SD, A.5)."""
+
+    lenience: float = setting(
+        "Sampling multiplies the large model's probability by 1/l; greedy decoding accepts p(x) ≥ l max p. 1 is exact.",
+        default=0.5,
+        gt=0,
+        le=1,
+    )
+
+
+@settings
+class LossySettings(SpeculativeSettings):
+    """Lossy speculative decoding (SpecCascade, section 2, after Tran-Thien, 2023)."""
+
+    lossiness: float = setting(
+        "α: a drafted token is accepted with probability min(1, p / ((1 - α) q)).", default=0.2, ge=0, lt=1
+    )
+    tuned: bool = setting("Compute β of the residual max(0, p/β - q) from its equation; otherwise β is 1.", default=False)
+
+
+@settings
+class ConfidentSettings(DraftingSettings):
+    """Speculative decoding whose drafts end where the drafter is no longer confident."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    stop_below: float = setting(
+        "A draft ends with the token at which the product of the drafter's top probabilities drops below this.",
+        default=0.4,
+        gt=0,
+        lt=1,
+    )
+
+
+@settings
+class AdaptiveSettings(DraftingSettings):
+    """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    cost_ratio: float | None = setting(
+        "c: time of one drafter run over one large-model run; none: measured before decoding.", default=None, ge=0
+    )
+
+
+METHODS: dict[str, type] = {
+    "speculative": SpeculativeSettings,
+    "speculative_lenient": LenientSettings,
+    "speculative_lossy": LossySettings,
+    "speculative_confident": ConfidentSettings,
+    "speculative_adaptive": AdaptiveSettings,
+}
+"""The settings of each method of this family, by the method's name."""
