@@ -12,7 +12,7 @@ from tasks.tracking.upload import upload_all
 
 
 def main() -> int:
-    """Send what waits and print one line; return 1 if something still waits."""
+    """Send what waits, as soon as nothing is timed, and print one line; return 1 if something still waits."""
     route = "the outbox (.cache/mlflow-outbox, or DRAFTLINE_OUTBOX) to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI)"
     description = f"Send every run that waits in {route}. Exit status 1 if a run still waits."
     parser = argparse.ArgumentParser(prog="python -m tasks.tracking", description=description)
@@ -23,7 +23,6 @@ def main() -> int:
             connect(uri)
         except Unavailable as error:
             raise SystemExit(f"error: MLflow does not open: {error}") from None
-    # Nothing is sent while something is timed; without a run to send there is no reason to wait.
     with host_lock() if any(outbox.glob(f"*/{RUN_FILE}")) else contextlib.nullcontext():
         sent, waiting = upload_all(outbox, uri)
     print(f"runs sent to MLflow: {sent}; still waiting: {len(waiting)}" + (f" in {outbox} ({waiting[0]})" if waiting else ""))

@@ -60,8 +60,7 @@ def read(folder: Path) -> Run:
     Raises:
         ValueError: A line cannot be read. A line without its newline does not count: its writer was killed.
     """
-    file = folder / RUN_FILE
-    fields: dict[str, Any] = {}
+    file, fields = folder / RUN_FILE, dict[str, Any]()
     try:
         for line in file.read_bytes().split(b"\n")[:-1]:
             for name, value in json.loads(line).items():

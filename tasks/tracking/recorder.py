@@ -10,19 +10,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from filelock import FileLock
 
 from tasks.tracking.client import connect, tracking_uri
 from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, outbox_folder
 from tasks.tracking.upload import Upload, upload_all
-
-if TYPE_CHECKING:
-    from mlflow.utils.async_logging.run_operations import RunOperations
 
 _LONGEST_TEXT = 6000
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
@@ -53,10 +50,9 @@ class Recorder:
         self._lock = FileLock(self.folder / "lock", thread_local=False)
         self._lock.acquire()
         append(self.folder, **vars(Run(self.key, name, _texts(tags), _texts(params), now_ms(), experiment=experiment)))
-        self._live, self._flush_seconds = live, flush_seconds
+        self._live, self._flush_seconds, self._pending = live, flush_seconds, list[Callable[[], object]]()
         self._upload: Upload | None = None
         self._opening = threading.Thread(target=self._open, daemon=True)
-        self._pending: list[RunOperations] = []
 
     def log_metrics(self, metrics: Numbers, step: int = 0) -> None:
         """Add a value to each named curve; None is left out, NaN is kept."""
@@ -118,9 +114,9 @@ class Recorder:
         """Send what the outbox holds, when nothing else is on its way; put into `waiting` why runs still wait."""
         if self._opening.ident is not None:
             self._opening.join()
-        for batch in self._pending:
+        for wait in self._pending:
             with contextlib.suppress(Exception):
-                batch.wait()
+                wait()
         self._lock.release()  # only now: no other process may create the run while this one might
         waiting[:] = upload_all(self.folder.parent, tracking_uri(), deadline)[1]
 

@@ -11,6 +11,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,16 +23,10 @@ from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
 from tasks.tracking.views import view_tags
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Metric as MlflowMetric
-    from mlflow.entities import Param
-    from mlflow.entities import Run as StoredRun
-    from mlflow.utils.async_logging.run_operations import RunOperations
+    from mlflow import MlflowClient, entities
 
-KEY_TAG = "draftline.key"
-PARENT_TAG = "mlflow.parentRunId"
-_ATTEMPTS = 3
-_PAUSE_SECONDS = 1.0
+KEY_TAG, PARENT_TAG = "draftline.key", "mlflow.parentRunId"
+_ATTEMPTS, _PAUSE_SECONDS = 3, 1.0
 
 
 class NotSentError(Exception):
@@ -41,11 +36,9 @@ class NotSentError(Exception):
 def upload_all(outbox: Path, uri: str, deadline: float = math.inf) -> tuple[int, list[str]]:
     """Send every run that is no longer written, the oldest first; return how many were sent and why each other one waits.
 
-    Never raises because of MLflow, and stops between two requests when `time.monotonic()` reaches the deadline.
-    Call it only inside a lock of `tasks.locks`, so that nothing is timed meanwhile.
+    Never raises because of MLflow, and stops at the monotonic time `deadline`. The caller holds a lock of `tasks.locks`.
     """
-    sent, client = 0, None
-    reasons: list[str] = []
+    sent, client, reasons = 0, None, list[str]()
     folders = sorted(file.parent for file in outbox.glob(f"*/{RUN_FILE}"))
     for index, folder in enumerate(folders):
         try:
@@ -71,8 +64,7 @@ class Upload:
 
     def __init__(self, folder: Path, uri: str, client: MlflowClient, deadline: float = math.inf) -> None:
         self.run, self._folder, self._database = read(folder), folder, sqlite_file(uri)
-        self._client, self._deadline = client, deadline
-        self._experiment, self._sent = "", 0
+        self._client, self._deadline, self._experiment, self._sent = client, deadline, "", 0
 
     def complete(self) -> None:
         """Send what is missing until MLflow holds the run exactly once; raise if several passes in a row get nothing done."""
@@ -90,7 +82,7 @@ class Upload:
                 time.sleep(_PAUSE_SECONDS)
         raise NotSentError(f"run {self.run.name!r}: MLflow does not show what it was sent")
 
-    def open(self) -> StoredRun:
+    def open(self) -> entities.Run:
         """Return the run in MLflow, which is created if missing."""
         self._experiment = self._experiment_id(self.run.experiment)
         stored = self._search(KEY_TAG, self.run.key).get(self.run.key) or self._create(self.run)
@@ -99,7 +91,7 @@ class Upload:
             append(self._folder, run_id=self.run.run_id)
         return stored
 
-    def send_values(self, run: Run, stored: StoredRun) -> None:
+    def send_values(self, run: Run, stored: entities.Run) -> None:
         """Send params, and the metrics that MLflow has no value of at their step."""
         from mlflow.entities import Param
 
@@ -111,7 +103,7 @@ class Upload:
             batch = slice(start, start + 100)
             self._log(run, run_id, metrics[batch], params[batch])
 
-    def _log(self, run: Run, run_id: str, metrics: list[MlflowMetric], params: list[Param]) -> None:
+    def _log(self, run: Run, run_id: str, metrics: list[entities.Metric], params: list[entities.Param]) -> None:
         """Send values; of a batch that MLflow refuses, send each alone and leave out those that it refuses then."""
         values = [*metrics, *params]
         try:
@@ -124,9 +116,10 @@ class Upload:
             for value in values if len(values) > 1 else ():
                 self._log(run, run_id, [one for one in metrics if one is value], [one for one in params if one is value])
 
-    def log_async(self, metrics: list[Metric]) -> RunOperations:
-        """Queue metrics for MLflow's asynchronous logging; `wait()` of the result blocks until they are sent."""
-        return self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False)
+    def log_async(self, metrics: list[Metric]) -> Callable[[], object]:
+        """Queue metrics for MLflow's asynchronous logging; return a function that waits until they are sent."""
+        wait: Callable[[], object] = self._client.log_batch(self.run.run_id, _entities(metrics), synchronous=False).wait
+        return wait
 
     def _send_missing(self) -> bool:
         """Send what MLflow does not hold; return whether anything was missing."""
@@ -146,7 +139,7 @@ class Upload:
         self._client.set_terminated(run_id, self.run.status, self.run.end)
         return True
 
-    def _send_child(self, child: Run, stored: StoredRun | None, parent: str) -> None:
+    def _send_child(self, child: Run, stored: entities.Run | None, parent: str) -> None:
         if time.monotonic() > self._deadline:
             raise NotSentError("no time left for sending")
         stored = stored or self._create(child, **{PARENT_TAG: parent})
@@ -170,22 +163,22 @@ class Upload:
             raise NotSentError("an earlier run that keeps its files as well is not sent yet")
         return None if stored is None or stored.info.lifecycle_stage == "deleted" else str(stored.info.run_id)
 
-    def _create(self, run: Run, **tags: str) -> StoredRun:
+    def _create(self, run: Run, **tags: str) -> entities.Run:
         tags |= run.tags | {KEY_TAG: run.key}
         return self._client.create_run(self._experiment, start_time=run.start, tags=tags, run_name=run.name)
 
-    def _search(self, tag: str, value: str) -> dict[str, StoredRun]:
+    def _search(self, tag: str, value: str) -> dict[str, entities.Run]:
         """Return our runs with a tag by their keys, deleted ones included; of active ones with the same key, keep only one."""
         from mlflow.entities import ViewType
 
         runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL, max_results=50_000)
-        kept: dict[str, StoredRun] = {}
+        kept: dict[str, entities.Run] = {}
         for run in sorted((run for run in runs if KEY_TAG in run.data.tags), key=self._rank):
             if kept.setdefault(run.data.tags[KEY_TAG], run) is not run and run.info.lifecycle_stage == "active":
                 self._client.delete_run(run.info.run_id)
         return kept
 
-    def _rank(self, stored: StoredRun) -> tuple[bool, bool, bool, str]:
+    def _rank(self, stored: entities.Run) -> tuple[bool, bool, bool, str]:
         """Sort first what to keep: the run that is known already, active runs before deleted ones, ended ones before others."""
         info = stored.info
         return info.run_id != self.run.run_id, info.lifecycle_stage == "deleted", _is_running(stored), info.run_id
@@ -203,11 +196,11 @@ class Upload:
         return str(found.experiment_id)
 
 
-def _entities(metrics: list[Metric]) -> list[MlflowMetric]:
+def _entities(metrics: list[Metric]) -> list[entities.Metric]:
     from mlflow import entities
 
     return [entities.Metric(name, value, time, step) for name, value, step, time in metrics]
 
 
-def _is_running(stored: StoredRun) -> bool:
+def _is_running(stored: entities.Run) -> bool:
     return bool(stored.info.lifecycle_stage == "active" and stored.info.status == "RUNNING")

@@ -146,7 +146,7 @@ def test_a_live_run_is_visible_and_complete_at_its_end(mlflow: Any, monkeypatch:
         run._opening.join()
         for step in range(1, 30):
             run.log_metrics({"loss": 1 / (step + 1), "validation_loss": math.nan}, step)
-        run._pending[-1].wait()
+        run._pending[-1]()
         live = runs_of(mlflow)["train"]
         assert (live.info.status, live.data.params) == ("RUNNING", {"rate": "0.1"})
         assert live.data.metrics["loss"] < 1
