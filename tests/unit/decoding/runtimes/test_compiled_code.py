@@ -50,9 +50,9 @@ def test_no_vector_of_a_product_passes_through_the_stack(processor: str, tmp_pat
         "-fopenmp",
         f"-I{compiled.KERNEL}",
         "-S",
-        source,
+        str(source),
         "-o",
-        assembly,
+        str(assembly),
     ]
     subprocess.run(command, check=True, capture_output=True)
     assert len(_VECTOR.findall(assembly.read_text())) > 100
