@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tasks.decoding.runtimes.layout import declare_functions
 
-_KERNEL = Path(__file__).with_name("kernel")
-_FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
+KERNEL = Path(__file__).with_name("kernel")
+FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC"]
 # In order of preference, because not every compiler supports all of them.
 _TUNED: tuple[list[str], ...] = (
     ["-march=native", "-fopenmp"],
@@ -32,11 +32,11 @@ _TUNED: tuple[list[str], ...] = (
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled functions; none where no C++ compiler can build them."""
-    compiler = _compiler()
+    compiler = compiler_command()
     if compiler is None:
         return None
-    sources = [path.read_bytes() for path in sorted(_KERNEL.iterdir())]
-    flags = repr((_FLAGS, _TUNED)).encode()
+    sources = [path.read_bytes() for path in sorted(KERNEL.iterdir())]
+    flags = repr((FLAGS, _TUNED)).encode()
     key = hashlib.sha256(b"\0".join([*sources, flags, _version(compiler), _processor()])).hexdigest()[:32]
     for folder in _folders():
         path = folder / f"native-{key}.so"
@@ -48,7 +48,7 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def _compiler() -> list[str] | None:
+def compiler_command() -> list[str] | None:
     """Return the compiler's command, with the arguments that CXX may contain."""
     named = shlex.split(os.environ.get("CXX", ""))
     return next((one for one in ([named] if named else [["c++"], ["g++"], ["clang++"]]) if shutil.which(one[0])), None)
@@ -100,7 +100,7 @@ def _compile(compiler: list[str], path: Path) -> bool:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
             for tuned in _TUNED:
-                command = [*compiler, *_FLAGS, *tuned, str(_KERNEL / "kernel.cpp"), "-o", str(made)]
+                command = [*compiler, *FLAGS, *tuned, str(KERNEL / "kernel.cpp"), "-o", str(made)]
                 if subprocess.run(command, capture_output=True, check=False).returncode == 0:  # noqa: S603 (the user's compiler)
                     _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
                     made.replace(path)

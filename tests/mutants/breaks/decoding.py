@@ -174,6 +174,12 @@ BREAKS = (
         _NATIVE,
     ),
     Break(
+        "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
+        "return *reinterpret_cast<const StoredVec*>(from);",
+        "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
+        (f"{_UNIT}/runtimes/test_compiled_code.py",),
+    ),
+    Break(
         "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "propose",
         "(rules.ends_unverified ? 0 : 1)", "0",
         (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "layout.h"
 
@@ -51,7 +52,13 @@ inline Vec weights(const void* base, int64_t index) {
         return load(static_cast<const float*>(base) + index);
     } else if constexpr (format == kBfloat16) {
         const Halves halves = *reinterpret_cast<const StoredHalves*>(static_cast<const uint16_t*>(base) + index);
-        Ints bits = __builtin_convertvector(halves, Ints) << 16;
+#if defined(__AVX512F__)
+        const Ints bits = (Ints)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16);
+#elif defined(__AVX2__)
+        const Ints bits = (Ints)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)halves), 16);
+#else
+        const Ints bits = __builtin_convertvector(halves, Ints) << 16;
+#endif
         return (Vec)bits;  // the same bits
     } else {
         const Bytes bytes = *reinterpret_cast<const StoredBytes*>(static_cast<const int8_t*>(base) + index);

@@ -81,7 +81,7 @@ def test_another_compiler_and_other_flags_compile_anew(compiler: StandIn) -> Non
     first = compiler.open()
     compiler.path.write_text(compiler.path.read_text().replace("a compiler", "a newer compiler"))
     second = compiler.open()
-    compiler.patch.setattr(compiled, "_FLAGS", [*compiled._FLAGS, "-g"])
+    compiler.patch.setattr(compiled, "FLAGS", [*compiled.FLAGS, "-g"])
     assert len({first, second, compiler.open()}) == 3
     assert len(compiler.calls) == 3
 

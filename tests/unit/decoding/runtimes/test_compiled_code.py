@@ -1,0 +1,59 @@
+"""The compiled matrix products: no weight and no sum passes through the stack.
+
+A compiler may send vectors through the stack, which is correct and ten times slower, so that no other test notices it. The code
+is read for common processors, whatever processor runs the test.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tasks.decoding.runtimes import compiled
+
+_SOURCE = """
+#include "products.h"
+void multiply(const Linear& linear, const float* x, float* y, int64_t tokens, bool add) {
+    product<kFloat32>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+    product<kBfloat16>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+    product<kInt8>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
+}
+"""
+_VECTOR = re.compile(r"%[yz]mm\d")
+
+
+def vectors_on_stack(assembly: str) -> list[str]:
+    """The instructions that move a vector to or from the stack; %rbp points there only in functions that set it so."""
+    found = []
+    for function in re.split(r"^(?=\w+:)", assembly, flags=re.MULTILINE):
+        stack = r"\(%r[sb]p[,)]" if "%rsp, %rbp" in function else r"\(%rsp[,)]"
+        found += [line for line in function.splitlines() if _VECTOR.search(line) and re.search(stack, line)]
+    return found
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86-64 assembly")
+@pytest.mark.parametrize("processor", ["haswell", "skylake-avx512", "sapphirerapids", "native"])
+def test_no_vector_of_a_product_passes_through_the_stack(processor: str, tmp_path: Path) -> None:
+    compiler = compiled.compiler_command()
+    if compiler is None:
+        pytest.skip("needs a C++ compiler")
+    source, assembly = tmp_path / "products.cpp", tmp_path / "products.s"
+    source.write_text(_SOURCE)
+    command = [
+        *compiler,
+        *compiled.FLAGS,
+        f"-march={processor}",
+        "-fopenmp",
+        f"-I{compiled.KERNEL}",
+        "-S",
+        str(source),
+        "-o",
+        str(assembly),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    assert len(_VECTOR.findall(assembly.read_text())) > 100
+    assert vectors_on_stack(assembly.read_text()) == []
