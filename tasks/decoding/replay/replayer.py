@@ -74,11 +74,10 @@ class _Replayer:
 
     def run(self) -> Generation:
         turns, row, scored, ended = self.turns, self.row, self.parts.scored, False
-        may_end_unverified = turns.draft_rule.ends_unverified
         while not ended:
             draft = self._draft()
             drafted, steps, count = draft.tokens, draft.steps, len(draft.tokens)
-            if may_end_unverified and turns.ends_unverified(row, drafted):
+            if turns.ends_unverified(row, drafted):
                 turns.finish(row, drafted, drafted=count, steps=steps, fallback=draft.fallback, verified=False)
                 break
             accepted, next_token, extra_steps = self._verify(draft)
