@@ -29,22 +29,28 @@ from pathlib import Path
 from tasks.bench import ctranslate, sweep
 from tasks.bench.alignment import command as alignment
 from tasks.bench.cases import Case, LoadedCase, random_case
+from tasks.bench.contenders import thread_counts
 from tasks.bench.formats import number_formats
+from tasks.bench.limits import limit_lines, measure_limits
 from tasks.bench.measuring import CaseResult, UnequalError, measure_case
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
+from tasks.bench.timing import Found
 from tasks.bench.trained import Validation, trained_case
 from tasks.bench.training import command as training
 from tasks.config import Params, load
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
+from tasks.lineage import lineage
 from tasks.locks import timing_lock
 
 _ROUNDS = 9
 
 
-def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int) -> list[CaseResult]:
-    """Measure every shape and the trained pair of a task, and print each case as it is done.
+def bench(
+    shapes: tuple[Shape, ...], task: str | None, params: Params | None, threads: int, rounds: int
+) -> tuple[list[CaseResult], Found]:
+    """Measure the machine's limits, every shape and the trained pair of a task, and print each as it is done.
 
     Args:
         shapes: Random pairs to time.
@@ -52,6 +58,9 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
         params: Settings of the task.
         threads: CPU threads.
         rounds: Timed rounds of each case.
+
+    Returns:
+        The cases, and `limits.measure_limits`.
 
     Raises:
         UnequalError: decoding here generated other tokens than a baseline.
@@ -64,6 +73,10 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
         say("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
     results = []
     with tempfile.TemporaryDirectory() as folder, ctranslate.all_environments() as translators, timing_lock("cpu"):
+        limits = measure_limits(thread_counts(threads))
+        say(f"\nlimits of this machine ({lineage().get('host_cpu')})")
+        for line in limit_lines(limits):
+            say(line)
         for make_case in _cases(shapes, task, params, Path(folder)):
             case = make_case()
             if case is None:
@@ -81,7 +94,7 @@ def bench(shapes: tuple[Shape, ...], task: str | None, params: Params | None, th
             results.append(result)
             for line in case_lines(result):
                 say(line)
-    return results
+    return results, limits
 
 
 def _cases(
@@ -121,7 +134,7 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
     if params is not None:
         params.task(arguments.task)
     try:
-        results = bench(shapes, arguments.task, params, arguments.threads, arguments.rounds)
+        results, limits = bench(shapes, arguments.task, params, arguments.threads, arguments.rounds)
     except UnequalError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
@@ -129,7 +142,7 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
     say("")
     for line in target_lines(checks):
         say(line)
-    text = json.dumps(as_json(results, checks, arguments.threads, arguments.rounds))
+    text = json.dumps(as_json(results, checks, limits, arguments.threads, arguments.rounds))
     if arguments.json:
         arguments.json.write_text(text + "\n", encoding="utf-8")
     print(text)

@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from tasks.bench.cases import Case, LoadedCase
+from tasks.bench.limits import step_limits
 from tasks.bench.timing import Found, median_ratio, time_interleaved, timed_by
 from tasks.decoding.decoder import Decoder, Rows, Runtime
 from tasks.decoding.registry import Pair, Request, decode
@@ -33,7 +34,7 @@ def number_formats(loaded: LoadedCase, rounds: int, quality: Quality | None) -> 
 
     Returns:
         By format: speed over float32, texts that differ, `worst_margin` (the widest top-2 logit margin, in float32, at which a
-        text takes another token), and quality.
+        text takes another token), quality, and `step` (`limits.step_limits`).
     """
     case = loaded.case
     decoders = _decoders(loaded)
@@ -49,6 +50,7 @@ def number_formats(loaded: LoadedCase, rounds: int, quality: Quality | None) -> 
             "differ": len(different),
             "worst_margin": round(widest_margin(different), 4),
             "quality": None if quality is None else round(quality(decoder), 3),
+            "step": step_limits(decoder, case.sources[0]),
         }
     return found
 

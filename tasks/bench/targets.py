@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tasks.bench.contenders import RATIOS
+from tasks.bench.formats import EXACT
+from tasks.bench.limits import step_lines
 from tasks.bench.measuring import CaseResult
 from tasks.bench.timing import Found
 from tasks.lineage import lineage
 
 _SHOWN = 2
+_STEP_CASE = "4 layers d 256"
+"""The case whose step stands for all in the last line."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,19 @@ def check_targets(results: Sequence[CaseResult], trained: str | None) -> dict[st
     return found
 
 
-def as_json(results: Sequence[CaseResult], checks: Mapping[str, Found], threads: int, rounds: int) -> dict[str, object]:
+def as_json(
+    results: Sequence[CaseResult], checks: Mapping[str, Found], limits: Found, threads: int, rounds: int
+) -> dict[str, object]:
     """All measurements and the hardware that they were taken on; a ratio that was not measured is null."""
+    steps = [one.formats[EXACT].get("step") for one in results if one.name == _STEP_CASE and EXACT in one.formats]
+    step = (steps and steps[0]) or {}
     return {
         **hardware(),
         "threads": threads,
         "rounds": rounds,
         **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
+        **{name: step.get(name) for name in ("bandwidth_share", "check_over_step")},
+        "limits": limits,
         "targets": checks,
         "cases": {one.name: asdict(one) for one in results},
     }
@@ -102,6 +112,7 @@ def case_lines(one: CaseResult) -> Iterator[str]:
             f"  vanilla in {name:10}{found['over_float32']:>6.2f} times as fast as in float32; {found['differ']} of "
             f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
         )
+    yield from step_lines(one.formats)
     if one.bild:
         kept = one.bild["quality"]
         low, high = kept["difference_interval"]

@@ -173,6 +173,8 @@ class Capabilities:
     """The `transformers` model, whose layers and trained heads may be read; none where there is no such model."""
     runtime: Runtime = AUTO
     """How a second decoder over parts of this model is to be run."""
+    step_bytes: int = 0
+    """Bytes of weights that a run reads once, whatever its number of tokens; 0 where the runtime does not know."""
     tokens: TokenGuarantee = TokenGuarantee.EQUAL
     """How closely tokens agree between shapes of a run."""
 

@@ -167,6 +167,8 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
             integer,
         ),
+        "draftline_read_memory": ([pointer, integer, integer, ctypes.c_int32, pointer], None),
+        "draftline_multiply": ([ctypes.c_int32, integer, pointer], integer),
         "draftline_check_draft": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():

@@ -186,6 +186,7 @@ class NativeDecoder(LoadedModel):
             native_loop=NativeLoopModel(self._functions, self._known, self._prepare),
             transformers_model=self.model,
             runtime=self.runtime,
+            step_bytes=self._decoder.step_bytes,
         )
 
     def _prepare(self, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:

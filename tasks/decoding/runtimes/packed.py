@@ -11,8 +11,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tasks.decoding.runtimes import blueprint, layout
+from tasks.decoding.runtimes.huge_pages import HugePages, aligned
 
 FORMATS = ("float32", "bfloat16", "int8")
+_SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_READ_BY_A_STEP = ("query_key_value", "out", "cross_query", "cross_out", "feed_in", "feed_out")
 _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 
@@ -26,6 +29,7 @@ class PackedStack:
         self._kept: list[object] = []
         self._format = number_format
         self._panel = panel
+        self._pages = HugePages(sum(self._packed_bytes(linear) for linear in _matrices(stack)))
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
         self.native = layout.Stack(
@@ -51,6 +55,17 @@ class PackedStack:
         self.reference = ctypes.byref(self.native)
         """The argument of kernel calls."""
 
+    def _packed_bytes(self, linear: blueprint.Linear) -> int:
+        outputs, inputs = linear.weight.shape
+        return aligned(inputs * -(-outputs // self._panel) * self._panel * _SIZES[self._format])
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of the matrices that a run reads once, whatever its number of tokens; sources are projected before."""
+        layers = [self.native.layer[index] for index in range(self.native.layers)]
+        read = [getattr(layer, name) for layer in layers for name in _READ_BY_A_STEP] + [self.native.head]
+        return sum(int(one.inputs) * -(-int(one.outputs) // self._panel) * self._panel * _SIZES[self._format] for one in read)
+
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross
         return layout.Layer(
@@ -75,10 +90,11 @@ class PackedStack:
         outputs, inputs = linear.weight.shape
         weight, scale = _NUMBERS[self._format](linear.weight.detach().float())
         padding = -outputs % self._panel
-        panels = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
+        padded = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
+        panels = self._pages.take(padded.shape, padded.dtype).copy_(padded)
         bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padding))
         scale = None if scale is None else pad(scale, (0, padding))
-        return layout.Linear(self._keep(panels.contiguous()), self.pointer(scale), self.pointer(bias), inputs, outputs)
+        return layout.Linear(self._keep(panels), self.pointer(scale), self.pointer(bias), inputs, outputs)
 
     def pointer(self, tensor: Tensor | None) -> int | None:
         """Return the address of a float32 copy, or of the tensor itself if it has that format, and keep it alive."""
@@ -87,6 +103,17 @@ class PackedStack:
     def _keep(self, tensor: Tensor) -> int:
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
+    """All matrices of a stack, in the order in which they are packed: that in which a step reads them."""
+    found: list[blueprint.Linear | None] = []
+    for layer in stack.layers:
+        cross = layer.cross
+        found += [layer.query_key_value, layer.out]
+        found += [] if cross is None else [cross.query, cross.key_value, cross.out]
+        found += [layer.feed_in, layer.feed_out]
+    return [linear for linear in (*found, stack.head) if linear is not None]
 
 
 def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:

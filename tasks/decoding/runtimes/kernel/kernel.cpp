@@ -168,3 +168,4 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
 }
 
 #include "speculative_loop.h"  // which is made of the functions above
+#include "limits.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 enum Format { kFloat32, kBfloat16, kInt8 };
+constexpr int kBytes[] = {4, 2, 1};  // of a number of each format
 enum Activation { kRelu, kGelu, kGeluNew, kSilu };
 
 extern "C" {

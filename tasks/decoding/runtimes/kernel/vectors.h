@@ -22,10 +22,12 @@
 #endif
 
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kVectors = 4, kBlock = 6;
+constexpr int kLanes = 16, kRegisters = 32;
 #else
-constexpr int kLanes = 8, kVectors = 2, kBlock = 6;
+constexpr int kLanes = 8, kRegisters = 16;
 #endif
+// Vectors of a panel, and tokens that multiply one at once.
+constexpr int kVectors = 4, kBlock = 6;
 constexpr int kPanel = kLanes * kVectors;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));

@@ -1,0 +1,46 @@
+"""What the benchmark says of the machine's limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.bench.limits import limit_lines, measure_limits, step_limits, step_lines
+from tasks.decoding.decoder import REFERENCE
+from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.choose import open_decoder
+from tests.toys import toy_t5
+
+SOURCE = [3, 4, 5, 1]
+
+
+def step(share: float) -> dict[str, object]:
+    return {"step": {"step_ms": 1.0, "check_over_step": 1.1, "read_mib": 8.0, "bandwidth_share": share}}
+
+
+def test_a_share_under_a_half_is_a_warning() -> None:
+    assert not any("warning" in line for line in step_lines({"float32": step(0.51)}))
+    [_, warning] = step_lines({"int8": step(0.49)})
+    assert "warning" in warning and "int8" in warning
+
+
+@pytest.mark.skipif(compiled.library() is None, reason="needs a C++ compiler")
+def test_limits_and_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.bench.limits._WORKING_SETS", {"32 KiB": 1 << 15})
+    limits = measure_limits([1])
+    assert limits["read_gb_s"]["32 KiB"]["1"] > 1
+    assert "32 KiB" in "\n".join(limit_lines(limits))
+    found = step_limits(open_decoder(toy_t5(0, 1, 2), "large"), SOURCE)
+    assert found["step_ms"] > 0 and found["bandwidth_share"] > 0
+    # Five tokens in one run are no cheaper than one, and no dearer than five runs, whatever the noise.
+    assert 0.5 < found["check_over_step"] < 10
+
+
+def test_a_runtime_that_declares_nothing_has_no_share() -> None:
+    assert step_limits(open_decoder(toy_t5(0, 1, 2), "large", runtime=REFERENCE), SOURCE) == {}
+    assert list(step_lines({"float32": {"step": {}}})) == []
+
+
+def test_without_a_compiler_there_are_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.decoding.runtimes.compiled.library", lambda: None)
+    assert measure_limits([1]) == {}
+    assert "no C++ compiler" in "\n".join(limit_lines({}))
