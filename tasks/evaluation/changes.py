@@ -158,10 +158,10 @@ def more_than_noise(changes: Sequence[Change]) -> list[bool]:
     Of many numbers some leave their interval by chance. If nothing changed at all, the probability that any of them is reported
     is at most `LEVEL`; a single number is reported when its interval does not contain "no change".
     """
-    judged = sorted((change.p, index) for index, change in enumerate(changes) if change.p is not None)
+    ordered = sorted((change.p, index) for index, change in enumerate(changes) if change.p is not None)
     found = [False] * len(changes)
-    for rank, (p, index) in enumerate(judged):
-        if p > LEVEL / (len(judged) - rank):
+    for rank, (p, index) in enumerate(ordered):
+        if p > LEVEL / (len(ordered) - rank):
             break
         found[index] = True
     return found

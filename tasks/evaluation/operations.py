@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _SOURCE, _TARGET = 3, 2
-"""Tokens of the probe: two different numbers, so that a source can be told from a target."""
+"""Tokens of the probe: two different numbers, so that a source can be distinguished from a target."""
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,8 @@ def _forked(
         with _log(copy).open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        noted = _noted(copy)
-        noted.write_text("", encoding="utf-8")
+        log = _failure_log(copy)
+        log.write_text("", encoding="utf-8")
         os.chdir(copy)
         # A compiled file of broken code must not be left to the next break.
         sys.dont_write_bytecode = True
@@ -198,7 +198,7 @@ def _forked(
         for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "tasks", "flows")]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        status = int(pytest.main([*_OPTIONS, *options, f"--basetemp={copy}.tmp", *tests], plugins=[_Failures(noted)]))
+        status = int(pytest.main([*_OPTIONS, *options, f"--basetemp={copy}.tmp", *tests], plugins=[_Failures(log)]))
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
@@ -209,12 +209,12 @@ def _log(copy: Path) -> Path:
     return copy.with_suffix(".log")
 
 
-def _noted(copy: Path) -> Path:
+def _failure_log(copy: Path) -> Path:
     return copy.with_suffix(".failed")
 
 
 def _failures(copy: Path) -> list[str]:
-    return list(dict.fromkeys(_noted(copy).read_text(encoding="utf-8").splitlines()))
+    return list(dict.fromkeys(_failure_log(copy).read_text(encoding="utf-8").splitlines()))
 
 
 def _end_group(pid: int) -> None:

@@ -1,6 +1,6 @@
 """Rows of the report's tables, and what the papers print beside them.
 
-Measured and published rows never mix: they are records of different types, told apart by `source`.
+Measured and published rows never mix: they are records of different types, distinguished by `source`.
 """
 
 from __future__ import annotations

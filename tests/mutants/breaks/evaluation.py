@@ -49,7 +49,7 @@ BREAKS = (
     ),
     Break(
         "holm-without-correction", "tasks.evaluation.changes", "more_than_noise",
-        "LEVEL / (len(judged) - rank)", "LEVEL",
+        "LEVEL / (len(ordered) - rank)", "LEVEL",
         (f"{_UNIT}/test_changes.py",),
     ),
     Break(

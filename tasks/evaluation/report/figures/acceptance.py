@@ -23,7 +23,7 @@ _CASCADES = ("speculative_cascade", "token_cascade", "sequence_cascade", "diff_o
 _SHOWN = (*_CASCADES, "speculative")
 """Speculative decoding is drawn beside the cascades: each of them starts from it."""
 _UNVERIFIED = ("token_cascade", "sequence_cascade", "diff_oracle")
-"""Methods that keep all their drafts, or draft nothing: no token of theirs is judged."""
+"""Methods that keep all their drafts, or draft nothing: no token of theirs is verified."""
 _ALPHA = ("deferral_cost", "lossiness")
 """Settings that move a point along its curve: α of these methods."""
 
@@ -95,7 +95,7 @@ def cascade_curves(summary: Summary) -> Figure | None:
                 panels.append(alt.layer(*lines, *reference, title=drafter))
     caption = (
         "Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher "
-        "is better. The rejected share is of the drafted tokens that the large model judged."
+        "is better. The rejected share is of the drafted tokens that the large model verified."
     )
     title, after = "Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 1, 3 and 8"
     return Figure(title, caption, panels, after) if panels else None
@@ -114,6 +114,6 @@ def _curve_name(point: OperatingPoint) -> str:
 
 
 def _rejected(point: OperatingPoint) -> float | None:
-    """Share of the judged tokens that were rejected, in percent; tokens behind a rejection are not judged."""
-    judged = point.counts.accepted + point.counts.rollbacks
-    return 100.0 * point.counts.rollbacks / judged if judged and point.method not in _UNVERIFIED else None
+    """Share of the verified tokens that were rejected, in percent; tokens after a rejection do not count."""
+    verified = point.counts.accepted + point.counts.rollbacks
+    return 100.0 * point.counts.rollbacks / verified if verified and point.method not in _UNVERIFIED else None

@@ -127,8 +127,8 @@ def prediction(summary: Summary) -> Figure | None:
     )
     errors = [(drafter, summary.pairs.of(drafter).sample_error) for drafter in COLORS]
     text = "{} {:.1%} on average and {:.1%} at worst over {} points"
-    told = [text.format(drafter, one.mean, one.worst, one.points) for drafter, one in errors if one]
-    error = f" Error of the sample: {'; '.join(told)}." if told else ""
+    described = [text.format(drafter, one.mean, one.worst, one.points) for drafter, one in errors if one]
+    error = f" Error of the sample: {'; '.join(described)}." if described else ""
     caption = (
         "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "
         f"sample is fair: the others were timed because they were predicted to be fast.{error}"

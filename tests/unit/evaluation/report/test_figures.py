@@ -222,7 +222,7 @@ def test_ablations_keep_the_policies_apart(full_record: Summary) -> None:
 def test_rejection_is_of_the_judged_tokens(full_record: Summary) -> None:
     rejected, calls = present(acceptance.cascade_curves(full_record)).panels[:2]
     shares = [record["x"] for record in drawn(rejected, "point") if record["series"] == "speculative"]
-    # Speculative decoding stops at the first token that it rejects, so 9 of 10 judged tokens stay whatever the window.
+    # Speculative decoding stops at the first token that it rejects, so 9 of 10 verified tokens stay whatever the window.
     assert shares == pytest.approx([10, 10, 10], abs=0.5)
     assert "token cascade" not in {record["series"] for record in drawn(rejected, "point")}, "it verifies nothing"
     assert {"token cascade", "speculative cascade [opt]"} <= {record["series"] for record in drawn(calls, "point")}
