@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -120,12 +121,14 @@ class GreedyContinuation(Protocol):
 
 @dataclass(frozen=True)
 class GreedyAcceptance:
-    """A greedy acceptance rule in numbers, which a runtime can apply by itself."""
+    """A greedy acceptance rule in numbers, which a runtime can apply by itself: a token is accepted where one of them does."""
 
     max_surprisal: float
     """Accept a token while its -log softmax is at most this; a negative number never does."""
     keep_agreed: bool
     """Accept a token where it is the target's likeliest."""
+    min_share: float = math.inf
+    """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from tasks.decoding.acceptance_rules import (
     positive_residual,
     speculative_sampling,
 )
+from tasks.decoding.decoder import GreedyAcceptance
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.token_statistics import Mask, TokenIds, TokenStatistics
 
@@ -39,7 +40,8 @@ def lenient(lenience: float) -> AcceptanceRule:
             acceptance_probability(p.dist / lenience, q.dist, tokens), positive_residual(p.dist - lenience * q.dist, p.dist)
         )
 
-    return AcceptanceRule(apply, accept_mask=accept_mask)
+    numbers = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=lenience)
+    return AcceptanceRule(apply, accept_mask=accept_mask, greedy=numbers)
 
 
 def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
@@ -56,7 +58,7 @@ def lossy(alpha: float, *, tuned: bool) -> AcceptanceRule:
             acceptance_probability(p.dist / (1 - alpha), q.dist, tokens), positive_residual(p.dist / beta - q.dist, q.dist)
         )
 
-    return AcceptanceRule(apply, accept_mask=speculative_sampling.accept_mask)
+    return AcceptanceRule(apply, accept_mask=speculative_sampling.accept_mask, greedy=speculative_sampling.greedy)
 
 
 def tuned_beta(q: Tensor, p: Tensor, alpha: float) -> Tensor:

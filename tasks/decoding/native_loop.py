@@ -65,7 +65,7 @@ def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) 
     rule = parts.draft_rule
     ends = [integers(sorted(model.end_tokens)) for model in (native.drafter, parts.target)]
     rules = LoopRules(
-        *(rule.fallback_threshold, rule.stop_below, native.greedy.max_surprisal),
+        *(rule.fallback_threshold, rule.stop_below, native.greedy.max_surprisal, native.greedy.min_share),
         *(native.greedy.keep_agreed, rule.window, rule.first_from_target, rule.ends_unverified, limit),
         *map(ctypes.addressof, ends),
         *map(len, ends),

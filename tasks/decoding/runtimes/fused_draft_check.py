@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,8 +35,8 @@ class DraftChecker:
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
         self._rule: GreedyAcceptance | None = None
-        self._bounds = torch.zeros(2, device=decoder.device)
-        """The rule: its largest surprisal, and whether the likeliest token is accepted; float32, as scores are."""
+        self._bounds = torch.zeros(3, device=decoder.device)
+        """The rule: its largest surprisal, whether the likeliest token is accepted, the least share; float32, as scores are."""
 
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
         """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
@@ -43,9 +44,9 @@ class DraftChecker:
         A -1 among the step's `best` reports broken logits.
         """
         if rule != self._rule:
-            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed)]), non_blocking=True)
+            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed), rule.min_share]), non_blocking=True)
             self._rule = rule
-        checked = self._check(pending, drafted, cached, rule.max_surprisal >= 0)
+        checked = self._check(pending, drafted, cached, rule.max_surprisal >= 0 or rule.min_share < math.inf)
         numbers = fetch(checked.numbers)
         # Copied before anything else runs, while the numbers are on their way.
         logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
@@ -73,5 +74,7 @@ class DraftChecker:
         accept = (best[:-1] == drafted) & (self._bounds[1] > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
-            accept = accept | (-probability(scores, drafted).log() <= self._bounds[0])
+            drafted_scores = probability(scores, drafted)
+            accept = accept | (-drafted_scores.log() <= self._bounds[0])
+            accept = accept | (drafted_scores >= self._bounds[2] * scores.amax(-1))
         return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

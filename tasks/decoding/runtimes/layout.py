@@ -103,7 +103,7 @@ class LoopRules(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRules."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal")),
+        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal", "min_share")),
         *((name, ctypes.c_int32) for name in ("keep_agreed", "window", "first_from_target", "ends_unverified")),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
@@ -169,7 +169,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         ),
         "draftline_read_memory": ([pointer, integer, integer, ctypes.c_int32, pointer], None),
         "draftline_multiply": ([ctypes.c_int32, integer, pointer], integer),
-        "draftline_check_draft": ([*model, integer, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
+        "draftline_check_draft": ([*model, integer, real, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)

@@ -22,6 +22,7 @@ from tasks.decoding.settings import (
     BildSettings,
     ConfidentSettings,
     LenientSettings,
+    LossySettings,
     SamplingSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
@@ -44,6 +45,8 @@ FITTING: list[tuple[str, Any]] = [
     ("speculative", SpeculativeSettings(draft_length=7)),
     ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
     ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
+    ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
+    ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
 ]
 
 
@@ -84,7 +87,7 @@ def test_a_batch_runs_in_the_general_loop() -> None:
         ("bild", BildSettings(), SamplingSettings(temperature=1.0)),
         ("bild", BildSettings(drafter="copy"), SamplingSettings()),
         ("bild_oracle", BildOracleSettings(), SamplingSettings()),
-        ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings()),
+        ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings()),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),

@@ -11,7 +11,7 @@ extern "C" {
 
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
-    double fallback_threshold, stop_below, max_surprisal;
+    double fallback_threshold, stop_below, max_surprisal, min_share;
     int32_t keep_agreed, window, first_from_target, ends_unverified;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
@@ -83,7 +83,7 @@ bool verify(const LoopModel& large, const LoopRules& rules, Text& text, Turn& tu
     const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
     turn.verified = 1;
     turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, rules.max_surprisal,
-                                          rules.keep_agreed, large.hidden, large.logits, large.stride, large.vocabulary, best);
+                                          rules.min_share, rules.keep_agreed, large.hidden, large.logits, large.stride, large.vocabulary, best);
     if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
     const int64_t cached = text.count + turn.drafted;
     text.count += turn.accepted;

@@ -20,14 +20,18 @@ RULES = [
     GreedyAcceptance(1.0, keep_agreed=False),
     GreedyAcceptance(4.0, keep_agreed=True),
     GreedyAcceptance(9.0, keep_agreed=False),
+    GreedyAcceptance(-1.0, keep_agreed=False, min_share=1.0),
+    GreedyAcceptance(-1.0, keep_agreed=False, min_share=0.3),
+    GreedyAcceptance(0.5, keep_agreed=True, min_share=0.05),
 ]
 
 
 def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
     """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
     for position, token in enumerate(drafted):
-        max_surprisal = -float(torch.log_softmax(logits[position], -1)[token])
-        if max_surprisal > rule.max_surprisal and not (rule.keep_agreed and int(logits[position].argmax()) == token):
+        scores = torch.softmax(logits[position], -1)
+        near = -float(scores[token].log()) <= rule.max_surprisal or float(scores[token] / scores.max()) >= rule.min_share
+        if not near and not (rule.keep_agreed and int(scores.argmax()) == token):
             return position
     return len(drafted)
 

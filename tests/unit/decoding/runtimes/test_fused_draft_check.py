@@ -28,15 +28,16 @@ KEEPS = [
     GreedyAcceptance(max_surprisal, keep_agreed)
     for max_surprisal in (-1.0, 0.0, 0.05, 2.0, math.inf)
     for keep_agreed in (False, True)
-]
+] + [GreedyAcceptance(-1.0, keep_agreed=False, min_share=share) for share in (1.0, 0.3, 0.02)]
 
 
 def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) -> int:
     """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
     block = PredictionBlock(logits[None], SamplingSettings())
     for position, token in enumerate(drafted):
-        max_surprisal = -float(block.scores[0, position, token].log())
-        if max_surprisal > keep.max_surprisal and not (keep.keep_agreed and block.likeliest[0][position] == token):
+        score = block.scores[0, position, token]
+        near = -float(score.log()) <= keep.max_surprisal or float(score) >= keep.min_share * float(block.top[0, position])
+        if not near and not (keep.keep_agreed and block.likeliest[0][position] == token):
             return position
     return len(drafted)
 
@@ -96,6 +97,8 @@ def test_each_rule_by_hand(recorded: bool) -> None:
             (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=False), 0),
             (GreedyAcceptance(max_surprisal - 1e-3, keep_agreed=True), int(token == first)),
             (GreedyAcceptance(math.inf, keep_agreed=False), 1),
+            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 0.999), 1),
+            (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 1.001), 0),
         ):
             checked = decoder.check_draft([9], [token], keep)
             assert checked.accepted == kept
