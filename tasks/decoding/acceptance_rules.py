@@ -78,6 +78,29 @@ def target_argmax(q: CachedStatistics, p: CachedStatistics) -> int:
     return p.best
 
 
+@dataclass(frozen=True, slots=True)
+class GreedyDeferral:
+    """A cascade's greedy deferral rule in numbers: a position defers to p where one of these bounds is crossed.
+
+    A draft's tokens are accepted where their position does not defer, or where they are p's likeliest.
+    """
+
+    min_confidence: float = 0.0
+    """Defer where max q is under this."""
+    max_entropy: float = math.inf
+    """Defer where the entropy of q, in nats, is above this."""
+    max_gain: float = math.inf
+    """Defer where max p - max q is above this."""
+    max_entropy_gain: float = math.inf
+    """Defer where entropy(q) - entropy(p) is above this."""
+    max_surprisal: float = math.inf
+    """Defer where -log p(argmax q) is above this."""
+    max_gap: float = math.inf
+    """Defer where max p - p(argmax q) is above this."""
+    min_share: float = 0.0
+    """Defer where p(argmax q) is under this share of max p."""
+
+
 @dataclass(frozen=True)
 class AcceptanceRule:
     """What is accepted of a draft, and what follows it."""
@@ -94,6 +117,8 @@ class AcceptanceRule:
     """The rule for greedy decoding in any form; the first rejected token gives way to p's likeliest."""
     greedy_bonus: Callable[[CachedStatistics, CachedStatistics], int] = target_argmax
     """The bonus token of greedy decoding, from the statistics of its position."""
+    deferral: GreedyDeferral | None = None
+    """A cascade's rule for greedy decoding in numbers; `bonus` is then `RULE`, and `bonus_reads_q` holds."""
 
 
 def deterministic_rule(

@@ -11,12 +11,13 @@ alike (`token_statistics.TokenStatistics`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.acceptance_rules import AcceptanceRule, AcceptMask, match_target
+from tasks.decoding.acceptance_rules import AcceptanceRule, AcceptMask, GreedyDeferral, match_target
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenStatistics, Values
 
@@ -119,6 +120,24 @@ def cascade_target(rule: str, alpha: float) -> Callable[[PredictionBlock, Predic
     return token_by_token if rule in TOKEN_DEFERRALS else whole
 
 
+def _in_numbers(rule: str, alpha: float) -> GreedyDeferral:
+    """Return a rule as bounds. Greedily the drafted token is q's likeliest, so that OPT and TokenV1 are Diff.
+
+    (D_TV is 0 only where q and p have one likeliest token, which is then taken in either case.)
+    """
+    bounds = {
+        "chow": GreedyDeferral(min_confidence=1 - alpha),
+        "chow_log": GreedyDeferral(max_entropy=alpha),
+        "diff": GreedyDeferral(max_gain=alpha),
+        "diff_log": GreedyDeferral(max_entropy_gain=alpha),
+        "bild": GreedyDeferral(max_surprisal=alpha),
+        "token_v2": GreedyDeferral(max_gap=alpha),
+        "token_v3": GreedyDeferral(min_share=1 - alpha),
+    }
+    same_as = {"opt": "diff", "opt_log": "diff_log", "token_v1": "diff"}
+    return bounds[same_as.get(rule, rule)]
+
+
 def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     """Match T(q, p) of a rule; greedy, accept a token where the rule does not defer, or where it is p's likeliest."""
     asks = defers(rule, alpha)
@@ -126,8 +145,9 @@ def cascade_rule(rule: str, alpha: float) -> AcceptanceRule:
     def greedy_bonus(q: CachedStatistics, p: CachedStatistics) -> int:
         return p.best if asks(q.best, q, p) else q.best
 
-    return match_target(
+    matched = match_target(
         cascade_target(rule, alpha),
         accept_mask=lambda token, q, p: (p.best == token) | (asks(token, q, p) ^ True),
         greedy_bonus=greedy_bonus,
     )
+    return replace(matched, deferral=_in_numbers(rule, alpha))

@@ -49,8 +49,9 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
     target = parts.target.capabilities
     if target.replay is not None:
         return replayer.replay
-    if rows == 1 and parts.sampling.greedy and parts.acceptance.bonus is BonusToken.TARGET:
-        if parts.draft_rule.window == 0 and target.continue_greedily is not None:
+    if rows == 1 and parts.sampling.greedy:
+        undrafted = parts.draft_rule.window == 0 and parts.acceptance.bonus is BonusToken.TARGET
+        if undrafted and target.continue_greedily is not None:
             return continue_greedily
         if native_loop.fits(parts):
             return native_loop.generate

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
-from tasks.decoding.acceptance_rules import BonusToken
+from tasks.decoding.acceptance_rules import BonusToken, GreedyDeferral
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyAcceptance, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
-from tasks.decoding.runtimes.layout import LoopRules, NativeLoopModel, NativeTurn, integers
+from tasks.decoding.runtimes.layout import Deferral, LoopRules, NativeLoopModel, NativeTurn, integers
 from tasks.decoding.turn import RowState, TurnRules
+
+_ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
+"""A cascade's deferral decides in place of this rule."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class _NativeParts:
     large: NativeLoopModel
     drafter: Decoder
     greedy: GreedyAcceptance
+    deferral: GreedyDeferral | None
 
 
 def fits(parts: LoopParts) -> bool:
@@ -37,11 +41,15 @@ def _native_parts(parts: LoopParts) -> _NativeParts | None:
     drafter, rule = parts.drafter.decoder, parts.acceptance
     small = None if drafter is None else drafter.capabilities.native_loop
     large = parts.target.capabilities.native_loop
-    if drafter is None or small is None or large is None or rule.greedy is None:
+    if rule.deferral is not None:
+        greedy: GreedyAcceptance | None = _ACCEPT_ALL
+    else:
+        greedy = rule.greedy if rule.bonus is BonusToken.TARGET else None
+    if drafter is None or small is None or large is None or greedy is None:
         return None
-    in_numbers = parts.sampling.greedy and rule.bonus is BonusToken.TARGET and parts.draft_rule.adaptive is None
+    in_numbers = parts.sampling.greedy and parts.draft_rule.adaptive is None
     alike = drafter.vocabulary == parts.target.vocabulary <= min(small.known_tokens, large.known_tokens)
-    return _NativeParts(small, large, drafter, rule.greedy) if in_numbers and alike and not parts.scored else None
+    return _NativeParts(small, large, drafter, greedy, rule.deferral) if in_numbers and alike and not parts.scored else None
 
 
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -64,14 +72,16 @@ def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) 
     """Return the prompt and what the kernel put behind it, and its turns."""
     rule = parts.draft_rule
     ends = [integers(sorted(model.end_tokens)) for model in (native.drafter, parts.target)]
+    deferral = None if native.deferral is None else Deferral(*astuple(native.deferral))
     rules = LoopRules(
         *(rule.fallback_threshold, rule.stop_below, native.greedy.max_surprisal, native.greedy.min_share),
         *(native.greedy.keep_agreed, rule.window, rule.first_from_target, rule.ends_unverified, limit),
         *map(ctypes.addressof, ends),
         *map(len, ends),
+        None if deferral is None else ctypes.addressof(deferral),
     )
     longest_run, length = len(prompt) + rule.window + 2, len(prompt) + limit
-    small, _small_buffers = native.small.prepare(longest_run, 1, length)
+    small, _small_buffers = native.small.prepare(longest_run, 1 if deferral is None else rule.window + 1, length)
     large, _large_buffers = native.large.prepare(longest_run, rule.window + 1, length)
     tokens = (ctypes.c_int32 * length)(*prompt)
     turns = (NativeTurn * max(1, limit))()

@@ -99,6 +99,18 @@ class RowBatch(ctypes.Structure):
     )
 
 
+class Deferral(ctypes.Structure):
+    """`kernel/speculative_loop.h`: Deferral."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_double)
+        for name in (
+            *("min_confidence", "max_entropy", "max_gain", "max_entropy_gain"),
+            *("max_surprisal", "max_gap", "min_share"),
+        )
+    )
+
+
 class LoopRules(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRules."""
 
@@ -110,6 +122,7 @@ class LoopRules(ctypes.Structure):
         ("large_ends", _Pointer),
         ("small_end_count", ctypes.c_int64),
         ("large_end_count", ctypes.c_int64),
+        ("deferral", _Pointer),
     )
 
 

@@ -180,6 +180,21 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_compiled_code.py",),
     ),
     Break(
+        "native-cascade-bonus-from-p", "tasks/decoding/runtimes/kernel/speculative_loop.h", "bonus_by_cascade",
+        "? p_best : q_best", "? p_best : p_best",
+        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+    ),
+    Break(
+        "native-cascade-compares-upside-down", "tasks/decoding/runtimes/kernel/speculative_loop.h", "defers",
+        "p_top - q_top > bounds.max_gain", "q_top - p_top > bounds.max_gain",
+        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+    ),
+    Break(
+        "native-entropy-forgets-the-sum", "tasks/decoding/runtimes/kernel/kernel.cpp", "entropy",
+        "weighted_sum / sum", "weighted_sum",
+        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+    ),
+    Break(
         "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "propose",
         "(rules.ends_unverified ? 0 : 1)", "0",
         (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),

@@ -34,6 +34,19 @@ from tests.architectures import FAST, models, pair_of
 from tests.toys import VOCABULARY, toy_sources
 
 SOURCES = toy_sources(16)
+DEFERRAL_COSTS: dict[str, tuple[float, ...]] = {
+    "chow": (0.3, 0.6),
+    "chow_log": (0.5, 1.2),
+    "diff": (0.0, 0.1),
+    "diff_log": (0.2,),
+    "opt": (0.1,),
+    "opt_log": (0.2,),
+    "bild": (1.0, 2.5),
+    "token_v1": (0.1,),
+    "token_v2": (0.2,),
+    "token_v3": (0.2, 0.6),
+}
+"""α of every rule, such that it defers on some positions of the toy pair."""
 FITTING: list[tuple[str, Any]] = [
     ("bild", BildSettings()),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
@@ -47,6 +60,11 @@ FITTING: list[tuple[str, Any]] = [
     ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
     ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
+    *(
+        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
+        for rule, alphas in DEFERRAL_COSTS.items()
+        for alpha in alphas
+    ),
 ]
 
 
@@ -74,6 +92,26 @@ def test_every_native_architecture_equals_the_general_loop(name: str) -> None:
     assert_same_as_the_general_loop(method, 14)
 
 
+@pytest.mark.parametrize("name", FAST)
+def test_a_cascade_of_every_native_architecture_equals_the_general_loop(name: str) -> None:
+    settings = SpeculativeCascadeSettings(rule="token_v3", deferral_cost=0.6, draft_length=3)
+    assert_same_as_the_general_loop(built("speculative_cascade", settings, pair_of(name)), 14)
+
+
+@pytest.mark.parametrize("rule", DEFERRAL_COSTS)
+def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
+    """With α between its extremes, texts are neither vanilla's nor those of accepting every draft."""
+    exact, unverified = (
+        [built(*method, pair_of("t5")).run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
+        for method in (("speculative", SpeculativeSettings()), ("token_cascade", TokenCascadeSettings(deferral_cost=1.0)))
+    )
+    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=DEFERRAL_COSTS[rule][-1], draft_length=4)
+    method = built("speculative_cascade", settings, pair_of("t5"))
+    texts = [method.run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
+    assert texts != exact
+    assert texts != unverified
+
+
 def test_a_batch_runs_in_the_general_loop() -> None:
     method = built("bild", BildSettings(), pair_of("t5"))
     assert executor_for(method, len(SOURCES)) is loop.generate
@@ -88,7 +126,8 @@ def test_a_batch_runs_in_the_general_loop() -> None:
         ("bild", BildSettings(drafter="copy"), SamplingSettings()),
         ("bild_oracle", BildOracleSettings(), SamplingSettings()),
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
-        ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings()),
+        ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
+        ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],

@@ -86,6 +86,26 @@ float confidence(const float* logits, int64_t vocabulary, float top) {
     return 1.0f / sum;
 }
 
+// The entropy of the softmax, in nats.
+float entropy(const float* logits, int64_t vocabulary, float top) {
+    // A masked logit is -infinity, whose product with its probability of 0 must be 0.
+    const float least = -87.0f;
+    Vec sums{}, weighted{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+        const Vec below = load(logits + i) - top, raised = exponential(below);
+        sums += raised;
+        weighted += raised * (below < least ? Vec{} + least : below);
+    }
+    float sum = total(sums), weighted_sum = total(weighted);
+    for (int64_t i = whole; i < vocabulary; i++) {
+        const float below = logits[i] - top, raised = below < least ? 0.0f : std::exp(below);
+        sum += raised;
+        weighted_sum += raised * std::max(below, least);
+    }
+    return std::log(sum) - weighted_sum / sum;
+}
+
 template <typename Run>
 auto with_format(int format, Run run) {
     switch (format) {
@@ -149,10 +169,11 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
 
 // Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
 // softmax is at most `max_surprisal`, while its softmax is at least `min_share` of the highest, or, where `keep_agreed`, while
-// it is the likeliest. Gives how many are; `best` (drafted + 1) holds
-// what follows each of them, the token that replaces the first one not kept included; -1: broken.
-int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal, double min_share, int32_t keep_agreed,
-                        float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
+// it is the likeliest. Gives how many are; `best` (drafted + 1) holds what follows each of them, the token that replaces the
+// first one not kept included; -1: broken.
+int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal,
+                              double min_share, int32_t keep_agreed, float* hidden, float* logits, int64_t stride, int64_t vocabulary,
+                              int32_t* best) {
     draftline_run(stack, cache, rows, hidden);
     const int64_t before = rows->begin[1] - drafted - 1;
     const int32_t* draft = rows->tokens + before + 1;

@@ -9,6 +9,11 @@
 
 extern "C" {
 
+// Where a speculative cascade defers to the large model: where one of these bounds is crossed.
+struct Deferral {
+    double min_confidence, max_entropy, max_gain, max_entropy_gain, max_surprisal, max_gap, min_share;
+};
+
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
     double fallback_threshold, stop_below, max_surprisal, min_share;
@@ -16,13 +21,14 @@ struct LoopRules {
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
+    const Deferral* deferral;  // of a cascade, whose acceptance rule this is then; otherwise none
 };
 
 // One of the two models, and the buffers of its runs.
 struct LoopModel {
     const Stack* stack;
     const Cache* cache;
-    float *hidden, *logits;  // of the longest run; (1, stride) for the small model, (window + 1, stride) for the large one
+    float *hidden, *logits;  // of the longest run; (window + 1, stride), but (1, stride) for the small model without a deferral
     int64_t stride, vocabulary;
 };
 
@@ -56,6 +62,45 @@ struct Text {
     int64_t generated() const { return count - prompt; }
 };
 
+// Whether a position defers to the large model (Narasimhan et al., 2024, Table 1), whose likeliest token is `p_best`.
+bool defers(const Deferral& bounds, const float* q, int32_t q_best, const float* p, int32_t p_best, int64_t vocabulary) {
+    const double share = std::exp(double(p[q_best]) - p[p_best]);
+    if (share < bounds.min_share) return true;
+    const double q_top = confidence(q, vocabulary, q[q_best]);
+    if (q_top < bounds.min_confidence) return true;
+    const double p_top = confidence(p, vocabulary, p[p_best]);
+    if (p_top - q_top > bounds.max_gain || p_top - share * p_top > bounds.max_gap) return true;
+    if (-std::log(share * p_top) > bounds.max_surprisal) return true;
+    if (std::isinf(bounds.max_entropy) && std::isinf(bounds.max_entropy_gain)) return false;
+    const double q_entropy = entropy(q, vocabulary, q[q_best]);
+    return q_entropy > bounds.max_entropy || q_entropy - entropy(p, vocabulary, p[p_best]) > bounds.max_entropy_gain;
+}
+
+// Accepted tokens of a draft: each is accepted where its position does not defer, or where it is the large model's likeliest.
+int32_t accepted_by_cascade(const LoopModel& small, const LoopModel& large, const Deferral& bounds, const int32_t* draft, int32_t drafted,
+                            const int32_t* best) {
+    for (int32_t index = 0; index < drafted; index++)
+        if (draft[index] != best[index] && defers(bounds, small.logits + index * small.stride, draft[index],
+                                                  large.logits + index * large.stride, best[index], large.vocabulary))
+            return index;
+    return drafted;
+}
+
+// The token after a fully accepted draft of a cascade: one more prediction of the drafter, or the large model's. -1: broken.
+int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t p_best) {
+    const OneRow row(text.tokens, text.small_cached, text.count);
+    int32_t q_best;
+    double unused;
+    float* q = small.logits + turn.drafted * small.stride;
+    draftline_continue(small.stack, small.cache, &row.rows, 1, 0, 0, rules.small_ends, 0, small.hidden, q, 0, small.vocabulary, &q_best,
+                       &unused);
+    turn.predicted++;
+    if (q_best < 0) return -1;
+    text.small_cached = text.count;
+    const float* p = large.logits + turn.drafted * large.stride;
+    return defers(*rules.deferral, q, q_best, p, p_best, large.vocabulary) ? p_best : q_best;
+}
+
 // 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
 bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence) {
     const int64_t left = rules.limit - text.generated() - (rules.ends_unverified ? 0 : 1);
@@ -63,7 +108,8 @@ bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& t
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
     turn.predicted = draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold, rules.stop_below,
-                                        rules.small_ends, rules.small_end_count, small.hidden, small.logits, 0, small.vocabulary,
+                                        rules.small_ends, rules.small_end_count, small.hidden, small.logits,
+                                        rules.deferral ? small.stride : 0, small.vocabulary,
                                         best, confidence);
     if (best[turn.predicted - 1] < 0) return false;
     turn.fallback = confidence[turn.predicted - 1] <= rules.fallback_threshold;
@@ -78,17 +124,27 @@ bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& t
     return true;
 }
 
-// 3. Runs the target; 4. keeps a prefix; 5. adds a token. Returns false where the target's logits are broken.
-bool verify(const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t* best) {
+// 3. Runs the target; 4. keeps a prefix; 5. adds a token. Returns false where a model's logits are broken; the drafter's if the
+// turn is then not verified.
+bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t* best) {
     const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
     turn.verified = 1;
     turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, rules.max_surprisal,
                                           rules.min_share, rules.keep_agreed, large.hidden, large.logits, large.stride, large.vocabulary, best);
     if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
+    if (rules.deferral)
+        turn.accepted = accepted_by_cascade(small, large, *rules.deferral, text.tokens + text.count, turn.drafted, best);
     const int64_t cached = text.count + turn.drafted;
     text.count += turn.accepted;
-    const bool whole = turn.accepted == turn.drafted && turn.drafted > 0;
-    turn.added = !(whole && contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]));
+    const bool whole = turn.accepted == turn.drafted;
+    turn.added = !(whole && turn.drafted > 0 && contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]));
+    if (turn.added && whole && rules.deferral) {
+        best[turn.drafted] = bonus_by_cascade(small, large, rules, text, turn, best[turn.drafted]);
+        if (best[turn.drafted] < 0) {
+            turn.verified = 0;
+            return false;
+        }
+    }
     if (turn.added) text.tokens[text.count++] = best[turn.accepted];
     text.large_cached = std::min(cached, text.count - 1);
     text.small_cached = std::min(text.small_cached, text.count - 1);
@@ -113,7 +169,7 @@ int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* larg
         const bool full = text.generated() + turn.drafted == rules->limit;
         if (rules->ends_unverified && turn.drafted && (full || contains(rules->large_ends, rules->large_end_count, last)))
             return count + 1;
-        if (!verify(*large, *rules, text, turn, best)) return -1 - count;
+        if (!verify(*small, *large, *rules, text, turn, best)) return -1 - count;
         if (contains(rules->large_ends, rules->large_end_count, tokens[text.count - 1]) || text.generated() >= rules->limit)
             return count + 1;
     }
