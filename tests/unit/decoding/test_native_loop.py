@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasks.decoding import loop, native_loop
-from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Rows, Runtime
 from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, build_method, decode
@@ -101,15 +101,15 @@ def test_a_cascade_of_every_native_architecture_equals_the_general_loop(name: st
 @pytest.mark.parametrize("rule", DEFERRAL_COSTS)
 def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
     """With α between its extremes, texts are neither vanilla's nor those of accepting every draft."""
-    exact, unverified = (
-        [built(*method, pair_of("t5")).run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
-        for method in (("speculative", SpeculativeSettings()), ("token_cascade", TokenCascadeSettings(deferral_cost=1.0)))
-    )
+
+    def texts(method: str, settings: Any) -> Rows:
+        one = built(method, settings, pair_of("t5"))
+        return [one.run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
+
     settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=DEFERRAL_COSTS[rule][-1], draft_length=4)
-    method = built("speculative_cascade", settings, pair_of("t5"))
-    texts = [method.run([source], [example], 20)[0].tokens for example, source in enumerate(SOURCES)]
-    assert texts != exact
-    assert texts != unverified
+    found = texts("speculative_cascade", settings)
+    assert found != texts("speculative", SpeculativeSettings())
+    assert found != texts("token_cascade", TokenCascadeSettings(deferral_cost=1.0))
 
 
 def test_a_batch_runs_in_the_general_loop() -> None:
