@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
@@ -55,22 +54,18 @@ def multiply_rates() -> dict[str, float] | None:
     functions = compiled.library()
     if functions is None:
         return None
-    rates = {}
-    for index, name in enumerate(FORMATS):
-        result = ctypes.c_float(0.5)
-        multiply = partial(functions.draftline_multiply, index)
-        done = multiply(1, ctypes.byref(result))
+    return {name: _multiply_rate(functions, index) for index, name in enumerate(FORMATS)}
 
-        def repeat(
-            rounds: int,
-            multiply: Callable[[int, object], int] = multiply,
-            result: ctypes.c_float = result,
-        ) -> None:
-            result.value = 0.5
-            multiply(rounds, ctypes.byref(result))
 
-        rates[name] = done / _seconds_each(repeat)
-    return rates
+def _multiply_rate(functions: ctypes.CDLL, number_format: int) -> float:
+    factor = ctypes.c_float()
+
+    def multiply(rounds: int) -> int:
+        factor.value = 0.5
+        done: int = functions.draftline_multiply(number_format, rounds, ctypes.byref(factor))
+        return done
+
+    return multiply(1) / _seconds_each(multiply)
 
 
 def bandwidth_share(step_bytes: int, seconds: float) -> float | None:
@@ -82,7 +77,7 @@ def bandwidth_share(step_bytes: int, seconds: float) -> float | None:
     return None if bandwidth is None else step_bytes / seconds / bandwidth
 
 
-def _seconds_each(repeat: Callable[[int], None]) -> float:
+def _seconds_each(repeat: Callable[[int], object]) -> float:
     """Seconds of one repetition; the best of several rounds, each of which lasts `_MIN_SECONDS` or longer."""
     count = 1
     while (taken := _seconds(repeat, count)) < _MIN_SECONDS:
@@ -90,7 +85,7 @@ def _seconds_each(repeat: Callable[[int], None]) -> float:
     return min(_seconds(repeat, count) for _ in range(_ROUNDS)) / count
 
 
-def _seconds(repeat: Callable[[int], None], count: int) -> float:
+def _seconds(repeat: Callable[[int], object], count: int) -> float:
     begun = time.perf_counter()
     repeat(count)
     return time.perf_counter() - begun
