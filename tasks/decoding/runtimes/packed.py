@@ -29,7 +29,7 @@ class PackedStack:
         self._kept: list[object] = []
         self._format = number_format
         self._panel = panel
-        self._pages = HugePages(sum(self._packed_bytes(linear) for linear in _matrices(stack)))
+        self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.weight.shape)) for linear in _matrices(stack)))
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
         self.native = layout.Stack(
@@ -55,16 +55,15 @@ class PackedStack:
         self.reference = ctypes.byref(self.native)
         """The argument of kernel calls."""
 
-    def _packed_bytes(self, linear: blueprint.Linear) -> int:
-        outputs, inputs = linear.weight.shape
-        return aligned(inputs * -(-outputs // self._panel) * self._panel * _SIZES[self._format])
+    def _packed_bytes(self, outputs: int, inputs: int) -> int:
+        return inputs * -(-outputs // self._panel) * self._panel * _SIZES[self._format]
 
     @property
     def step_bytes(self) -> int:
         """Bytes of the matrices that a run reads once, whatever its number of tokens; sources are projected before."""
         layers = [self.native.layer[index] for index in range(self.native.layers)]
         read = [getattr(layer, name) for layer in layers for name in _READ_BY_A_STEP] + [self.native.head]
-        return sum(int(one.inputs) * -(-int(one.outputs) // self._panel) * self._panel * _SIZES[self._format] for one in read)
+        return sum(self._packed_bytes(int(one.outputs), int(one.inputs)) for one in read)
 
     def _layer(self, layer: blueprint.Layer) -> layout.Layer:
         cross = layer.cross

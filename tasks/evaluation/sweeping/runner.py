@@ -129,7 +129,8 @@ class SweepRunner:
             costs = load_or_measure_costs(self._cache / "costs.json", measure)
         except RuntimeError:
             return None
-        _warn_of_a_slow_step(evaluator.pair.large, costs)
+        if warning := slow_step_warning(evaluator.pair.large, costs):
+            tqdm.write(warning)
         # Methods that use the ratio decode with the same value as they are replayed with.
         evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
         return costs
@@ -191,11 +192,12 @@ def _shuffled(items: Iterable[_Item], seed: int) -> list[_Item]:
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
 
 
-def _warn_of_a_slow_step(large: Decoder, costs: Costs) -> None:
-    """Say so where vanilla uses less than half of the machine, which makes every speed-up over it look better than it is."""
+def slow_step_warning(large: Decoder, costs: Costs) -> str:
+    """A warning where vanilla uses less than half of the machine, so that every speed-up over it flatters; otherwise empty."""
     share = bandwidth_share(large.capabilities.step_bytes, costs.verify_ms[1] / 1000)
-    if share is not None and share < LEAST_SHARE:
-        tqdm.write(
-            f"warning: a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
-            "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
-        )
+    if share is None or share >= LEAST_SHARE:
+        return ""
+    return (
+        f"warning: a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
+        "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tasks.bench.limits import limit_lines, measure_limits, step_limits, step_lines
+from tasks.bench.measuring import CaseResult
+from tasks.bench.targets import as_json
 from tasks.decoding.decoder import REFERENCE
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.choose import open_decoder
@@ -44,3 +46,11 @@ def test_without_a_compiler_there_are_no_limits(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tasks.decoding.runtimes.compiled.library", lambda: None)
     assert measure_limits([1]) == {}
     assert "no C++ compiler" in "\n".join(limit_lines({}))
+
+
+def test_the_last_line_has_the_step_of_its_own_case_in_float32() -> None:
+    measured = CaseResult("4 layers d 256", formats={"float32": step(0.9), "int8": step(0.2)})
+    found = as_json([CaseResult("2 layers d 64", formats={"float32": step(0.6)}), measured], {}, {"read_gb_s": {}}, 1, 1)
+    assert (found["bandwidth_share"], found["check_over_step"], found["limits"]) == (0.9, 1.1, {"read_gb_s": {}})
+    without = as_json([CaseResult("4 layers d 256")], {}, {}, 1, 1)
+    assert without["bandwidth_share"] is None and without["check_over_step"] is None

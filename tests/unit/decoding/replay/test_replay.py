@@ -100,7 +100,7 @@ def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     methods = [
         build_method("sequence_cascade", settings, one, request) for one in (pair, replay_pair(pair, PredictionCache(pair)))
     ]
-    decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]
+    decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]  # cascades have it
     assert any(one.log_probabilities for one in decoded)
     assert replayed == rounded(decoded)
 

@@ -13,9 +13,11 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.frontier import TOLERANCES, frontier
 from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.results.rows import Timing
+from tasks.evaluation.sweeping import runner
+from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
-from tests.ticking import LIMIT
+from tests.ticking import LIMIT, Clock, ticking_pair
 
 
 def point_of(row: Row) -> Measured | None:
@@ -190,3 +192,20 @@ def test_the_sample_has_the_size_of_its_setting(tmp_path: Path, sample: int) -> 
     drawn = sum(row.get("why") == "sample" for row in rows)
     left = sum("speedup" not in row and "same_as" not in row for row in rows)
     assert (drawn == sample and left > 0) if sample < 100 else (drawn > 1 and left == 0)
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.49, True), (0.5, False), (None, False)])
+def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
+    share: float | None, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def shared(step_bytes: int, seconds: float) -> float | None:
+        asked.append(seconds)
+        return share
+
+    monkeypatch.setattr(runner, "bandwidth_share", shared)
+    costs = Costs(encode_small_ms=0.0, encode_large_ms=1.0, small_step_ms=0.1, verify_ms={1: 2.0})
+    text = runner.slow_step_warning(ticking_pair(Clock()).large, costs)
+    assert asked == [0.002]
+    assert ("49%" in text) == warned == bool(text)
