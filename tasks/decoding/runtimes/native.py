@@ -63,10 +63,10 @@ class NativeDecoder(LoadedModel):
         self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()
-        self._decoder = PackedStack(blueprint.decoder, number_format, panel)
+        self._decoder = PackedStack(blueprint.decoder, number_format, functions)
         self._encoder = None
         if blueprint.encoder is not None:
-            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, panel))
+            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, functions))
         self._width = blueprint.decoder.width
         self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel

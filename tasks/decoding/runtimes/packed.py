@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,10 +10,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tasks.decoding.runtimes import blueprint, layout
+from tasks.decoding.runtimes.file_pages import FilePages
 from tasks.decoding.runtimes.huge_pages import HugePages, aligned
 
 FORMATS = ("float32", "bfloat16", "int8")
-_SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+_READ = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+"""Number formats of weights that the kernel packs; others are widened before."""
+_BLOCK_BYTES = 1 << 22
+"""Bytes of weights that are packed at a time."""
 _READ_BY_A_STEP = ("query_key_value", "out", "cross_query", "cross_out", "feed_in", "feed_out")
 _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
@@ -22,14 +26,19 @@ _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 class PackedStack:
     """A `Stack` of `kernel/`, and the tensors that it points to."""
 
-    def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
-        """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32."""
+    def __init__(self, stack: blueprint.Stack, number_format: str, functions: ctypes.CDLL) -> None:
+        """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32.
+
+        Weights that are mapped from a file leave memory as soon as they are packed.
+        """
         # Without the matrices, because fused ones would be held twice.
         self.blueprint = replace(stack, layers=(), head=None)
         self._kept: list[object] = []
         self._format = number_format
-        self._panel = panel
-        self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.weight.shape)) for linear in _matrices(stack)))
+        self._functions = functions
+        self._panel = functions.draftline_panel()
+        self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.shape)) for linear in _matrices(stack)))
+        self._files = FilePages()
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
         self.native = layout.Stack(
@@ -52,11 +61,14 @@ class PackedStack:
             norm=self._norm(stack.norm),
             head=self._linear(stack.head),
         )
+        # A text needs few rows of the embedding; reading one matrix of a file brought pages of the next one with it.
+        for weight in (stack.embedding, *(part for linear in _matrices(stack) for part in linear.parts)):
+            self._files.release(weight)
         self.reference = ctypes.byref(self.native)
         """The argument of kernel calls."""
 
     def _packed_bytes(self, outputs: int, inputs: int) -> int:
-        return inputs * -(-outputs // self._panel) * self._panel * _SIZES[self._format]
+        return inputs * -(-outputs // self._panel) * self._panel * _NUMBERS[self._format].itemsize
 
     @property
     def step_bytes(self) -> int:
@@ -86,14 +98,29 @@ class PackedStack:
     def _linear(self, linear: blueprint.Linear | None) -> layout.Linear:
         if linear is None:
             return layout.Linear()
-        outputs, inputs = linear.weight.shape
-        weight, scale = _NUMBERS[self._format](linear.weight.detach().float())
-        padding = -outputs % self._panel
-        padded = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
-        panels = self._pages.take(padded.shape, padded.dtype).copy_(padded)
-        bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padding))
-        scale = None if scale is None else pad(scale, (0, padding))
+        outputs, inputs = linear.shape
+        padded = -(-outputs // self._panel) * self._panel
+        panels = self._pages.take((padded, inputs), _NUMBERS[self._format])
+        scale = torch.zeros(padded) if self._format == "int8" else None
+        first = 0
+        for part in linear.parts:
+            self._pack(part, first, panels, scale)
+            first += part.shape[0]
+        bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padded - outputs))
         return layout.Linear(self._keep(panels), self.pointer(scale), self.pointer(bias), inputs, outputs)
+
+    def _pack(self, part: Tensor, first: int, panels: Tensor, scale: Tensor | None) -> None:
+        """Write a block of rows, the first of which is the output `first`, into the panels of its matrix."""
+        to, scales = FORMATS.index(self._format), None if scale is None else scale.data_ptr()
+        # In blocks, so that few pages of a file and few copied rows are in memory at a time.
+        for rows in part.detach().split(max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
+            source = (rows if rows.dtype in _READ else rows.float()).contiguous()
+            self._functions.draftline_pack(
+                *(to, FORMATS.index(_READ[source.dtype]), source.data_ptr(), first, *source.shape),
+                *(panels.data_ptr(), scales, torch.get_num_threads()),
+            )
+            first += len(rows)
+            self._files.release(rows)
 
     def pointer(self, tensor: Tensor | None) -> int | None:
         """Return the address of a float32 copy, or of the tensor itself if it has that format, and keep it alive."""
@@ -113,16 +140,3 @@ def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
         found += [] if cross is None else [cross.query, cross.key_value, cross.out]
         found += [layer.feed_in, layer.feed_out]
     return [linear for linear in (*found, stack.head) if linear is not None]
-
-
-def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise to integers with one scale for each output: w ≈ scale · n, |n| ≤ 127."""
-    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
-    return (weight / scale[:, None]).round().to(torch.int8), scale
-
-
-_NUMBERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
-    "float32": lambda weight: (weight, None),
-    "bfloat16": lambda weight: (weight.bfloat16(), None),
-    "int8": _int8,
-}

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "layers.h"
+#include "packing.h"
 
 namespace {
 
@@ -120,6 +121,16 @@ auto with_format(int format, Run run) {
 extern "C" {
 
 int64_t draftline_panel() { return kPanel; }
+
+// Packs `rows` outputs of a matrix, from the output `first` on, into its panels: `source` (rows, inputs) in float32 or bfloat16.
+// `packed` holds zeros beyond the matrix; `scales` (outputs) are written for integers alone.
+void draftline_pack(int32_t format, int32_t source_format, const void* source, int64_t first, int64_t rows, int64_t inputs,
+                    void* packed, float* scales, int32_t threads) {
+    with_format(format, [&](auto to) {
+        const auto pack = source_format == kBfloat16 ? pack_rows<to(), uint16_t> : pack_rows<to(), float>;
+        pack(source, first, rows, inputs, packed, scales, threads);
+    });
+}
 
 // Runs the layers over new tokens; `hidden` (new tokens, width).
 void draftline_run(const Stack* stack, const Cache* cache, const RowBatch* rows, float* hidden) {
