@@ -261,7 +261,7 @@ BREAKS = (
         (f"{_UNIT}/test_adaptive.py::test_the_window_by_hand",),
     ),
     Break(
-        "longest-window-never-chosen", "tasks.decoding.adaptive", "best_draft_length",
+        "longest-window-never-chosen", "tasks.decoding.draft_length", "best_draft_length",
         "range(longest + 1)", "range(longest)",
         (f"{_UNIT}/test_adaptive.py::test_best_draft_length_by_hand",),
     ),

@@ -68,7 +68,7 @@ BREAKS = (
         (f"{_UNIT}/test_acceptance.py",),
     ),
     Break(
-        "acceptance-not-conditional", "tasks.evaluation.acceptance", "acceptance_by_position",
+        "acceptance-not-conditional", "tasks.evaluation.accepted_drafts", "acceptance_by_position",
         " and kept >= position - 1", "",
         (f"{_UNIT}/test_acceptance.py",),
     ),
