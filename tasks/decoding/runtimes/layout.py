@@ -65,6 +65,7 @@ class Stack(ctypes.Structure):
         ("learned_positions", _Pointer),
         ("norm", Norm),
         ("head", Linear),
+        ("tied", Linear),
     )
 
 

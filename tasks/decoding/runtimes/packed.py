@@ -26,21 +26,32 @@ _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 class PackedStack:
     """A `Stack` of `kernel/`, and the tensors that it points to."""
 
-    def __init__(self, stack: blueprint.Stack, number_format: str, functions: ctypes.CDLL) -> None:
+    def __init__(
+        self, stack: blueprint.Stack, number_format: str, functions: ctypes.CDLL, tied: layout.Linear | None = None
+    ) -> None:
         """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32.
 
-        Weights that are mapped from a file leave memory as soon as they are packed.
+        An embedding that is also the head is kept once, as the head, where that loses no bits. Weights that are mapped from a
+        file leave memory as soon as they are packed.
+
+        Args:
+            stack: The weights; those that are kept as they are are shared, not copied.
+            number_format: Of the matrices.
+            functions: Those of `compiled.library`.
+            tied: The packed head of another stack, which must outlive this one, if its rows are this stack's embedding.
         """
-        # Without the matrices, because fused ones would be held twice.
-        self.blueprint = replace(stack, layers=(), head=None)
+        # What is packed is not held here.
+        self.blueprint = replace(stack, layers=(), head=None, embedding=stack.embedding.detach().to("meta"))
         self._kept: list[object] = []
         self._format = number_format
         self._functions = functions
-        self._panel = functions.draftline_panel()
+        self._panel: int = functions.draftline_panel()
         self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.shape)) for linear in _matrices(stack)))
         self._files = FilePages()
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
+        head = self._linear(stack.head)
+        tied = head if tied is None and tied_head(stack, stack.head, number_format) else tied
         self.native = layout.Stack(
             layers=len(stack.layers),
             width=stack.width,
@@ -56,10 +67,11 @@ class PackedStack:
             score_scale=stack.score_scale,
             head_scale=stack.head_scale,
             layer=layers,
-            embedding=self.pointer(stack.embedding),
+            embedding=self.pointer(stack.embedding) if tied is None else None,
             learned_positions=self.pointer(stack.learned_positions),
             norm=self._norm(stack.norm),
-            head=self._linear(stack.head),
+            head=head,
+            tied=layout.Linear() if tied is None else tied,
         )
         # A text needs few rows of the embedding; reading one matrix of a file brought pages of the next one with it.
         for weight in (stack.embedding, *(part for linear in _matrices(stack) for part in linear.parts)):
@@ -68,7 +80,10 @@ class PackedStack:
         """The argument of kernel calls."""
 
     def _packed_bytes(self, outputs: int, inputs: int) -> int:
-        return inputs * -(-outputs // self._panel) * self._panel * _NUMBERS[self._format].itemsize
+        return inputs * self._padded(outputs) * _NUMBERS[self._format].itemsize
+
+    def _padded(self, outputs: int) -> int:
+        return -(-outputs // self._panel) * self._panel
 
     @property
     def step_bytes(self) -> int:
@@ -99,7 +114,7 @@ class PackedStack:
         if linear is None:
             return layout.Linear()
         outputs, inputs = linear.shape
-        padded = -(-outputs // self._panel) * self._panel
+        padded = self._padded(outputs)
         panels = self._pages.take((padded, inputs), _NUMBERS[self._format])
         scale = torch.zeros(padded) if self._format == "int8" else None
         first = 0
@@ -113,7 +128,7 @@ class PackedStack:
         """Write a block of rows, the first of which is the output `first`, into the panels of its matrix."""
         to, scales = FORMATS.index(self._format), None if scale is None else scale.data_ptr()
         # In blocks, so that few pages of a file and few copied rows are in memory at a time.
-        for rows in part.detach().split(max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
+        for rows in torch.split(part.detach(), max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
             source = (rows if rows.dtype in _READ else rows.float()).contiguous()
             self._functions.draftline_pack(
                 *(to, FORMATS.index(_READ[source.dtype]), source.data_ptr(), first, *source.shape),
@@ -129,6 +144,13 @@ class PackedStack:
     def _keep(self, tensor: Tensor) -> int:
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def tied_head(stack: blueprint.Stack, head: blueprint.Linear | None, number_format: str) -> bool:
+    """Return whether a head is the embedding of a stack, whose numbers are those of the packed head."""
+    if head is None or stack.embedding.dtype != _NUMBERS[number_format] or head.shape != tuple(stack.embedding.shape):
+        return False
+    return head.weight.data_ptr() == stack.embedding.data_ptr()
 
 
 def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:

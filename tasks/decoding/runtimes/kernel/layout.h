@@ -37,6 +37,7 @@ struct Stack {
     const float *embedding, *learned_positions;
     Norm norm;
     Linear head;
+    Linear tied;  // the packed matrix whose outputs are the embedding's rows, where `embedding` is null
 };
 
 // Keys and values of `slots` texts of up to `capacity` tokens, and of the sources that they are read against.

@@ -51,6 +51,22 @@ void panel_product(const Linear& linear, int64_t panel, const float* x, int64_t 
     }
 }
 
+// One output's weights, which lie a panel's width apart.
+template <Format format>
+void unpack_row(const Linear& linear, int64_t output, float* to) {
+    static_assert(format != kInt8, "integers need their scale");
+    const int64_t start = output / kPanel * kPanel * linear.inputs + output % kPanel;
+    for (int64_t input = 0; input < linear.inputs; input++) {
+        const int64_t index = start + input * kPanel;
+        if constexpr (format == kFloat32) {
+            to[input] = static_cast<const float*>(linear.weight)[index];
+        } else {
+            const uint32_t bits = uint32_t(static_cast<const uint16_t*>(linear.weight)[index]) << 16;
+            std::memcpy(to + input, &bits, 4);
+        }
+    }
+}
+
 template <Format format>
 void product(const Linear& linear, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t tokens, bool add, int threads) {
     const int64_t panels = padded(linear.outputs) / kPanel;
