@@ -113,7 +113,9 @@ class PackedStack:
         )
 
     def _norm(self, norm: blueprint.Norm) -> layout.Norm:
-        return layout.Norm(self.pointer(norm.weight), self.pointer(norm.bias))
+        # Copies, because a page of a file and those around it take more memory than a norm.
+        weight, bias = (None if one is None else one.detach().clone() for one in (norm.weight, norm.bias))
+        return layout.Norm(self.pointer(weight), self.pointer(bias))
 
     def _linear(self, linear: blueprint.Linear | None) -> layout.Linear:
         if linear is None:
