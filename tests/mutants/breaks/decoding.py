@@ -174,6 +174,31 @@ BREAKS = (
         _NATIVE,
     ),
     Break(
+        "changed-pages-dropped", "tasks.decoding.runtimes.file_pages", "_unchanged_regions",
+        "if not _CHANGED.search(fields):", "if fields:",
+        (f"{_UNIT}/runtimes/test_file_pages.py::test_a_number_that_was_changed_stays",),
+    ),
+    Break(
+        "weights-stay-mapped", "tasks.decoding.runtimes.file_pages", "FilePages.release",
+        "mmap.MADV_DONTNEED", "mmap.MADV_WILLNEED",
+        (f"{_UNIT}/runtimes/test_file_pages.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
+    ),
+    Break(
+        "packed-parts-overlap", "tasks.decoding.runtimes.packed", "PackedStack._linear",
+        "first += part.shape[0]", "first += 1",
+        (f"{_UNIT}/runtimes/test_packing.py::test_panels_hold_the_rows_of_all_parts",),
+    ),
+    Break(
+        "tied-embedding-off-by-a-lane", "tasks/decoding/runtimes/kernel/products.h", "unpack_row",
+        "+ output % kPanel", "+ (output + 1) % kPanel",
+        (f"{_UNIT}/runtimes/test_number_formats.py::test_bfloat16_is_the_reference_in_float32_with_rounded_weights",),
+    ),
+    Break(
+        "packed-halves-cut-off", "tasks/decoding/runtimes/kernel/packing.h", "narrowed",
+        "(bits + 0x7fff + (bits >> 16 & 1)) >> 16", "bits >> 16",
+        (f"{_UNIT}/runtimes/test_packing.py::test_ties_are_rounded_to_even",),
+    ),
+    Break(
         "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
         "return *reinterpret_cast<const StoredVec*>(from);",
         "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
