@@ -24,6 +24,7 @@ class Linear(ctypes.Structure):
     _fields_ = (
         ("weight", _Pointer),
         ("scale", _Pointer),
+        ("offset", _Pointer),
         ("bias", _Pointer),
         ("inputs", ctypes.c_int64),
         ("outputs", ctypes.c_int64),
@@ -170,7 +171,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
     model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
-        "draftline_pack": ([short, short, pointer, *[integer] * 3, pointer, pointer, short], None),
+        "draftline_pack": ([short, short, pointer, *[integer] * 3, *[pointer] * 3, short], None),
         "draftline_run": ([*model, pointer], None),
         "draftline_read": ([stack, cache, pointer, integer, integer], None),
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),

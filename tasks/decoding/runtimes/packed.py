@@ -80,7 +80,12 @@ class PackedStack:
         """The argument of kernel calls."""
 
     def _packed_bytes(self, outputs: int, inputs: int) -> int:
-        return inputs * self._padded(outputs) * _NUMBERS[self._format].itemsize
+        return self._whole_words(inputs) * self._padded(outputs) * _NUMBERS[self._format].itemsize
+
+    def _whole_words(self, inputs: int) -> int:
+        """Return the number of inputs with those that fill the last word of 32 bits."""
+        each = 4 // _NUMBERS[self._format].itemsize
+        return -(-inputs // each) * each
 
     def _padded(self, outputs: int) -> int:
         return -(-outputs // self._panel) * self._panel
@@ -117,24 +122,26 @@ class PackedStack:
             return layout.Linear()
         outputs, inputs = linear.shape
         padded = self._padded(outputs)
-        panels = self._pages.take((padded, inputs), _NUMBERS[self._format])
-        scale = torch.zeros(padded) if self._format == "int8" else None
+        panels = self._keep(self._pages.take((padded, self._whole_words(inputs)), _NUMBERS[self._format]))
+        scale = offset = None
+        if self._format == "int8":
+            scale, offset = self._keep(torch.zeros(padded)), self._keep(torch.zeros(padded, dtype=torch.int32))
         first = 0
         for part in linear.parts:
-            self._pack(part, first, panels, scale)
+            self._pack(part, first, panels, scale, offset)
             first += part.shape[0]
         bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padded - outputs))
-        return layout.Linear(self._keep(panels), self.pointer(scale), self.pointer(bias), inputs, outputs)
+        return layout.Linear(panels, scale, offset, self.pointer(bias), inputs, outputs)
 
-    def _pack(self, part: Tensor, first: int, panels: Tensor, scale: Tensor | None) -> None:
+    def _pack(self, part: Tensor, first: int, panels: int, scale: int | None, offset: int | None) -> None:
         """Write a block of rows, the first of which is the output `first`, into the panels of its matrix."""
-        to, scales = FORMATS.index(self._format), None if scale is None else scale.data_ptr()
+        to = FORMATS.index(self._format)
         # In blocks, so that few pages of a file and few copied rows are in memory at a time.
         for rows in torch.split(part.detach(), max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
             source = (rows if rows.dtype in _READ else rows.float()).contiguous()
             self._functions.draftline_pack(
                 *(to, FORMATS.index(_READ[source.dtype]), source.data_ptr(), first, *source.shape),
-                *(panels.data_ptr(), scales, torch.get_num_threads()),
+                *(panels, scale, offset, torch.get_num_threads()),
             )
             first += len(rows)
             self._files.release(rows)

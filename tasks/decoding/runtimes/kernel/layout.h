@@ -12,7 +12,8 @@ extern "C" {
 
 struct Linear {
     const void* weight;
-    const float* scale;  // of each output, where weights are integers
+    const float* scale;     // of each output, where weights are integers
+    const int32_t* offset;  // of each output, there: 128 times the sum of its weights
     const float* bias;
     int64_t inputs, outputs;
 };

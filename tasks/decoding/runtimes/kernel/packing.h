@@ -5,32 +5,19 @@
 #include <algorithm>
 #include <limits>
 
-#include "layout.h"
-#include "vectors.h"
+#include "arithmetic.h"
 
 // Inputs of a panel that are converted before they are turned over: few enough to stay in the first cache.
 constexpr int64_t kTile = 64;
 
 namespace {
 
-inline float widened(float number) { return number; }
-
-inline float widened(uint16_t bfloat16) {
-    const uint32_t bits = uint32_t(bfloat16) << 16;
-    float number;
-    std::memcpy(&number, &bits, 4);
-    return number;
-}
-
 template <Format format>
 inline auto narrowed(float number, [[maybe_unused]] float scale) {
     if constexpr (format == kFloat32) {
         return number;
     } else if constexpr (format == kBfloat16) {
-        uint32_t bits;
-        std::memcpy(&bits, &number, 4);
-        const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;  // to the nearest, and to even between two
-        return uint16_t(number == number ? rounded : 0x7fc0);
+        return uint16_t(rounded_to_bfloat16(number));
     } else {
         const float magic = 12582912.0f;  // 1.5 2^23: adding it rounds to an integer
         return int8_t(int32_t(number / scale + magic - magic));
@@ -52,10 +39,11 @@ float scale_of(const Number* row, int64_t inputs) {
 
 // The rows that fall into one panel of a matrix; `row` numbers them in the matrix, `source` begins with the row `first`.
 template <Format format, typename Number>
-void pack_panel(const Number* source, int64_t first, int64_t row, int64_t end, int64_t inputs, void* packed, float* scales) {
+void pack_panel(const Number* source, int64_t first, int64_t row, int64_t end, int64_t inputs, void* packed, float* scales,
+                int32_t* offsets) {
     using Packed = decltype(narrowed<format>(0.0f, 1.0f));
-    Packed tile[kPanel][kTile], *panel = static_cast<Packed*>(packed) + row / kPanel * kPanel * inputs;
-    const int64_t lane = row % kPanel, rows = end - row;
+    Packed tile[kPanel][kTile], *numbers = static_cast<Packed*>(packed);
+    const int64_t rows = end - row;
     const Number* from = source + (row - first) * inputs;
     if (format == kInt8)
         for (int64_t i = 0; i < rows; i++) scales[row + i] = scale_of(from + i * inputs, inputs);
@@ -64,19 +52,22 @@ void pack_panel(const Number* source, int64_t first, int64_t row, int64_t end, i
         for (int64_t i = 0; i < rows; i++) {
             const float scale = format == kInt8 ? scales[row + i] : 1.0f;
             for (int64_t j = 0; j < count; j++) tile[i][j] = narrowed<format>(widened(from[i * inputs + input + j]), scale);
+            if (format == kInt8)
+                for (int64_t j = 0; j < count; j++) offsets[row + i] += 128 * int32_t(tile[i][j]);
         }
         for (int64_t j = 0; j < count; j++)
-            for (int64_t i = 0; i < rows; i++) panel[(input + j) * kPanel + lane + i] = tile[i][j];
+            for (int64_t i = 0; i < rows; i++) numbers[weight_index<format>(inputs, row + i, input + j)] = tile[i][j];
     }
 }
 
 template <Format format, typename Number>
-void pack_rows(const void* source, int64_t first, int64_t rows, int64_t inputs, void* packed, float* scales, int threads) {
+void pack_rows(const void* source, int64_t first, int64_t rows, int64_t inputs, void* packed, float* scales, int32_t* offsets,
+               int threads) {
     [[maybe_unused]] const bool share = threads > 1 && rows * inputs > kWorthSharing;
 #pragma omp parallel for num_threads(threads) schedule(static) if (share)
     for (int64_t panel = first / kPanel; panel <= (first + rows - 1) / kPanel; panel++)
         pack_panel<format>(static_cast<const Number*>(source), first, std::max(first, panel * kPanel),
-                           std::min(first + rows, (panel + 1) * kPanel), inputs, packed, scales);
+                           std::min(first + rows, (panel + 1) * kPanel), inputs, packed, scales, offsets);
 }
 
 }  // namespace

@@ -18,16 +18,20 @@ _INPUTS = 70
 
 
 def head_of(stack: PackedStack, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """The packed head, (panels, inputs, panel), and its scales."""
+    """The packed head, (panels, inputs, panel), and its scales. A word of 32 bits holds inputs of one output."""
     head: Any = stack.native.head
     panel = compiled.library().draftline_panel()  # type: ignore[union-attr]
     outputs = -(-head.outputs // panel) * panel
-    size = outputs * head.inputs * dtype.itemsize
+    each = 4 // dtype.itemsize
+    words = -(-head.inputs // each)
+    size = outputs * words * 4
     numbers = torch.frombuffer(bytearray(ctypes.string_at(head.weight, size)), dtype=dtype)
     scale = None
     if head.scale:
         scale = torch.frombuffer(bytearray(ctypes.string_at(head.scale, 4 * outputs)), dtype=torch.float32)
-    return numbers.view(-1, head.inputs, panel), scale
+    whole = numbers.view(-1, words, panel, each).transpose(2, 3).reshape(-1, words * each, panel)
+    assert not whole[:, head.inputs :].any()
+    return whole[:, : head.inputs], scale
 
 
 def pack(parts: list[Tensor], number_format: str) -> PackedStack:
