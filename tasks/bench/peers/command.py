@@ -160,6 +160,7 @@ def main(given: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default: %(default)s)")
     parser.add_argument("--examples", type=int, default=2, help="prompts of a round (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=64, help="most new tokens of a prompt (default: %(default)s)")
+    parser.add_argument("--threads", type=int, nargs="+", help="numbers of threads to try (default: 1 and all cores)")
     parser.add_argument("--llama-cpp-python", type=Path, help="interpreter of an environment with llama-cpp-python and gguf")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     arguments = parser.parse_args(given)
@@ -181,7 +182,7 @@ def compare(arguments: argparse.Namespace, say: partial[None]) -> Found:
         raise InputError(f"{arguments.folder} holds a model of type {config.model_type}; name a Llama")
     ends = [config.eos_token_id] if isinstance(config.eos_token_id, int) else list(config.eos_token_id)
     prompts = read_prompts(arguments.folder, arguments.examples * (arguments.rounds + 1), arguments.tokens)
-    contenders = contenders_of(thread_counts(1))
+    contenders = contenders_of(arguments.threads or thread_counts(1))
     found: Found = {}
     versions: Found = {}
     with tempfile.TemporaryDirectory() as scratch, timing_lock("cpu"):
