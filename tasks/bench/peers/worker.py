@@ -21,6 +21,8 @@ Decode = Callable[[Found, list[list[int]], int], list[list[int]]]
 _OURS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 """Variables that `tasks/__init__.py` sets for this project's threads; a peer runs without them."""
 
+_CACHE_UNIT = 256
+
 
 def open_here(folder: Path, number_format: str, ends: list[int]) -> Decode:
     """This project's native runtime: vanilla, and greedy speculative decoding with a drafter that needs no training."""
@@ -50,16 +52,26 @@ def open_here(folder: Path, number_format: str, ends: list[int]) -> Decode:
 def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Decode:
     """`generate` with a growing cache, a static one, or a static one and a compiled step."""
     import torch
-    from transformers import AutoModelForCausalLM, CompileConfig
+    from transformers import AutoModelForCausalLM, CompileConfig, StaticCache
 
     compiled = CompileConfig(fullgraph=False, dynamic=False, mode="default")
     compiled._compile_all_devices = True  # by default `generate` compiles on GPUs alone
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, number_format)).eval()
-    caches: dict[str, Found] = {
-        "dynamic cache": {},
-        "static cache": {"cache_implementation": "static", "disable_compile": True},
-        "static cache, compiled": {"cache_implementation": "static", "compile_config": compiled},
+    static: dict[int, Any] = {}
+    compiling: dict[str, Found] = {
+        "static cache": {"disable_compile": True},
+        "static cache, compiled": {"compile_config": compiled},
     }
+
+    def cache_options(name: str, positions: int) -> Found:
+        if name not in compiling:
+            return {}
+        # Of few sizes, since the compiled step is compiled again for each.
+        size = -(-positions // _CACHE_UNIT) * _CACHE_UNIT
+        if size not in static:
+            static[size] = StaticCache(config=model.config, max_cache_len=size)
+        static[size].reset()
+        return {"past_key_values": static[size], **compiling[name]}
 
     @torch.inference_mode()
     def texts(setting: Found, prompts: list[list[int]], limit: int) -> list[list[int]]:
@@ -67,7 +79,8 @@ def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Deco
         found = []
         for prompt in prompts:
             ids = torch.tensor([prompt])
-            options = {"max_new_tokens": limit, "do_sample": False, "eos_token_id": ends, **caches[setting["cache"]]}
+            options = {"max_new_tokens": limit, "do_sample": False, "eos_token_id": ends}
+            options |= cache_options(setting["cache"], len(prompt) + limit)
             made: Any = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
             found.append(made[0, len(prompt) :].tolist())
         return found
