@@ -164,6 +164,21 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
+        "replay-looks-up-another-position", "tasks.decoding.replay.prediction_cache", "PredictionCache._record",
+        "self._logits[node, model] = row", "self._logits[node, model] = logits[0]",
+        (f"{_UNIT}/replay/test_replay.py::test_a_score_that_was_not_kept_is_looked_up_without_a_run",),
+    ),
+    Break(
+        "replay-fails-beyond-what-was-asked", "tasks.decoding.replay.prediction_cache", "PredictionCache.read",
+        "self._record(model, missing, self._run(model, missing[-1], len(missing)))", "raise",
+        (f"{_UNIT}/replay/test_replay.py::test_broken_logits_beyond_what_was_asked_for_are_no_error",),
+    ),
+    Break(
+        "replay-reads-no-further", "tasks.decoding.replay.prediction_cache", "_likely_next",
+        "range(_MOST_AHEAD)", "range(0)",
+        (f"{_UNIT}/replay/test_replay.py::test_known_predictions_are_not_run_again",),
+    ),
+    Break(
         "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
         "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
