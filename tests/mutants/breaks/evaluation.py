@@ -88,6 +88,11 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
     ),
     Break(
+        "fastest-peer-forgotten", "tasks.bench.peers.command", "ratios_of",
+        "if name not in OURS}", "if name not in (*OURS, 'llama.cpp')}",
+        ("tests/unit/bench/test_peers.py::test_ratios_are_to_the_fastest_peer",),
+    ),
+    Break(
         "drafter-of-other-work-not-measured", "tasks.bench.alignment.rows", "DrafterRowFile.find",
         "(row.recipe, row.seed, row.measured) == wanted", "(row.recipe, row.seed) == wanted[:2]",
         ("tests/unit/bench/test_alignment.py",),
