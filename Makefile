@@ -7,6 +7,8 @@ export DO_NOT_TRACK := 1
 export PREFECT_HOME := $(CURDIR)/.cache/prefect
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
+# Every stage and test starts processes, which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 READY := $(VENV)/.ready
 PORT ?= 5000
 PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile

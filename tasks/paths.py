@@ -48,6 +48,10 @@ class TaskPaths:
         """The folder of a trained model: large, small (the unaligned drafter) or aligned."""
         return Path("models") / self.task / name
 
+    def training_log(self, name: str) -> Path:
+        """Loss, rate, speed and evaluations of a model's training by step, CSV."""
+        return self.results / "training" / f"{name}.csv"
+
     def rows(self, drafter: str) -> Path:
         """The sweep's rows for a drafter: unaligned or aligned."""
         return self.results / "sweep" / drafter / "rows.jsonl"

@@ -25,7 +25,7 @@ from tasks.decoding.settings import TABLES, SamplingSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.operations import sizes_of
+from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.record import SweepRecord
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.pair import AcceptanceRate, GridPoint, PairAcceptance, PairRecord, PairSizes, write_pair

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tasks.training.data import TokenDataset
-from tasks.training.loop import EvaluationData, Evaluator, LogMetrics, TrainingResult, train
+from tasks.training.log import LogMetrics
+from tasks.training.loop import EvaluationData, Evaluator, TrainingResult, train
 from tasks.training.losses import Loss
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings

@@ -19,22 +19,12 @@ two); a model that runs at all reads every source (in a sequence cascade the lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import torch
 
 from tasks.evaluation.results.pair import ModelSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-_SOURCE, _TARGET = 3, 2
-"""Tokens of the probe: two different numbers, so that a source can be distinguished from a target."""
 
 
 @dataclass(frozen=True)
@@ -47,71 +37,6 @@ class Operations:
     """Memory traffic: weights, keys and values read."""
     intensity: float
     """Operations per byte."""
-
-
-@torch.inference_mode()
-def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
-    """Counts the weights of a `transformers` model that a probe of a few tokens runs through.
-
-    Args:
-        model: An encoder-decoder or decoder-only model with its head.
-        int8: Whether its matrices run in 8 bits; keys and values are float32 then.
-    """
-    config, decoder_only = model.config, not model.config.is_encoder_decoder
-    encoder = set() if decoder_only else set(model.get_encoder().modules())
-    weights = {"encoder": 0, "memory": 0, "decoder": 0}
-
-    def count(module: Any, positions: int) -> None:
-        part = "encoder" if module in encoder else "memory" if positions == _SOURCE else "decoder"
-        weights[part] += module.weight.numel()
-
-    with _watched(model, count):
-        target = torch.zeros(1, _TARGET, dtype=torch.long, device=model.device)
-        if decoder_only:
-            model(input_ids=target, attention_mask=torch.ones_like(target), use_cache=False)
-        else:
-            source = torch.zeros(1, _SOURCE, dtype=torch.long, device=model.device)
-            mask = torch.ones_like(source)
-            model(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False)
-    heads = _first(config, "decoder_attention_heads", "num_attention_heads")
-    head_width = _first(config, "head_dim", default=config.hidden_size // heads)
-    return ModelSizes(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        encoder_parameters=weights["encoder"],
-        memory_parameters=weights["memory"],
-        decoder_parameters=weights["decoder"],
-        head_parameters=model.get_output_embeddings().weight.numel(),
-        encoder_layers=0 if decoder_only else config.num_hidden_layers,
-        layers=_first(config, "num_decoder_layers", "decoder_layers", "num_hidden_layers"),
-        width=config.hidden_size,
-        attention_width=heads * head_width,
-        cache_width=2 * _first(config, "num_key_value_heads", default=heads) * head_width,
-        weight_bytes=1 if int8 else model.dtype.itemsize,
-        cache_bytes=4 if int8 else model.dtype.itemsize,
-    )
-
-
-@contextmanager
-def _watched(model: PreTrainedModel, count: Callable[[Any, int], None]) -> Iterator[None]:
-    """Calls `count` with each matrix that runs and the number of positions that it runs over."""
-    from transformers.pytorch_utils import Conv1D
-
-    def hook(module: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        count(module, inputs[0].numel() // inputs[0].shape[-1])
-
-    matrices = [module for module in model.modules() if isinstance(module, torch.nn.Linear | Conv1D)]
-    hooks = [module.register_forward_pre_hook(hook) for module in matrices]
-    try:
-        yield
-    finally:
-        for handle in hooks:
-            handle.remove()
-
-
-def _first(config: Any, *names: str, default: int | None = None) -> int:
-    """The first of these settings that a configuration has; model families name them differently."""
-    values = [getattr(config, name, None) for name in names]
-    return next(int(value) for value in [*values, default] if value is not None)
 
 
 def operations_of(

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,6 @@ def create_engine(
     model: PreTrainedModel,
     settings: TrainingSettings,
     device: torch.device,
-    optimizer_of: Callable[[PreTrainedModel, TrainingSettings], torch.optim.Optimizer] = make_optimizer,
 ) -> DeepSpeedEngine:
     """Return a DeepSpeed engine around `model`, with the optimiser and schedule of `settings`, in the group of all processes.
 
@@ -44,7 +43,7 @@ def create_engine(
     backend = "nccl" if device.type == "cuda" else "gloo"
     distributed.init(backend)
     deepspeed.init_distributed(dist_backend=backend, verbose=False)
-    optimizer = optimizer_of(model, settings)
+    optimizer = make_optimizer(model, settings)
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=optimizer,

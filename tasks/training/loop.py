@@ -17,6 +17,7 @@ from tasks.training import checkpoints, distributed
 from tasks.training.best_weights import BestWeights
 from tasks.training.data import IGNORED, Batch, TokenDataset
 from tasks.training.engine import backward, close, create_engine, gathered_weights, step_was_skipped, weights_finite
+from tasks.training.log import LogMetrics, Rows, TrainingLog
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tasks.training.sources import BatchSource
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
-
-LogMetrics = Callable[[dict[str, float], int], None]
-"""Takes metrics by name and the step that they belong to."""
 
 Evaluator = Callable[["PreTrainedModel"], dict[str, float]]
 """Measures a model in training and returns numbers by name, without changing the weights."""
@@ -59,6 +57,8 @@ class TrainingResult:
     """Step whose weights were kept."""
     measured: dict[str, float] = field(default_factory=dict)
     """`validation_loss`, in nats, and the evaluator's measurements, for those weights."""
+    log: Rows = field(default_factory=dict)
+    """All that was logged, from the first step on even if the run was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def train(
         settings: The training settings.
         device: Where to train.
         resume: Checkpoint folder, for this work alone; the caller removes it once the model is saved.
-        log: Called every few steps.
+        log: Called every few steps, from the step on at which the run resumes.
         label: Label of the progress bar.
 
     Raises:
@@ -103,7 +103,8 @@ def train(
     first, state = checkpoints.load_latest(engine, resume)
     best = BestWeights(resume, settings)
     best.load_state_dict(state)
-    meter = _Meter(log, resume, device)
+    whole = TrainingLog(state, log)
+    meter = _Meter(whole.add, resume, device)
     step, measured = first, dict[str, float]()
     with tqdm(
         total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
@@ -126,9 +127,9 @@ def train(
                 with gathered_weights(engine):
                     measured = _evaluated(objective, evaluation, device)
                     best.update(objective.model, measured, step)
-                log(measured, step)
+                whole.add(measured, step)
             if saving:
-                checkpoints.save(engine, resume, step, best.state_dict())
+                checkpoints.save(engine, resume, step, {**best.state_dict(), **whole.state_dict()})
                 best.prune()
             bar.update()
     close(engine)
@@ -136,7 +137,7 @@ def train(
     if kept not in (None, step) or not measured:
         measured = _evaluated(objective, evaluation, device)
     distributed.barrier()
-    return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured)
+    return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured, whole.rows)
 
 
 def _train_step(

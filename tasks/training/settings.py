@@ -20,8 +20,8 @@ class TrainingSettings:
     optimizer: str = setting("Optimiser.", default="adafactor", choices=("adafactor", "adamw"))
     learning_rate: float = setting("Peak learning rate.", default=5e-4, gt=0, le=1)
     relative_rate: bool = setting(
-        "Adafactor only: scale the rate by the root mean square of each weight, as in T5's pre-training; about 1e-2 then suits "
-        "a random start.",
+        "Adafactor only: scale the rate by the root mean square of each weight and let it be at most 1/sqrt(step), as in T5's "
+        "pre-training; about 1e-2 then suits a random start.",
         default=False,
     )
     warmup_steps: int = setting("Steps over which the rate rises linearly from zero.", default=0, unit="steps", ge=0)

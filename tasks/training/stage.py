@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
-from tasks.files import partial_path, remove
+from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
 from tasks.locks import folder_lock, working_lock
@@ -18,7 +18,8 @@ from tasks.models.checkpoints import save_model
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.context import TrainingContext, TrainingJob, open_context, reference_file
-from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult, train
+from tasks.training.log import LogMetrics, as_csv
+from tasks.training.loop import EvaluationData, TrainingResult, train
 from tasks.training.losses import Loss
 from tasks.training.objective import Objective
 from tasks.training.quality import HeldOutQuality
@@ -65,7 +66,10 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         )
         log(_final_metrics(outcome), outcome.steps)
     if distributed.is_main():
-        folder = job.paths.model(job.name)
+        folder, log_file = job.paths.model(job.name), job.paths.training_log(job.name)
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        with writing_to_resume(f"the log of the {job.name} model", partial_path(log_file), opened.resume):
+            atomic_write(log_file, as_csv(outcome.log))
         with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
             _save(opened, outcome)
         remove(opened.resume)

@@ -55,7 +55,8 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["models"] = {"large": {**shape, "decoder_layers": 3}, "small": {**shape, "decoder_layers": 1}}
     layers = {"exit_loss": "weighted", "draft_heads": 2, "exit_classifier": True}
     # Enough steps that most outputs of the large model reach an end token.
-    task["finetune"] = {"large": {**training, **layers, "steps": 400}, "small": dict(training)}
+    longer = {"steps": 240, "evaluate_every": 120, "checkpoint_every": 120}
+    task["finetune"] = {"large": {**training, **layers, **longer}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
     task["align"] = dict(training)
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}

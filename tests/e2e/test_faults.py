@@ -66,6 +66,7 @@ def _in_grid(row: dict[str, Any], methods: set[str]) -> bool:
     return row["method"] in methods and row["settings"].get("drafter", "small") == "small"
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_from_its_checkpoint(finished: tuple[Path, str], tmp_path: Path) -> None:
     clone = copy_of(finished[0], tmp_path)
     model = clone / "models/translation/small/model.safetensors"

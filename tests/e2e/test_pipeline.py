@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.repo import Repo
 
 from tasks.decoding.settings import METHOD_SETTINGS, ORACLES
 from tasks.evaluation.frontier import BASELINES
@@ -19,12 +20,18 @@ Finished = tuple[Path, str]
 POINTS = sum(math.prod(map(len, entry["values"].values())) for entry in GRID)
 
 
-def stages_run_by(clone: Path, *options: str) -> set[str]:
-    """Return the stages that `dvc repro` runs; with `--dry`, the stages whose own inputs changed."""
-    result = run_in(clone, "dvc", "repro", *options)
+def stages_run_by(clone: Path) -> set[str]:
+    """Return the stages that `dvc repro` runs."""
+    result = run_in(clone, "dvc", "repro")
     assert result.returncode == 0, result.stderr[-3000:]
     lines = [line for line in result.stdout.splitlines() if line.startswith("Running stage")]
     return {line.split("'")[1].removesuffix("@translation") for line in lines}
+
+
+def changed_stages(clone: Path) -> set[str]:
+    """Return the stages whose own inputs changed. DVC is asked in this process: starting it takes most of its time."""
+    with Repo(str(clone)) as repo:
+        return {name.rpartition(":")[2].removesuffix("@translation") for name in repo.status()}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +143,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
     inner[place[-1]] = value
     try:
         write_params(clone, changed)
-        assert stages_run_by(clone, "--dry") == runs
+        assert changed_stages(clone) == runs
     finally:
         write_params(clone, before)
 
@@ -145,7 +152,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
     ("module", "runs"),
     [
         ("tasks/training/loop.py", {"finetune_large", "finetune_small", "align"}),
-        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned", "report"}),
+        ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned"}),
         ("tasks/evaluation/report/table.py", {"report"}),
         ("tasks/lineage.py", set()),
     ],
@@ -155,7 +162,7 @@ def test_a_changed_module_changes_the_stages_that_use_it(clone: Path, module: st
     before = file.read_text(encoding="utf-8")
     try:
         file.write_text(before + "\n# an edit\n", encoding="utf-8")
-        assert stages_run_by(clone, "--dry") == runs
+        assert changed_stages(clone) == runs
     finally:
         file.write_text(before, encoding="utf-8")
 

@@ -62,11 +62,16 @@ def imported(file: Path) -> tuple[str, ...]:
 
 def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from _names(node)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """What an import statement names; nothing for any other node."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def with_packages(module: str) -> list[str]:
@@ -110,6 +115,17 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str) -> None:
     code = code_of(module)
     assert [file for file in sorted(code) if not any(covers(path, file) for path in declared)] == []
     assert [path for path in declared if not any(covers(path, file) for file in code)] == []
+
+
+def test_the_report_starts_without_torch() -> None:
+    """Importing it would take most of the stage's time. Imports inside functions do not count: they run when needed."""
+    heavy = {
+        file
+        for file in code_of("tasks.report")
+        for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+        if {name.split(".")[0] for name in _names(node)} & {"torch", "transformers"}
+    }
+    assert heavy == set()
 
 
 @pytest.mark.parametrize("name", STAGES)

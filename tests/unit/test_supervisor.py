@@ -85,10 +85,11 @@ def test_a_command_that_ignores_a_signal_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None:
-    with start(tmp_path, "sh", "-c", "sleep 300 & echo $!") as process:
-        pid = int(process.communicate(timeout=300)[0])
+    # The background process holds the output open, so that reading it waits for its end: at once, or by itself.
+    with start(tmp_path, "sh", "-c", "(sleep 10 && touch outlived) & exit 0") as process:
+        process.communicate(timeout=300)
         assert process.returncode == 0
-    assert not psutil.pid_exists(pid) or gone([psutil.Process(pid)])
+    assert not (tmp_path / "outlived").exists()
 
 
 def test_a_killed_parent_ends_all_descendants(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
 )
 from tasks.errors import InputError
-from tasks.evaluation.operations import sizes_of
+from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow

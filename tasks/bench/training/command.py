@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tasks.bench.targets import hardware
-from tasks.bench.training.adafactor import compare_adafactor
 from tasks.bench.training.labelling import UnequalError, compare_labelling
 from tasks.bench.training.recipes import Recipe
 from tasks.bench.training.startup import startup_seconds
@@ -88,20 +87,6 @@ def measure_all(arguments: argparse.Namespace, task: Task) -> dict[str, object]:
     }
 
 
-def measure_adafactor(arguments: argparse.Namespace) -> dict[str, object]:
-    """Compare both implementations of Adafactor on each model."""
-    found = {}
-    for model in arguments.models:
-        recipe = Recipe(arguments.task, str(arguments.params), model, "adafactor", arguments.threads)
-        one = found[model] = compare_adafactor(recipe, arguments.steps, arguments.rounds)
-        _say(
-            f"{model}: a step takes {one.ours_ms:.1f} ms with our Adafactor and {one.torch_ms:.1f} ms with torch's: "
-            f"{one.ratio:.2f} times as fast ({one.quartiles[0]:.2f} to {one.quartiles[1]:.2f})"
-        )
-    settings = {"task": arguments.task, "threads": arguments.threads, "steps": arguments.steps}
-    return {**hardware(), **settings, "adafactor": {model: asdict(one) for model, one in found.items()}}
-
-
 def _ordered(own: str) -> list[str]:
     """Return both optimisers, the task's own first."""
     return sorted(_OPTIMIZERS, key=lambda name: name != own)
@@ -138,11 +123,10 @@ def _require(arguments: argparse.Namespace) -> None:
     if arguments.threads < 0:
         raise InputError(f"--threads is {arguments.threads}; it must be at least 0 (0 uses torch's default)")
     paths = TaskPaths(arguments.task)
-    pair = () if arguments.adafactor else (paths.model("large"),)
-    for path in (paths.split("train"), paths.tokenizer, *pair):
+    for path in (paths.split("train"), paths.tokenizer, paths.model("large")):
         if not path.exists():
             raise InputError(f"{path} is missing; make it by dvc repro")
-    if not arguments.adafactor and importlib.util.find_spec("accelerate") is None:
+    if importlib.util.find_spec("accelerate") is None:
         raise InputError("accelerate is not installed, but Seq2SeqTrainer needs it; pip install 'accelerate>=1.15,<2'")
 
 
@@ -160,11 +144,6 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--inputs", type=int, default=1000, help="texts to label in each round (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default (default: %(default)s)")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
-    parser.add_argument(
-        "--adafactor",
-        action="store_true",
-        help="only compare this project's Adafactor with torch.optim.Adafactor(foreach=True)",
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     arguments = parser.parse_args(given)
     arguments.models = arguments.models or ["large", "small"]
@@ -173,7 +152,7 @@ def main(given: Sequence[str]) -> None:
     _require(arguments)
     with timing_lock("cpu"):
         try:
-            found = measure_adafactor(arguments) if arguments.adafactor else measure_all(arguments, task)
+            found = measure_all(arguments, task)
         except UnequalError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(1) from None

@@ -1,6 +1,6 @@
 """The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama and GPT-2.
 
-Projections of the same input are fused into one matrix; relative-position biases and rotary angles are tables.
+Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables.
 `blueprint_readers` fills this structure from a `transformers` model.
 """
 
@@ -19,9 +19,21 @@ class Linear:
     """y = x Wᵀ + b."""
 
     weight: Tensor
-    """(outputs, inputs)."""
+    """(outputs, inputs): W, or its first rows."""
     bias: Tensor | None = None
     """(outputs,)."""
+    further: tuple[Tensor, ...] = ()
+    """The rows of W after those: other projections of the same input, which are joined where W is copied anyway."""
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """All rows of W, in blocks (outputs of the block, inputs)."""
+        return (self.weight, *self.further)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)."""
+        return sum(part.shape[0] for part in self.parts), self.weight.shape[1]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
     """Return the blueprint of a model in evaluation mode; none if its architecture or configuration is not supported.
 
-    Fused matrices are copies; everything else shares the model's own weights.
+    All matrices are the model's own weights, not copies.
     """
     read = _READERS.get(model.config.model_type)
     try:
@@ -214,9 +214,9 @@ def _transposed(module: Conv1D) -> Linear:
 
 
 def _fused(*modules: torch.nn.Module) -> Linear:
-    parts = [_linear(module) for module in modules]
-    biases = [part.bias.detach() for part in parts if part.bias is not None]
-    return Linear(torch.cat([part.weight.detach() for part in parts]), torch.cat(biases) if biases else None)
+    first, *others = [_linear(module) for module in modules]
+    biases = [part.bias.detach() for part in (first, *others) if part.bias is not None]
+    return Linear(first.weight, torch.cat(biases) if biases else None, tuple(part.weight for part in others))
 
 
 _READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}

@@ -145,11 +145,12 @@ def open_pair(
     Raises:
         InputError: a model cannot be decoded with on this machine.
     """
+    shared = shares_encoder(small, large)  # before opening, which lets go of weights that this reads
     return Pair(
         open_decoder(small, "small", vocabulary, runtime),
         open_decoder(large, "large", vocabulary, runtime),
         calibration=[] if calibration is None else calibration,
-        shares_encoder=shares_encoder(small, large),
+        shares_encoder=shared,
     )
 
 

@@ -28,7 +28,7 @@ def layer_in(layer: Layer, dtype: torch.dtype) -> Layer:
 def joined(linears: list[Linear]) -> Linear:
     """Join several projections of the same input into one matrix."""
     biases = [one.bias for one in linears if one.bias is not None]
-    return Linear(torch.cat([one.weight for one in linears]), torch.cat(biases) if biases else None)
+    return Linear(torch.cat([part for one in linears for part in one.parts]), torch.cat(biases) if biases else None)
 
 
 def norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
@@ -37,6 +37,7 @@ def norm_in(norm: Norm, dtype: torch.dtype) -> Norm:
 
 
 def linear_in(linear: Linear, dtype: torch.dtype, outputs: int | None = None) -> Linear:
-    """Convert the first `outputs` rows of a projection."""
+    """Convert the first `outputs` rows of a projection, and join its parts."""
     bias = None if linear.bias is None else linear.bias.detach()[:outputs].to(dtype)
-    return Linear(linear.weight.detach()[:outputs].to(dtype), bias)
+    weight = torch.cat([part.detach() for part in linear.parts]) if linear.further else linear.weight.detach()
+    return Linear(weight[:outputs].to(dtype), bias)

@@ -24,6 +24,7 @@ class Linear(ctypes.Structure):
     _fields_ = (
         ("weight", _Pointer),
         ("scale", _Pointer),
+        ("offset", _Pointer),
         ("bias", _Pointer),
         ("inputs", ctypes.c_int64),
         ("outputs", ctypes.c_int64),
@@ -65,6 +66,7 @@ class Stack(ctypes.Structure):
         ("learned_positions", _Pointer),
         ("norm", Norm),
         ("head", Linear),
+        ("tied", Linear),
     )
 
 
@@ -163,12 +165,13 @@ class NativeLoopModel:
 
 def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
     """Declare to ctypes what the kernel's functions take and return."""
-    integer, real, pointer = ctypes.c_int64, ctypes.c_double, _Pointer
+    integer, short, real, pointer = ctypes.c_int64, ctypes.c_int32, ctypes.c_double, _Pointer
     stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, RowBatch))
     loop_model = ctypes.POINTER(LoopModel)
     model, predicted = [stack, cache, rows], [integer, integer, pointer]
     signatures = {
         "draftline_panel": ([], integer),
+        "draftline_pack": ([short, short, pointer, *[integer] * 3, *[pointer] * 3, short], None),
         "draftline_run": ([*model, pointer], None),
         "draftline_read": ([stack, cache, pointer, integer, integer], None),
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
@@ -180,9 +183,9 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
             integer,
         ),
-        "draftline_read_memory": ([pointer, integer, integer, ctypes.c_int32, pointer], None),
-        "draftline_multiply": ([ctypes.c_int32, integer, pointer], integer),
-        "draftline_check_draft": ([*model, integer, real, real, ctypes.c_int32, pointer, pointer, *predicted], integer),
+        "draftline_read_memory": ([pointer, integer, integer, short, pointer], None),
+        "draftline_multiply": ([short, integer, pointer], integer),
+        "draftline_check_draft": ([*model, integer, real, real, short, pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)

@@ -29,7 +29,7 @@ from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
-from tasks.decoding.runtimes.packed import PackedStack
+from tasks.decoding.runtimes.packed import PackedStack, tied_head
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 from tasks.models.pair import output_vocabulary
 
@@ -63,10 +63,12 @@ class NativeDecoder(LoadedModel):
         self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()
-        self._decoder = PackedStack(blueprint.decoder, number_format, panel)
+        self._decoder = PackedStack(blueprint.decoder, number_format, functions)
         self._encoder = None
         if blueprint.encoder is not None:
-            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, panel))
+            tied = tied_head(blueprint.encoder, blueprint.decoder.head, number_format)
+            head = self._decoder.native.head if tied else None
+            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, functions, head))
         self._width = blueprint.decoder.width
         self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,10 +10,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from tasks.decoding.runtimes import blueprint, layout
+from tasks.decoding.runtimes.file_pages import FilePages
 from tasks.decoding.runtimes.huge_pages import HugePages, aligned
 
 FORMATS = ("float32", "bfloat16", "int8")
-_SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+_READ = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+"""Number formats of weights that the kernel packs; others are widened before."""
+_BLOCK_BYTES = 1 << 22
+"""Bytes of weights that are packed at a time."""
 _READ_BY_A_STEP = ("query_key_value", "out", "cross_query", "cross_out", "feed_in", "feed_out")
 _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
@@ -22,16 +26,32 @@ _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 class PackedStack:
     """A `Stack` of `kernel/`, and the tensors that it points to."""
 
-    def __init__(self, stack: blueprint.Stack, number_format: str, panel: int) -> None:
-        """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32."""
-        # Without the matrices, because fused ones would be held twice.
-        self.blueprint = replace(stack, layers=(), head=None)
+    def __init__(
+        self, stack: blueprint.Stack, number_format: str, functions: ctypes.CDLL, tied: layout.Linear | None = None
+    ) -> None:
+        """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32.
+
+        An embedding that is also the head is kept once, as the head, where that loses no bits. Weights that are mapped from a
+        file leave memory as soon as they are packed.
+
+        Args:
+            stack: The weights; those that are kept as they are are shared, not copied.
+            number_format: Of the matrices.
+            functions: Those of `compiled.library`.
+            tied: The packed head of another stack, which must outlive this one, if its rows are this stack's embedding.
+        """
+        # What is packed is not held here.
+        self.blueprint = replace(stack, layers=(), head=None, embedding=stack.embedding.detach().to("meta"))
         self._kept: list[object] = []
         self._format = number_format
-        self._panel = panel
-        self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.weight.shape)) for linear in _matrices(stack)))
+        self._functions = functions
+        self._panel: int = functions.draftline_panel()
+        self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.shape)) for linear in _matrices(stack)))
+        self._files = FilePages()
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
+        head = self._linear(stack.head)
+        tied = head if tied is None and tied_head(stack, stack.head, number_format) else tied
         self.native = layout.Stack(
             layers=len(stack.layers),
             width=stack.width,
@@ -47,16 +67,28 @@ class PackedStack:
             score_scale=stack.score_scale,
             head_scale=stack.head_scale,
             layer=layers,
-            embedding=self.pointer(stack.embedding),
+            embedding=self.pointer(stack.embedding) if tied is None else None,
             learned_positions=self.pointer(stack.learned_positions),
             norm=self._norm(stack.norm),
-            head=self._linear(stack.head),
+            head=head,
+            tied=layout.Linear() if tied is None else tied,
         )
+        # A text needs few rows of the embedding; reading one matrix of a file brought pages of the next one with it.
+        for weight in (stack.embedding, *(part for linear in _matrices(stack) for part in linear.parts)):
+            self._files.release(weight)
         self.reference = ctypes.byref(self.native)
         """The argument of kernel calls."""
 
     def _packed_bytes(self, outputs: int, inputs: int) -> int:
-        return inputs * -(-outputs // self._panel) * self._panel * _SIZES[self._format]
+        return self._whole_words(inputs) * self._padded(outputs) * _NUMBERS[self._format].itemsize
+
+    def _whole_words(self, inputs: int) -> int:
+        """Return the number of inputs with those that fill the last word of 32 bits."""
+        each = 4 // _NUMBERS[self._format].itemsize
+        return -(-inputs // each) * each
+
+    def _padded(self, outputs: int) -> int:
+        return -(-outputs // self._panel) * self._panel
 
     @property
     def step_bytes(self) -> int:
@@ -81,19 +113,38 @@ class PackedStack:
         )
 
     def _norm(self, norm: blueprint.Norm) -> layout.Norm:
-        return layout.Norm(self.pointer(norm.weight), self.pointer(norm.bias))
+        # Copies, because a page of a file and those around it take more memory than a norm.
+        weight, bias = (None if one is None else one.detach().clone() for one in (norm.weight, norm.bias))
+        return layout.Norm(self.pointer(weight), self.pointer(bias))
 
     def _linear(self, linear: blueprint.Linear | None) -> layout.Linear:
         if linear is None:
             return layout.Linear()
-        outputs, inputs = linear.weight.shape
-        weight, scale = _NUMBERS[self._format](linear.weight.detach().float())
-        padding = -outputs % self._panel
-        padded = pad(weight, (0, 0, 0, padding)).view(-1, self._panel, inputs).transpose(1, 2)
-        panels = self._pages.take(padded.shape, padded.dtype).copy_(padded)
-        bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padding))
-        scale = None if scale is None else pad(scale, (0, padding))
-        return layout.Linear(self._keep(panels), self.pointer(scale), self.pointer(bias), inputs, outputs)
+        outputs, inputs = linear.shape
+        padded = self._padded(outputs)
+        panels = self._keep(self._pages.take((padded, self._whole_words(inputs)), _NUMBERS[self._format]))
+        scale = offset = None
+        if self._format == "int8":
+            scale, offset = self._keep(torch.zeros(padded)), self._keep(torch.zeros(padded, dtype=torch.int32))
+        first = 0
+        for part in linear.parts:
+            self._pack(part, first, panels, scale, offset)
+            first += part.shape[0]
+        bias = None if linear.bias is None else pad(linear.bias.detach().float(), (0, padded - outputs))
+        return layout.Linear(panels, scale, offset, self.pointer(bias), inputs, outputs)
+
+    def _pack(self, part: Tensor, first: int, panels: int, scale: int | None, offset: int | None) -> None:
+        """Write a block of rows, the first of which is the output `first`, into the panels of its matrix."""
+        to = FORMATS.index(self._format)
+        # In blocks, so that few pages of a file and few copied rows are in memory at a time.
+        for rows in torch.split(part.detach(), max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
+            source = (rows if rows.dtype in _READ else rows.float()).contiguous()
+            self._functions.draftline_pack(
+                *(to, FORMATS.index(_READ[source.dtype]), source.data_ptr(), first, *source.shape),
+                *(panels, scale, offset, torch.get_num_threads()),
+            )
+            first += len(rows)
+            self._files.release(rows)
 
     def pointer(self, tensor: Tensor | None) -> int | None:
         """Return the address of a float32 copy, or of the tensor itself if it has that format, and keep it alive."""
@@ -102,6 +153,13 @@ class PackedStack:
     def _keep(self, tensor: Tensor) -> int:
         self._kept.append(tensor)
         return tensor.data_ptr()
+
+
+def tied_head(stack: blueprint.Stack, head: blueprint.Linear | None, number_format: str) -> bool:
+    """Return whether a head is the embedding of a stack, whose numbers are those of the packed head."""
+    if head is None or stack.embedding.dtype != _NUMBERS[number_format] or head.shape != tuple(stack.embedding.shape):
+        return False
+    return head.weight.data_ptr() == stack.embedding.data_ptr()
 
 
 def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
@@ -113,16 +171,3 @@ def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
         found += [] if cross is None else [cross.query, cross.key_value, cross.out]
         found += [layer.feed_in, layer.feed_out]
     return [linear for linear in (*found, stack.head) if linear is not None]
-
-
-def _int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise to integers with one scale for each output: w ≈ scale · n, |n| ≤ 127."""
-    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
-    return (weight / scale[:, None]).round().to(torch.int8), scale
-
-
-_NUMBERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor | None]]] = {
-    "float32": lambda weight: (weight, None),
-    "bfloat16": lambda weight: (weight.bfloat16(), None),
-    "int8": _int8,
-}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 from tasks.errors import InputError
-from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths
+from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tasks.decoding.adaptive import best_draft_length, expected_speedup
+from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import EDGE, TOLERANCES
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from tasks.decoding.adaptive import expected_operations, expected_speedup
+from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.frontier import TradeOff, choose
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name

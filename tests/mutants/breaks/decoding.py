@@ -189,6 +189,41 @@ BREAKS = (
         _NATIVE,
     ),
     Break(
+        "changed-pages-dropped", "tasks.decoding.runtimes.file_pages", "_unchanged_regions",
+        "if not _CHANGED.search(fields):", "if fields:",
+        (f"{_UNIT}/runtimes/test_file_pages.py::test_a_number_that_was_changed_stays",),
+    ),
+    Break(
+        "weights-stay-mapped", "tasks.decoding.runtimes.file_pages", "FilePages.release",
+        "mmap.MADV_DONTNEED", "mmap.MADV_WILLNEED",
+        (f"{_UNIT}/runtimes/test_file_pages.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
+    ),
+    Break(
+        "packed-parts-overlap", "tasks.decoding.runtimes.packed", "PackedStack._linear",
+        "first += part.shape[0]", "first += 1",
+        (f"{_UNIT}/runtimes/test_packing.py::test_panels_hold_the_rows_of_all_parts",),
+    ),
+    Break(
+        "tied-embedding-off-by-a-lane", "tasks/decoding/runtimes/kernel/products.h", "unpack_row",
+        "output, input)", "output + 1, input)",
+        (f"{_UNIT}/runtimes/test_number_formats.py::test_a_format_is_the_reference_with_rounded_numbers",),
+    ),
+    Break(
+        "halves-cut-off", "tasks/decoding/runtimes/kernel/arithmetic.h", "rounded_to_bfloat16",
+        "bits + 0x7fff + (bits >> 16 & 1)", "bits",
+        (f"{_UNIT}/runtimes/test_packing.py::test_ties_are_rounded_to_even",),
+    ),
+    Break(
+        "sums-forgotten-between-blocks", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
+        "if (from > 0) {", "if (from < 0) {",
+        (f"{_UNIT}/runtimes/test_products.py",),
+    ),
+    Break(
+        "scale-of-another-token", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
+        "factors.scales + token + t", "factors.scales + token",
+        (f"{_UNIT}/runtimes/test_products.py",),
+    ),
+    Break(
         "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
         "return *reinterpret_cast<const StoredVec*>(from);",
         "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
@@ -256,7 +291,7 @@ BREAKS = (
         (f"{_UNIT}/test_adaptive.py::test_the_window_by_hand",),
     ),
     Break(
-        "longest-window-never-chosen", "tasks.decoding.adaptive", "best_draft_length",
+        "longest-window-never-chosen", "tasks.decoding.draft_length", "best_draft_length",
         "range(longest + 1)", "range(longest)",
         (f"{_UNIT}/test_adaptive.py::test_best_draft_length_by_hand",),
     ),

@@ -68,7 +68,7 @@ BREAKS = (
         (f"{_UNIT}/test_acceptance.py",),
     ),
     Break(
-        "acceptance-not-conditional", "tasks.evaluation.acceptance", "acceptance_by_position",
+        "acceptance-not-conditional", "tasks.evaluation.accepted_drafts", "acceptance_by_position",
         " and kept >= position - 1", "",
         (f"{_UNIT}/test_acceptance.py",),
     ),
@@ -86,6 +86,11 @@ BREAKS = (
         "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_timed",
         "if isinstance(found, TimedRow):", "if not isinstance(found, TimedRow) and found is not None:",
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
+    ),
+    Break(
+        "fastest-peer-forgotten", "tasks.bench.peers.command", "ratios_of",
+        "if name not in OURS}", "if name not in (*OURS, 'llama.cpp')}",
+        ("tests/unit/bench/test_peers.py::test_ratios_are_to_the_fastest_peer",),
     ),
     Break(
         "drafter-of-other-work-not-measured", "tasks.bench.alignment.rows", "DrafterRowFile.find",

@@ -12,16 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.decoding import adaptive
-from tasks.decoding.adaptive import (
-    SelfTimedMethod,
-    adaptive_window,
-    best_draft_length,
-    expected_operations,
-    expected_speedup,
-    expected_tokens,
-    measured_cost_ratio,
-)
+from tasks.decoding.adaptive import SelfTimedMethod, adaptive_window, measured_cost_ratio
 from tasks.decoding.decoder import Decoder, Rows, Step
+from tasks.decoding.draft_length import best_draft_length, expected_operations, expected_speedup, expected_tokens
 from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafting import Drafter
 from tasks.decoding.generation import Counts, total

@@ -11,7 +11,8 @@ from tasks.decoding.distributions import transform
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import acceptance_by_position, accepted_lengths, measure_acceptance
+from tasks.evaluation.acceptance import measure_acceptance
+from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
 from tests.architectures import models, over_runtimes, pair_of, whole_rows

@@ -18,7 +18,8 @@ from tasks.decoding.generation import total
 from tasks.decoding.registry import Request
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.evaluation.operations import operations_of, relative_operations, sizes_of
+from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.operations import operations_of, relative_operations
 from tasks.evaluation.results.pair import ModelSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts

@@ -20,7 +20,8 @@ from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training import stage
 from tasks.training.context import TrainingContext, TrainingJob, open_context
-from tasks.training.loop import EvaluationData, LogMetrics, TrainingResult
+from tasks.training.log import LogMetrics
+from tasks.training.loop import EvaluationData, TrainingResult
 from tasks.training.settings import TrainingSettings
 from tasks.training.sources import DatasetSource
 from tasks.training.stage import TrainingSpec, train_stage
@@ -105,7 +106,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
             {"validation_loss": 2.5} if held.measure is None else {"validation_loss": 2.5} | held.measure(objective.model)
         )
         log(seen[-1], 2)
-        return TrainingResult(loss=2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1])
+        rows = {2: {"loss": 2.25}, 4: {"loss": 2.0, **seen[-1]}}
+        return TrainingResult(2.0, seconds=1.0, resumed_from=0, steps=settings.steps, kept=2, measured=seen[-1], log=rows)
 
     monkeypatch.setattr(stage, "train", pretended)
     monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
@@ -149,6 +151,12 @@ def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured
     assert end == {"seconds": 1.0, "steps": 4, "kept_step": 2, "kept_validation_loss": 2.5, "kept_acceptance_rate": 0.5}
     assert Recorded.tags["work"] == open_context(job).resume.name
     assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
+
+
+def test_a_training_leaves_its_log_beside_the_results(job: TrainingJob, measured: list[dict[str, float]]) -> None:
+    train_stage(job, make_spec)
+    assert PATHS.training_log("small").read_text() == "step,loss,validation_loss\n2,2.25,\n4,2.0,2.5\n"
+    assert measured
 
 
 def test_equal_runs_save_equal_folders(

@@ -4,12 +4,13 @@
 // each number is summed in one order, whatever is computed beside it: a token's logits are the same, to the bit, one at a
 // time, in a block that is verified, and in a batch.
 //
-// Matrices lie in panels of `kPanel` outputs, (panels, inputs, kPanel), zero beyond the last output, so that a product reads
-// them in one stream. Keys lie (head, width, position), so that all scores of a query are computed side by side.
+// Matrices lie in panels of `kPanel` outputs and words of 32 bits, (panels, words, kPanel), zero beyond the last output and
+// input, so that a product reads them in one stream. Keys lie (head, width, position), so that all scores of a query are computed side by side.
 
 #include <type_traits>
 
 #include "layers.h"
+#include "packing.h"
 
 namespace {
 
@@ -120,6 +121,17 @@ auto with_format(int format, Run run) {
 extern "C" {
 
 int64_t draftline_panel() { return kPanel; }
+
+// Packs `rows` outputs of a matrix, from the output `first` on, into its panels: `source` (rows, inputs) in float32 or bfloat16.
+// `packed` holds zeros beyond the matrix; `scales` and `offsets` (outputs), which holds
+// zeros, are written for integers alone.
+void draftline_pack(int32_t format, int32_t source_format, const void* source, int64_t first, int64_t rows, int64_t inputs,
+                    void* packed, float* scales, int32_t* offsets, int32_t threads) {
+    with_format(format, [&](auto to) {
+        const auto pack = source_format == kBfloat16 ? pack_rows<to(), uint16_t> : pack_rows<to(), float>;
+        pack(source, first, rows, inputs, packed, scales, offsets, threads);
+    });
+}
 
 // Runs the layers over new tokens; `hidden` (new tokens, width).
 void draftline_run(const Stack* stack, const Cache* cache, const RowBatch* rows, float* hidden) {

@@ -150,11 +150,14 @@ void normalise_all(const Stack& stack, const Norm& norm, Scratch& scratch, int64
                   stack.width);
 }
 
+template <Format format>
 void embed(const Stack& stack, const int32_t* tokens, const std::vector<TokenPosition>& positions, Scratch& scratch) {
     for (size_t token = 0; token < positions.size(); token++) {
-        const float* from = stack.embedding + int64_t(tokens[token]) * stack.width;
         float* to = scratch.hidden.data() + token * scratch.narrow;
-        std::copy(from, from + stack.width, to);
+        if (stack.embedding)
+            std::copy_n(stack.embedding + int64_t(tokens[token]) * stack.width, stack.width, to);
+        else if constexpr (format != kInt8)
+            unpack_row<format>(stack.tied, tokens[token], to);
         std::fill(to + stack.width, to + scratch.narrow, 0.0f);
         if (stack.learned_positions) {
             const float* position = stack.learned_positions + positions[token].position * stack.width;
@@ -170,7 +173,7 @@ void run_layers(const Stack& stack, const Cache& cache, const int32_t* tokens, c
     thread_local Scratch scratch;
     const int64_t count = positions.size();
     scratch.fit(stack, count);
-    embed(stack, tokens, positions, scratch);
+    embed<format>(stack, tokens, positions, scratch);
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
         normalise_all(stack, layer.norm, scratch, count);

@@ -12,7 +12,8 @@ extern "C" {
 
 struct Linear {
     const void* weight;
-    const float* scale;  // of each output, where weights are integers
+    const float* scale;     // of each output, where weights are integers
+    const int32_t* offset;  // of each output, there: 128 times the sum of its weights
     const float* bias;
     int64_t inputs, outputs;
 };
@@ -37,6 +38,7 @@ struct Stack {
     const float *embedding, *learned_positions;
     Norm norm;
     Linear head;
+    Linear tied;  // the packed matrix whose outputs are the embedding's rows, where `embedding` is null
 };
 
 // Keys and values of `slots` texts of up to `capacity` tokens, and of the sources that they are read against.

@@ -2,72 +2,146 @@
 
 #pragma once
 
-#include "layout.h"
-#include "vectors.h"
+#include <algorithm>
+
+#include "arithmetic.h"
 
 // Multiplications that are worth waking other threads for.
 constexpr int64_t kWorthSharing = 1 << 20;
 
 namespace {
 
-// Vectors of a panel that `count` tokens multiply at once. A sum waits some four cycles for the multiplication before it, so few
-// tokens need many vectors; many tokens need the registers for their sums, and go over the panel twice.
-constexpr int vectors_at_once(int count) { return (count + 1) * kVectors < kRegisters ? kVectors : kVectors / 2; }
+// Vectors of a panel that `count` tokens multiply at once: as many as the registers can hold sums for. A sum waits some four
+// cycles for the multiplication before it, so one token needs many.
+template <Format format>
+constexpr int vectors_at_once(int count) {
+    if (count == 1) return kVectors;
+    int vectors = 4;
+    while (vectors > 1 && (count + Arithmetic<format>::kHeld) * vectors + Arithmetic<format>::kSpare > kRegisters) vectors /= 2;
+    return vectors;
+}
 
-// `count` tokens against a panel: y (+)= x Wᵀ + b. An output's sum runs over the inputs in one order for every count.
-template <Format format, int count>
-void panel_product(const Linear& linear, int64_t panel, const float* x, int64_t x_stride, float* y, int64_t y_stride, bool add) {
-    constexpr int vectors = vectors_at_once(count);
-    for (int64_t first = 0; first < kPanel; first += vectors * kLanes) {
-        Vec sums[count][vectors] = {};
-        const int64_t start = panel * linear.inputs * kPanel + first;
-#pragma GCC unroll 1  // two inputs at once need more registers than there are
-        for (int64_t input = 0; input < linear.inputs; input++) {
-            // The second half of a panel would otherwise come from memory once more, line by line.
-            if constexpr (vectors < kVectors)
-                __builtin_prefetch(static_cast<const char*>(linear.weight) + (start + input * kPanel + vectors * kLanes) * kBytes[format]);
-            Vec row[vectors];
-#pragma GCC unroll 16
-            for (int v = 0; v < vectors; v++) row[v] = weights<format>(linear.weight, start + input * kPanel + v * kLanes);
-#pragma GCC unroll 16
-            for (int token = 0; token < count; token++) {
-                const float factor = x[token * x_stride + input];
-#pragma GCC unroll 16
-                for (int v = 0; v < vectors; v++) sums[token][v] += row[v] * factor;
-            }
-        }
+// Words of an output that stay in the first cache while all vectors of a panel pass over them.
+constexpr int64_t kWords = 64;
+
+// Sums of a panel that wait for the next words.
+alignas(64) thread_local float waiting[kBlock * kPanel];
+
+// What becomes of the sums of a vector of outputs: y (+)= x Wᵀ + b.
+template <Format format>
+inline void finish(typename Arithmetic<format>::Sum sum, const Linear& linear, int64_t output, [[maybe_unused]] const float* scale, float* y, bool add) {
+    Vec result;
+    if constexpr (format == kInt8) {
+        if constexpr (kUnsignedActivations) sum -= load_words(linear.offset + output);
+        result = __builtin_convertvector(sum, Vec) * load(linear.scale + output) * *scale;
+    } else {
+        result = sum;
+    }
+    if (linear.bias) result += load(linear.bias + output);
+    store(y + output, add ? load(y + output) + result : result);
+}
+
+// A part of a word of each output times the activations of each token.
+template <Format format, int part, int count, int vectors>
+inline __attribute__((always_inline)) void add_part(typename Arithmetic<format>::Sum (&sums)[count][vectors], const char* weight, const Word* x, int64_t stride) {
+    const auto weights = [&](int v) { return Arithmetic<format>::template of<part>(load_words(weight + v * kLanes * sizeof(Word))); };
+    // The fewer of both stay in registers.
+    if constexpr (count < vectors) {
 #pragma GCC unroll 16
         for (int v = 0; v < vectors; v++) {
-            const int64_t output = panel * kPanel + first + v * kLanes;
+            const Ints some = weights(v);
 #pragma GCC unroll 16
-            for (int token = 0; token < count; token++) {
-                Vec result = sums[token][v];
-                if (format == kInt8) result *= load(linear.scale + output);
-                if (linear.bias) result += load(linear.bias + output);
-                float* to = y + token * y_stride + output;
-                store(to, add ? load(to) + result : result);
-            }
+            for (int token = 0; token < count; token++) Arithmetic<format>::add(sums[token][v], some, x[token * stride]);
         }
+    } else {
+        Ints all[vectors];
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; v++) all[v] = weights(v);
+#pragma GCC unroll 16
+        for (int token = 0; token < count; token++)
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; v++) Arithmetic<format>::add(sums[token][v], all[v], x[token * stride]);
+    }
+}
+
+// `count` tokens against a panel. An output's sum runs over the inputs in one order for every count.
+template <Format format, int count>
+__attribute__((noinline)) void panel_product(const Linear& linear, int64_t panel, const Factors& factors, int64_t token, float* y, int64_t y_stride, bool add) {
+    using Sum = typename Arithmetic<format>::Sum;
+    constexpr int vectors = vectors_at_once<format>(count), passes = kVectors / vectors;
+    constexpr int64_t row = kPanel * sizeof(Word), ahead = row / passes;
+    const int64_t all = words(format, linear.inputs), at_once = passes > 1 ? kWords : all;
+    const char* weight = static_cast<const char*>(linear.weight) + panel * all * row;
+    const Word* x = factors.words + token * factors.stride;
+    for (int64_t from = 0; from < all; from += at_once) {
+        const int64_t to = std::min(all, from + at_once);
+        for (int pass = 0; pass < passes; pass++) {
+            const int64_t first = pass * vectors * kLanes;
+            Sum sums[count][vectors] = {};
+            if (from > 0) {
+#pragma GCC unroll 16
+                for (int t = 0; t < count; t++)
+#pragma GCC unroll 16
+                    for (int v = 0; v < vectors; v++) sums[t][v] = (Sum)load(waiting + t * kPanel + first + v * kLanes);
+            }
+            // Each of several passes brings its share of the next words, which would otherwise be waited for.
+            [[maybe_unused]] const char* next = weight + (passes > 1 ? to * row + pass * kWords * ahead : kAhead);
+#pragma GCC unroll 1  // two words at once need more registers than there are
+            for (int64_t word = from; word < to; word++) {
+                if constexpr (passes > 1 || kAhead > 0)
+                    for (int64_t line = 0; line < ahead; line += 64) __builtin_prefetch(next + (word - from) * ahead + line);
+                const char* from_here = weight + word * row + first * sizeof(Word);
+                add_part<format, 0>(sums, from_here, x + word * Arithmetic<format>::kParts, factors.stride);
+                if constexpr (Arithmetic<format>::kParts > 1) {
+                    __asm__ volatile("" ::: "memory");  // loading the weights again is cheaper than keeping them
+                    add_part<format, 1>(sums, from_here, x + word * Arithmetic<format>::kParts + 1, factors.stride);
+                }
+            }
+            if (to < all) {
+#pragma GCC unroll 16
+                for (int t = 0; t < count; t++)
+#pragma GCC unroll 16
+                    for (int v = 0; v < vectors; v++) store(waiting + t * kPanel + first + v * kLanes, (Vec)sums[t][v]);
+                continue;
+            }
+            const int64_t output = panel * kPanel + first;
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; v++)
+#pragma GCC unroll 16
+                for (int t = 0; t < count; t++)
+                    finish<format>(sums[t][v], linear, output + v * kLanes, factors.scales + token + t, y + (token + t) * y_stride, add);
+        }
+    }
+}
+
+// One output's weights.
+template <Format format>
+void unpack_row(const Linear& linear, int64_t output, float* to) {
+    static_assert(format != kInt8, "integers need their scale");
+    for (int64_t input = 0; input < linear.inputs; input++) {
+        const int64_t index = weight_index<format>(linear.inputs, output, input);
+        if constexpr (format == kFloat32)
+            to[input] = static_cast<const float*>(linear.weight)[index];
+        else
+            to[input] = widened(static_cast<const uint16_t*>(linear.weight)[index]);
     }
 }
 
 template <Format format>
 void product(const Linear& linear, const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t tokens, bool add, int threads) {
     const int64_t panels = padded(linear.outputs) / kPanel;
+    const Factors factors = prepared<format>(x, x_stride, linear.inputs, tokens);
     [[maybe_unused]] const bool share = threads > 1 && linear.inputs * linear.outputs * tokens > kWorthSharing;
 #pragma omp parallel for num_threads(threads) schedule(static) if (share)
     for (int64_t panel = 0; panel < panels; panel++) {
         int64_t token = 0;
-        for (; token + kBlock <= tokens; token += kBlock)
-            panel_product<format, kBlock>(linear, panel, x + token * x_stride, x_stride, y + token * y_stride, y_stride, add);
-        const float* from = x + token * x_stride;
-        float* to = y + token * y_stride;
+        for (; token + kBlock <= tokens; token += kBlock) panel_product<format, kBlock>(linear, panel, factors, token, y, y_stride, add);
         switch (tokens - token) {
-            case 5: panel_product<format, 5>(linear, panel, from, x_stride, to, y_stride, add); break;
-            case 4: panel_product<format, 4>(linear, panel, from, x_stride, to, y_stride, add); break;
-            case 3: panel_product<format, 3>(linear, panel, from, x_stride, to, y_stride, add); break;
-            case 2: panel_product<format, 2>(linear, panel, from, x_stride, to, y_stride, add); break;
-            case 1: panel_product<format, 1>(linear, panel, from, x_stride, to, y_stride, add); break;
+            case 5: panel_product<format, 5>(linear, panel, factors, token, y, y_stride, add); break;
+            case 4: panel_product<format, 4>(linear, panel, factors, token, y, y_stride, add); break;
+            case 3: panel_product<format, 3>(linear, panel, factors, token, y, y_stride, add); break;
+            case 2: panel_product<format, 2>(linear, panel, factors, token, y, y_stride, add); break;
+            case 1: panel_product<format, 1>(linear, panel, factors, token, y, y_stride, add); break;
         }
     }
 }

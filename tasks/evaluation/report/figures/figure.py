@@ -65,7 +65,8 @@ def picture_spec(figure: Figure) -> Spec:
     after = f" After {figure.after}." if figure.after else ""
     caption = textwrap.wrap(figure.caption + after, int(max(columns * width, 480) * _CAPTION_LETTERS))
     title = alt.TitleParams(figure.title, subtitle=caption, fontSize=16, fontWeight="bold", color=INK, offset=14)
-    spec = alt.concat(*panels, columns=columns, spacing=24, title=title).to_dict()
+    # Without validation, which takes as long as making the panels; the tests validate them.
+    spec = alt.concat(*panels, columns=columns, spacing=24, title=title).to_dict(validate=False)
     letters = max(map(_longest_label, spec["concat"]))
     # Panels share the colours of a legend; without a legend each panel has its own.
     resolve = {"scale": {"color": "shared" if letters else "independent"}}
@@ -82,7 +83,7 @@ def page_specs(figure: Figure, datasets: Spec) -> list[Spec]:
         datasets: Gains the panels' data by name; panels of any figure that show equal data share them.
     """
     specs = []
-    for spec in (panel.to_dict() for panel in figure.panels):
+    for spec in (panel.to_dict(validate=False) for panel in figure.panels):
         datasets |= spec.pop("datasets", {})
         layout = {"height": figure.height, "square": figure.square, "zoom": figure.zoom, "letters": _longest_label(spec)}
         rest = {name: value for name, value in spec.items() if name not in ("config", "$schema")}

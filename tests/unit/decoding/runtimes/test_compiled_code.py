@@ -24,14 +24,27 @@ void multiply(const Linear& linear, const float* x, float* y, int64_t tokens, bo
 }
 """
 _VECTOR = re.compile(r"%[yz]mm\d")
+_MULTIPLICATION = re.compile(r"\tv(fmadd|dpbf16ps|pdpbusd|pmaddubsw)")
+_LOOP = re.compile(r"^(\.L\w+):(?:(?!^\.L\w+:).)*?\tj\w+\t\1$", re.MULTILINE | re.DOTALL)
+"""A label, and all up to a jump back to it, without another label: an innermost loop."""
+TOKENS = 6
+"""Numbers of tokens for which a product is compiled, each with a loop in each of three formats."""
 
 
 def vectors_on_stack(assembly: str) -> list[str]:
-    """The instructions that move a vector to or from the stack; %rbp points there only in functions that set it so."""
-    found = []
-    for function in re.split(r"^(?=\w+:)", assembly, flags=re.MULTILINE):
+    """The instructions that move a vector to or from the stack inside the loops that multiply.
+
+    %rbp points to the stack only in functions that set it so.
+    """
+    found, loops = list[str](), 0
+    for function in re.split(r"^(?=\t\.type\t\S+?,\s*@function)", assembly, flags=re.MULTILINE):
         stack = r"\(%r[sb]p[,)]" if "%rsp, %rbp" in function else r"\(%rsp[,)]"
-        found += [line for line in function.splitlines() if _VECTOR.search(line) and re.search(stack, line)]
+        for loop in _LOOP.finditer(function):
+            lines = loop[0].splitlines()
+            if any(_MULTIPLICATION.search(line) for line in lines):
+                loops += 1
+                found += [line for line in lines if _VECTOR.search(line) and re.search(stack, line)]
+    assert loops >= 3 * TOKENS
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.adaptive import expected_operations, expected_speedup
+from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed

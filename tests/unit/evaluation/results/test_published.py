@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.decoding.adaptive import expected_operations, expected_speedup
+from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.results.published import kind_of, published_rows, table_1_columns
 from tasks.evaluation.results.tables import (
     PublishedCascadeRow,
