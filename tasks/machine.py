@@ -27,7 +27,8 @@ class MachineSettings:
         choices=("auto", "reference", "native", "fused"),
     )
     dtype: str = setting(
-        "Number format for decoding; int8 stores matrices in 8 bits (native runtime only).",
+        "Number format of matrices and of the activations they multiply, in decoding; sums, norms and attention are float32 in "
+        "the native runtime, which alone takes int8.",
         default="float32",
         choices=("float32", "bfloat16", "int8"),
     )

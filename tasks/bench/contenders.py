@@ -118,3 +118,8 @@ def _translated(
 def label(name: str, threads: int) -> str:
     """The label of a setting."""
     return ", ".join(part for part in (name, f"{threads} thread{'s' if threads > 1 else ''}") if part)
+
+
+def threads_of(label: str) -> int:
+    """The number of threads in a label."""
+    return int(label.split(", ")[-1].split()[0])

@@ -11,6 +11,7 @@ from tasks.bench import memory
 from tasks.bench.cases import LoadedCase
 from tasks.bench.contenders import RATIOS, STATIC, Settings, batches, label, singles, thread_counts
 from tasks.bench.ctranslate import TranslatorProcess
+from tasks.bench.shares import matrix_sizes, shares
 from tasks.bench.timing import Found, fastest, median_ratio, time_interleaved
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tasks.evaluation.mismatches import MARGIN_TOLERANCE, Mismatch, find_mismatches, widest_margin
@@ -39,6 +40,8 @@ class CaseResult:
     ratios_at_threads: dict[str, float] = field(default_factory=dict)
     """The same ratios with every contender on the requested number of threads."""
     mismatches: Found = field(default_factory=dict)
+    limit_shares: dict[str, float] = field(default_factory=dict)
+    """Share of the machine's limit that a contender uses; see `shares.shares`."""
     memory_mib: Found = field(default_factory=dict)
     accepted: float | None = None
     """Share of the drafted tokens that speculative decoding accepts."""
@@ -111,6 +114,9 @@ def measure_case(
         tokens = {name: small if name.startswith("drafter") else large for name in contenders}
         leave_out_failing(contenders, say)
         _time(contenders, tokens, number, threads, rng, result)
+        settings = {name: result.settings[name] for name in contenders}
+        source_tokens = sum(len(source) for some in texts[1:] for source in some) / sum(large[1:])
+        result.limit_shares |= shares(settings, result.ms_per_token, matrix_sizes(loaded.large), source_tokens)
     if case.memory:
         result.memory_mib = memory.peaks(case, _measured_for_memory(loaded, translators))
     return result

@@ -94,13 +94,14 @@ def hardware() -> dict[str, object]:
 
 def case_lines(one: CaseResult) -> Iterator[str]:
     """A table of each contender's time, setting and memory, followed by the ratios."""
-    yield f"  {'':24}{'ms/token':>10}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
+    yield f"  {'':24}{'ms/token':>10} {'limit':>6}  {'MiB':>7} {'above model':>12}  fastest setting (the next in a short trial)"
     for name, ms in one.ms_per_token.items():
         used = one.memory_mib.get(name)
         whole, above = (f"{used['whole']:.0f}", f"{used['above_model']:.1f}") if used else ("", "")
         tried = sorted(one.tried[name].items(), key=lambda item: item[1])
         others = "; ".join([f"{label} {taken:.3g}" for label, taken in tried if label != one.settings[name]][:_SHOWN])
-        yield f"  {name:24}{ms:>10.3f}  {whole:>7} {above:>12}  {one.settings[name]} ({others})"
+        share = f"{one.limit_shares[name]:.0%}" if name in one.limit_shares else ""
+        yield f"  {name:24}{ms:>10.3f} {share:>6}  {whole:>7} {above:>12}  {one.settings[name]} ({others})"
     for name, ratio in one.ratios.items():
         ours, theirs = RATIOS[name]
         yield f"  {name:28}{ratio:>7.2f}   ({ours} over {theirs}; at the requested threads {one.ratios_at_threads[name]:.2f})"

@@ -15,8 +15,10 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import yaml
@@ -79,13 +81,22 @@ class Served:
         return (Path(self.environment["PREFECT_HOME"]) / "served").read_text()
 
     def ask(self, path: str, **body: Any) -> Any:
-        """Return the answer of the server's API to a POST."""
+        """Return the answer of the server's API to a POST; a server whose database is busy says so, and is asked again."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 (loopback)
             f"{self.url()}{path}", data, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 (loopback)
-            return json.loads(answer.read() or "null")
+
+        def answer() -> tuple[Any] | None:
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as found:  # noqa: S310 (loopback)
+                    return (json.loads(found.read() or "null"),)
+            except HTTPError as error:
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise
+                return None
+
+        return until(f"an answer to {path}", answer)[0]
 
     def deployment(self) -> Any:
         (deployment,) = self.ask("/deployments/filter")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, StopRule
+from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
+from tasks.decoding.distributions import entropy
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
+
+_MOST_AHEAD = 8
+"""Positions that a run reads beyond those that were asked for, at most."""
 
 
 class _Model:
@@ -25,6 +31,15 @@ class _Model:
         self.cached: list[int] = []
 
 
+class _Predictions(NamedTuple):
+    """What a model predicts at consecutive positions of a text."""
+
+    logits: Tensor
+    """float32 (positions, vocabulary)."""
+    best: list[int]
+    """The likeliest token at each position."""
+
+
 class PredictionCache:
     """Statistics of both models on one source at a time: a `prefix_trie.StatisticsReader`."""
 
@@ -34,12 +49,15 @@ class PredictionCache:
         self._shares_encoder = pair.shares_encoder
         self._folder = folder
         self.trie = PrefixTrie([])
+        self._logits: dict[tuple[TrieNode, int], Tensor] = {}
+        """What the models predicted at the nodes of the open source since it was opened, by node and model."""
         self.runs = 0
         """Forward runs so far, of either model."""
 
     def open_source(self, source: list[int], name: str = "") -> None:
         """Turn to the trie of `source`; with a name, continue the one saved under it."""
         path = self._path(name)
+        self._logits.clear()
         self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
 
     def save(self, name: str) -> None:
@@ -56,55 +74,72 @@ class PredictionCache:
         return self._started(model).start
 
     def read(self, model: int, nodes: Sequence[TrieNode]) -> list[CachedStatistics]:
-        first = next((index for index, node in enumerate(nodes) if node.statistics[model] is None), None)
-        if first is not None:
-            missing = nodes[first:]
+        known = [statistics for node in nodes if (statistics := node.statistics[model]) is not None]
+        if len(known) == len(nodes):
+            return known
+        missing = nodes[next(index for index, node in enumerate(nodes) if node.statistics[model] is None) :]
+        longer = [*missing, *_likely_next(missing[-1], model)]
+        try:
+            self._record(model, longer, self._run(model, longer[-1], len(longer)))
+        except BrokenLogitsError:  # perhaps only beyond what was asked for
             self._record(model, missing, self._run(model, missing[-1], len(missing)))
         return [statistics for node in nodes if (statistics := node.statistics[model]) is not None]
 
     @torch.inference_mode()
     def read_ahead(self, model: int, node: TrieNode, budget: int) -> CachedStatistics:
-        started = self._started(model)
-        decoder, continuation = started.decoder, started.decoder.capabilities.continue_greedily
+        continuation = self._started(model).decoder.capabilities.continue_greedily
         if budget > 1 and continuation is not None:
-            self.runs += 1
-            tokens = started.start + node.tokens()
-            kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
-            decoder.rewind([kept])
-            started.cached = tokens[:kept]
-            found = continuation(tokens[kept:], budget, StopRule())
-            started.cached = tokens + found.tokens[:-1]
-            nodes = [node]
-            for token in found.tokens[:-1]:
-                nodes.append(nodes[-1].step(token))
-            self._record(model, nodes, found.logits[0].float())
+            with contextlib.suppress(BrokenLogitsError):  # perhaps only beyond this node
+                self._continue(model, node, min(budget, _MOST_AHEAD), continuation)
         [statistics] = self.read(model, [node])
         return statistics
 
-    def _record(self, model: int, nodes: Sequence[TrieNode], logits: Tensor) -> None:
-        """Record what a model predicts at these nodes: float32 (nodes, vocabulary).
+    def _continue(self, model: int, node: TrieNode, budget: int, continuation: GreedyContinuation) -> None:
+        self.runs += 1
+        started = self._started(model)
+        tokens = started.start + node.tokens()
+        kept = min(_common_prefix(started.cached, tokens), len(tokens) - 1)
+        started.decoder.rewind([kept])
+        started.cached = tokens[:kept]
+        found = continuation(tokens[kept:], budget, StopRule())
+        started.cached = tokens + found.tokens[:-1]
+        nodes = [node]
+        for token in found.tokens[:-1]:
+            nodes.append(nodes[-1].step(token))
+        self._record(model, nodes, _Predictions(found.logits[0].float(), found.tokens))
+
+    def _record(self, model: int, nodes: Sequence[TrieNode], found: _Predictions) -> None:
+        """Record what a model predicts at these nodes.
 
         Scores are kept of the tokens that rules ask about: the likeliest, the other model's likeliest where it is known, and
         the token by which the path goes on.
         """
-        wanted = [[_next_token(nodes, index), _best_of_other(node, model)] for index, node in enumerate(nodes)]
-        best = logits.argmax(-1, keepdim=True)
-        asked = torch.tensor(wanted, device=logits.device)
-        tokens = torch.cat((best, torch.where(asked < 0, best, asked)), dim=-1)
-        scores, nats = torch.softmax(logits, -1), -torch.log_softmax(logits, -1)
-        columns = (tokens, scores.gather(-1, tokens), nats.gather(-1, tokens), torch.special.entr(scores).sum(-1))
-        for node, ids, chosen, surprisals, entropy in zip(nodes, *(one.tolist() for one in columns), strict=True):
+        logits, best = found
+        asked = [(_next_token(nodes, index), _best_of_other(node, model)) for index, node in enumerate(nodes)]
+        tokens = [
+            (top, top if following < 0 else following, top if other < 0 else other)
+            for top, (following, other) in zip(best, asked, strict=True)
+        ]
+        index = torch.tensor(tokens, device=logits.device)
+        scores, log_scores = torch.softmax(logits, -1), torch.log_softmax(logits, -1)
+        columns = scores.gather(-1, index), -log_scores.gather(-1, index), entropy(scores, log_scores)
+        for node, ids, chosen, surprisals, nats, row in zip(
+            nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
+        ):
             known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
             look_up = functools.partial(self._look_up, node, model)
-            node.statistics[model] = CachedStatistics(ids[0], chosen[0], entropy, known, look_up)
+            node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
+            self._logits[node, model] = row
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
-        [logits] = self._run(model, node, 1)
+        logits = self._logits.get((node, model))
+        if logits is None:  # the trie was read from a file
+            [logits] = self._run(model, node, 1).logits
         return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
 
     @torch.inference_mode()
-    def _run(self, model: int, last: TrieNode, positions: int) -> Tensor:
-        """Return a model's logits after `last` and the prefixes before it: float32 (positions, vocabulary)."""
+    def _run(self, model: int, last: TrieNode, positions: int) -> _Predictions:
+        """Return what a model predicts after `last` and the prefixes before it."""
         self.runs += 1
         started = self._started(model)
         tokens = started.start + last.tokens()
@@ -113,7 +148,8 @@ class PredictionCache:
         started.cached = tokens[:kept]  # all that is sure to be there if the run fails
         step = started.decoder.forward([tokens[kept:]])
         started.cached = tokens
-        return step.last([positions])[0].float()
+        logits, best = step.last([positions])[0].float(), step.last_best([positions])
+        return _Predictions(logits, logits.argmax(-1).tolist() if best is None else best[0])
 
     def _started(self, model: int) -> _Model:
         """Return the model, started on the open source."""
@@ -123,6 +159,20 @@ class PredictionCache:
             [chosen.start] = chosen.decoder.start(encoder.decoder.encode([self.trie.source]))
             chosen.trie, chosen.cached = self.trie, []
         return chosen
+
+
+def _likely_next(node: TrieNode, model: int) -> Iterator[TrieNode]:
+    """Give the nodes that follow by the other model's likeliest tokens, as far as they are there and not read yet.
+
+    A drafter drafts along them next; a run over more positions costs little more, and another run later costs as much again.
+    """
+    for _ in range(_MOST_AHEAD):
+        token = _best_of_other(node, model)
+        following = node.children.get(token)
+        if following is None or following.statistics[model] is not None:
+            return
+        yield following
+        node = following
 
 
 def _next_token(nodes: Sequence[TrieNode], index: int) -> int:

@@ -106,8 +106,9 @@ class _Replayer:
         if drafter is None or budget <= 0:
             return CachedDraft([], [], fallback=False, steps=0, nodes=[node])
         builder, q = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), list[CachedStatistics]()
+        left = self.turns.limit - len(self.row.tokens)
         while builder.going:
-            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, budget - len(q))
+            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, left - len(q))
             q.append(statistics)
             builder.add(statistics.best, statistics.top)
             node = node.step(statistics.best)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from tasks.decoding.replay.replayer import NotReplayableError
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
+
+_EXAMPLES_A_COLLECTION = 32
+"""Examples between two collections of garbage, which is mostly their tries."""
 
 
 @dataclass
@@ -56,24 +60,45 @@ def replay_grid(
     methods: dict[int, DecodingMethod] = _composed(points, replay_pair(pair, cache), request)
     replayed.outputs = {index: Outputs("replayed") for index in methods}
     timed = set(split.timed)
-    for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
-        name, before = f"{split.name}-{example}", cache.runs
-        cache.open_source(source, name)
-        if methods:
-            _predict_along(cache, [texts[example] for texts in known])
-        for index, method in list(methods.items()):
-            try:
-                [generation] = method.run([source], [example], request.max_new_tokens)
-            except NotReplayableError:
-                del methods[index], replayed.outputs[index]
-            except RuntimeError as error:
-                replayed.errors[index] = f"{type(error).__name__}: {error}"
-                del methods[index], replayed.outputs[index]
-            else:
-                replayed.outputs[index].add(generation, timed=example in timed)
-        if cache.runs > before:
-            cache.save(name)
+    with _collector_paused():
+        for example, source in enumerate(tqdm(split.sources, desc=label, unit="example", mininterval=2.0)):
+            name, before = f"{split.name}-{example}", cache.runs
+            cache.open_source(source, name)
+            if methods:
+                _predict_small_text(cache, request.max_new_tokens)
+                _predict_along(cache, [texts[example] for texts in known])
+            for index, method in list(methods.items()):
+                try:
+                    [generation] = method.run([source], [example], request.max_new_tokens)
+                except NotReplayableError:
+                    del methods[index], replayed.outputs[index]
+                except RuntimeError as error:
+                    replayed.errors[index] = f"{type(error).__name__}: {error}"
+                    del methods[index], replayed.outputs[index]
+                else:
+                    replayed.outputs[index].add(generation, timed=example in timed)
+            if cache.runs > before:
+                cache.save(name)
+            if example % _EXAMPLES_A_COLLECTION == _EXAMPLES_A_COLLECTION - 1:
+                gc.collect()
     return replayed
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Leave garbage, and what exists already, to the caller.
+
+    A trie has so many objects that the collector would run again and again, each time over all that the models' libraries hold.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
 
 
 def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
@@ -85,6 +110,13 @@ def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> No
         for side in (SMALL_MODEL, LARGE_MODEL):
             with contextlib.suppress(BrokenLogitsError):
                 cache.read(side, nodes)
+
+
+def _predict_small_text(cache: PredictionCache, limit: int) -> None:
+    """Cache the small model's predictions along its own text."""
+    if cache.trie.root.statistics[SMALL_MODEL] is None:
+        with contextlib.suppress(BrokenLogitsError):
+            cache.read_ahead(SMALL_MODEL, cache.trie.root, limit)
 
 
 def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, DecodingMethod]:

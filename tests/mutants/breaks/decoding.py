@@ -164,6 +164,21 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
+        "replay-looks-up-another-position", "tasks.decoding.replay.prediction_cache", "PredictionCache._record",
+        "self._logits[node, model] = row", "self._logits[node, model] = logits[0]",
+        (f"{_UNIT}/replay/test_replay.py::test_a_score_that_was_not_kept_is_looked_up_without_a_run",),
+    ),
+    Break(
+        "replay-fails-beyond-what-was-asked", "tasks.decoding.replay.prediction_cache", "PredictionCache.read",
+        "self._record(model, missing, self._run(model, missing[-1], len(missing)))", "raise",
+        (f"{_UNIT}/replay/test_replay.py::test_broken_logits_beyond_what_was_asked_for_are_no_error",),
+    ),
+    Break(
+        "replay-reads-no-further", "tasks.decoding.replay.prediction_cache", "_likely_next",
+        "range(_MOST_AHEAD)", "range(0)",
+        (f"{_UNIT}/replay/test_replay.py::test_known_predictions_are_not_run_again",),
+    ),
+    Break(
         "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
         "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
@@ -190,13 +205,23 @@ BREAKS = (
     ),
     Break(
         "tied-embedding-off-by-a-lane", "tasks/decoding/runtimes/kernel/products.h", "unpack_row",
-        "+ output % kPanel", "+ (output + 1) % kPanel",
-        (f"{_UNIT}/runtimes/test_number_formats.py::test_bfloat16_is_the_reference_in_float32_with_rounded_weights",),
+        "output, input)", "output + 1, input)",
+        (f"{_UNIT}/runtimes/test_number_formats.py::test_a_format_is_the_reference_with_rounded_numbers",),
     ),
     Break(
-        "packed-halves-cut-off", "tasks/decoding/runtimes/kernel/packing.h", "narrowed",
-        "(bits + 0x7fff + (bits >> 16 & 1)) >> 16", "bits >> 16",
+        "halves-cut-off", "tasks/decoding/runtimes/kernel/arithmetic.h", "rounded_to_bfloat16",
+        "bits + 0x7fff + (bits >> 16 & 1)", "bits",
         (f"{_UNIT}/runtimes/test_packing.py::test_ties_are_rounded_to_even",),
+    ),
+    Break(
+        "sums-forgotten-between-blocks", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
+        "if (from > 0) {", "if (from < 0) {",
+        (f"{_UNIT}/runtimes/test_products.py",),
+    ),
+    Break(
+        "scale-of-another-token", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
+        "factors.scales + token + t", "factors.scales + token",
+        (f"{_UNIT}/runtimes/test_products.py",),
     ),
     Break(
         "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",

@@ -46,7 +46,7 @@ BREAKS = (
     ),
     Break(
         "weight-decay-ignored", "tasks.training.optimizers", "make_optimizer",
-        "relative=settings.relative_rate, weight_decay=settings.weight_decay", "relative=settings.relative_rate",
+        "rate, decay = settings.learning_rate, settings.weight_decay", "rate, decay = settings.learning_rate, 0.0",
         (f"{_UNIT}/training/test_optimizers.py::test_the_settings_choose_the_optimizer_and_its_parameters",),
     ),
     Break(

@@ -16,6 +16,7 @@ from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import label, thread_counts
 from tasks.bench.measuring import CaseResult, leave_out_failing
 from tasks.bench.shapes import Shape, random_pair
+from tasks.bench.shares import MULTIPLYING, READING
 from tasks.bench.targets import TARGETS, check_targets
 from tasks.bench.timing import TimedWork
 from tasks.bench.trained import bild_settings
@@ -69,6 +70,8 @@ def test_the_last_line_is_json_with_every_name(capsys: pytest.CaptureFixture[str
     assert all(one["worst_margin"] < 1e-4 for one in case["mismatches"].values())
     assert set(case["settings"]) == set(case["ms_per_token"]) == set(case["tried"])
     assert all(case["settings"][name] in tried for name, tried in case["tried"].items())
+    assert set(case["limit_shares"]) == {*READING, *MULTIPLYING} & set(case["settings"])
+    assert all(0 <= share < 2 for share in case["limit_shares"].values())
     # A target whose shape was not measured is not checked by another shape.
     assert found["targets"] == {}
     assert "vanilla_over_generate" in said and "not measured" in said

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tasks.decoding.decoder import REFERENCE
+from tasks.decoding.decoder import REFERENCE, BrokenLogitsError
 from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.replay import prefix_trie
 from tasks.decoding.replay.prediction_cache import PredictionCache
@@ -29,7 +30,7 @@ from tasks.decoding.settings import (
 from tasks.decoding.token_statistics import CachedStatistics
 from tests.architectures import pair_of
 from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
-from tests.toys import toy_sources
+from tests.toys import END, Prefix, prefix_pair, says, toy_sources
 
 SOURCES = toy_sources(8)
 DECODED_ONLY = GREEDY_ONLY | LAYERED
@@ -112,10 +113,41 @@ def test_known_predictions_are_not_run_again() -> None:
     for method, settings in GREEDY:
         decode(method, settings, replaying, SOURCES[:1], Request(14))
     runs = cache.runs
-    assert runs < 200
+    assert runs < 48
     for method, settings in GREEDY:
         decode(method, settings, replaying, SOURCES[:1], Request(14))
     assert cache.runs == runs
+
+
+def test_a_score_that_was_not_kept_is_looked_up_without_a_run() -> None:
+    pair = pair_of("t5")
+    cache = PredictionCache(pair)
+    cache.open_source(SOURCES[0])
+    nodes = [cache.trie.root, cache.trie.root.step(3), cache.trie.root.step(3).step(4)]
+    known = cache.read(prefix_trie.LARGE_MODEL, nodes)
+    runs = cache.runs
+    for length, statistics in enumerate(known):
+        [start] = pair.large.start(pair.large.encode(SOURCES[:1]))
+        scores = torch.softmax(pair.large.forward([start + [3, 4][:length]]).logits[0, -1], -1)
+        for token in range(pair.large.vocabulary):
+            assert statistics.of(token) == pytest.approx(float(scores[token]), abs=1e-6)
+            assert statistics.surprisal(token) == pytest.approx(-math.log(scores[token]), abs=1e-4)
+    assert cache.runs == runs
+
+
+def test_broken_logits_beyond_what_was_asked_for_are_no_error() -> None:
+    def broken(source: Prefix, text: Prefix) -> torch.Tensor:
+        logits = says([3, 4, END])(source, text)
+        return torch.full_like(logits, math.nan) if len(text) > 2 else logits
+
+    cache = PredictionCache(prefix_pair(says([3, 4, END]), broken))
+    cache.open_source(SOURCES[0])
+    root = cache.trie.root
+    nodes = [root, root.step(3), root.step(3).step(4)]
+    cache.read(prefix_trie.SMALL_MODEL, nodes)
+    assert [one.best for one in cache.read(prefix_trie.LARGE_MODEL, nodes[:2])] == [3, 4]
+    with pytest.raises(BrokenLogitsError, match="large model"):
+        cache.read(prefix_trie.LARGE_MODEL, nodes)
 
 
 def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
