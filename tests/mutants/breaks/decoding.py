@@ -1,4 +1,4 @@
-"""Breaks of decoding: acceptance rules, the loop and what repeats it, caches, cascades, beams."""
+"""Breaks of decoding: acceptance rules, the loop and what repeats it, cascades, beams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _EVERY_CALLER = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "native", "re
 _PYTHON_CALLERS = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "replay"))
 """The kernel decides by itself when a draft ends."""
 _REPLAY = (f"{_UNIT}/replay/test_replay.py::test_a_replay_equals_decoding_by_any_runtime",)
-_NATIVE = (f"{_UNIT}/test_native_loop.py::test_a_batch_runs_in_the_general_loop",)
 
 BREAKS = (
     Break(
@@ -177,87 +176,6 @@ BREAKS = (
         "replay-reads-no-further", "tasks.decoding.replay.prediction_cache", "_likely_next",
         "range(_MOST_AHEAD)", "range(0)",
         (f"{_UNIT}/replay/test_replay.py::test_known_predictions_are_not_run_again",),
-    ),
-    Break(
-        "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
-        "drafted=turn.drafted", "drafted=turn.accepted",
-        _NATIVE,
-    ),
-    Break(
-        "native-steps-are-drafted-tokens", "tasks.decoding.native_loop", "_generation",
-        "steps=turn.predicted", "steps=turn.drafted",
-        _NATIVE,
-    ),
-    Break(
-        "changed-pages-dropped", "tasks.decoding.runtimes.file_pages", "_unchanged_regions",
-        "if not _CHANGED.search(fields):", "if fields:",
-        (f"{_UNIT}/runtimes/test_file_pages.py::test_a_number_that_was_changed_stays",),
-    ),
-    Break(
-        "weights-stay-mapped", "tasks.decoding.runtimes.file_pages", "FilePages.release",
-        "mmap.MADV_DONTNEED", "mmap.MADV_WILLNEED",
-        (f"{_UNIT}/runtimes/test_file_pages.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
-    ),
-    Break(
-        "packed-parts-overlap", "tasks.decoding.runtimes.packed", "PackedStack._linear",
-        "first += part.shape[0]", "first += 1",
-        (f"{_UNIT}/runtimes/test_packing.py::test_panels_hold_the_rows_of_all_parts",),
-    ),
-    Break(
-        "tied-embedding-off-by-a-lane", "tasks/decoding/runtimes/kernel/products.h", "unpack_row",
-        "output, input)", "output + 1, input)",
-        (f"{_UNIT}/runtimes/test_number_formats.py::test_a_format_is_the_reference_with_rounded_numbers",),
-    ),
-    Break(
-        "halves-cut-off", "tasks/decoding/runtimes/kernel/arithmetic.h", "rounded_to_bfloat16",
-        "bits + 0x7fff + (bits >> 16 & 1)", "bits",
-        (f"{_UNIT}/runtimes/test_packing.py::test_ties_are_rounded_to_even",),
-    ),
-    Break(
-        "sums-forgotten-between-blocks", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
-        "if (from > 0) {", "if (from < 0) {",
-        (f"{_UNIT}/runtimes/test_products.py",),
-    ),
-    Break(
-        "scale-of-another-token", "tasks/decoding/runtimes/kernel/products.h", "panel_product",
-        "factors.scales + token + t", "factors.scales + token",
-        (f"{_UNIT}/runtimes/test_products.py",),
-    ),
-    Break(
-        "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
-        "return *reinterpret_cast<const StoredVec*>(from);",
-        "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
-        (f"{_UNIT}/runtimes/test_compiled_code.py",),
-    ),
-    Break(
-        "native-cascade-bonus-from-p", "tasks/decoding/runtimes/kernel/speculative_loop.h", "bonus_by_cascade",
-        "? p_best : q_best", "? p_best : p_best",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
-    ),
-    Break(
-        "native-cascade-compares-upside-down", "tasks/decoding/runtimes/kernel/speculative_loop.h", "defers",
-        "p_top - q_top > bounds.max_gain", "q_top - p_top > bounds.max_gain",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
-    ),
-    Break(
-        "native-entropy-forgets-the-sum", "tasks/decoding/runtimes/kernel/kernel.cpp", "entropy",
-        "weighted_sum / sum", "weighted_sum",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
-    ),
-    Break(
-        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "propose",
-        "(rules.ends_unverified ? 0 : 1)", "0",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),
-    ),
-    Break(
-        "native-cache-keeps-rejected-tokens", "tasks/decoding/runtimes/kernel/speculative_loop.h", "verify",
-        "std::min(text.small_cached, text.count - 1)", "text.small_cached",
-        _NATIVE,
-    ),
-    Break(
-        "values-not-reordered", "tasks.decoding.runtimes.cached", "select_rows",
-        "layer.keys[index], layer.values[index]", "layer.keys[index], layer.values[: len(index)]",
-        (f"{_UNIT}/runtimes/test_rollbacks.py",),
     ),
     Break(
         "token-cascade-spreads-nothing", "tasks.decoding.cascade_rules", "cascade_target.token_by_token",
