@@ -74,6 +74,16 @@ class Draft:
         return torch.tensor(rows, dtype=torch.long, device=device)
 
 
+@dataclass(frozen=True)
+class GreedyTable:
+    """All that a drafter predicts greedily, where that depends on the last token alone."""
+
+    next: Tensor
+    """The likeliest token after each token: int32 (tokens,)."""
+    confidence: Tensor
+    """Its score: float64 (tokens,)."""
+
+
 class Drafter(Protocol):
     """Proposes tokens that continue each row."""
 
@@ -83,6 +93,10 @@ class Drafter(Protocol):
     @property
     def decoder(self) -> Decoder | None:
         """The decoder that drafts by its own predictions; none where the drafter is a table, a copy, heads or nothing."""
+        ...
+
+    def greedy_table(self, tokens: int) -> GreedyTable | None:
+        """Return its greedy predictions after each of that many tokens; none where they depend on more than the last one."""
         ...
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:

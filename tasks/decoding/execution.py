@@ -4,7 +4,7 @@
 |---|---|
 | `replay.replayer.replay` | on the cached predictions that stand in for both models, one row after the other |
 | `continue_greedily` | one model's greedy text in a single call of its runtime |
-| `native_loop.generate` | one greedy row of two native models in a single call of the compiled kernel |
+| `native_loop.generate` | one greedy row of two native models, or of one and a table, in a single call of the compiled kernel |
 | `loop.generate` | everything else: any runtime, drafter, rule and number of rows |
 
 All give the same tokens, proposers and counts. On a GPU the general loop runs; the fused runtime declares greedy continuation

@@ -1,4 +1,5 @@
-"""The native loop: one greedy row of two models in a single call of the compiled kernel, for rules that are numbers.
+"""The native loop: one greedy row in a single call of the compiled kernel, for rules that are numbers and drafters that are
+native models or tables.
 
 Python between two model runs takes longer than a small model's own run, so the kernel goes through all turns by itself. It
 reports each turn as a few integers, from which `turn` makes tokens, proposers and counts.
@@ -11,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from tasks.decoding.acceptance_rules import BonusToken, GreedyDeferral
-from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyAcceptance, Rows
+from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
-from tasks.decoding.runtimes.layout import Deferral, LoopRules, NativeLoopModel, NativeTurn, integers
+from tasks.decoding.runtimes.layout import Deferral, LoopModel, LoopRules, NativeLoopModel, NativeTurn, integers
 from tasks.decoding.turn import RowState, TurnRules
 
 _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
@@ -27,7 +28,6 @@ class _NativeParts:
 
     small: NativeLoopModel
     large: NativeLoopModel
-    drafter: Decoder
     greedy: GreedyAcceptance
     deferral: GreedyDeferral | None
 
@@ -38,18 +38,30 @@ def fits(parts: LoopParts) -> bool:
 
 
 def _native_parts(parts: LoopParts) -> _NativeParts | None:
-    drafter, rule = parts.drafter.decoder, parts.acceptance
-    small = None if drafter is None else drafter.capabilities.native_loop
-    large = parts.target.capabilities.native_loop
+    rule, large = parts.acceptance, parts.target.capabilities.native_loop
     if rule.deferral is not None:
         greedy: GreedyAcceptance | None = _ACCEPT_ALL
     else:
         greedy = rule.greedy if rule.bonus is BonusToken.TARGET else None
-    if drafter is None or small is None or large is None or greedy is None:
+    in_numbers = parts.sampling.greedy and parts.draft_rule.adaptive is None and not parts.scored
+    if large is None or greedy is None or not in_numbers or parts.target.vocabulary > large.known_tokens:
         return None
-    in_numbers = parts.sampling.greedy and parts.draft_rule.adaptive is None
-    alike = drafter.vocabulary == parts.target.vocabulary <= min(small.known_tokens, large.known_tokens)
-    return _NativeParts(small, large, drafter, greedy, rule.deferral) if in_numbers and alike and not parts.scored else None
+    small = _native_drafter(parts, large)
+    return None if small is None else _NativeParts(small, large, greedy, rule.deferral)
+
+
+def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel | None:
+    """Return the drafter as the kernel takes it: a model, or the table of all its predictions."""
+    decoder, vocabulary = parts.drafter.decoder, parts.target.vocabulary
+    if decoder is not None:
+        small = decoder.capabilities.native_loop
+        return small if small is not None and decoder.vocabulary == vocabulary <= small.known_tokens else None
+    # A cascade compares the distributions of both models.
+    table = parts.drafter.greedy_table(large.known_tokens) if parts.acceptance.deferral is None else None
+    if table is None:
+        return None
+    view = LoopModel(vocabulary=vocabulary, next=table.next.data_ptr(), confidence=table.confidence.data_ptr())
+    return NativeLoopModel(large.functions, len(table.next), lambda *_: (view, table))
 
 
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
@@ -60,18 +72,20 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     """
     native = _native_parts(parts)
     if native is None:
-        raise ValueError("the native loop takes greedy rules in numbers and two native models of one vocabulary")
+        raise ValueError("the native loop takes greedy rules in numbers, and a native model with another one or a table")
     encoder_output = parts.target.encode(sources)
     [prompt] = parts.target.start(encoder_output)
     parts.drafter.start(encoder_output, sources)
     text, turns = _run(parts, native, prompt, limit)
-    return [_generation(parts.turns(limit), RowState(examples[0], prompt, len(prompt)), text, turns)]
+    row = RowState(examples[0], prompt, len(prompt))
+    return [_generation(parts.turns(limit), row, text, turns, runs_model=parts.drafter.runs_model)]
 
 
 def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) -> tuple[list[int], list[NativeTurn]]:
     """Return the prompt and what the kernel put behind it, and its turns."""
     rule = parts.draft_rule
-    ends = [integers(sorted(model.end_tokens)) for model in (native.drafter, parts.target)]
+    drafter = parts.drafter.decoder or parts.target  # a table ends texts with the target's tokens
+    ends = [integers(sorted(model.end_tokens)) for model in (drafter, parts.target)]
     deferral = None if native.deferral is None else Deferral(*astuple(native.deferral))
     rules = LoopRules(
         *(rule.fallback_threshold, rule.stop_below, native.greedy.max_surprisal, native.greedy.min_share),
@@ -92,11 +106,13 @@ def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) 
         failed = turns[:-count]
         if failed[-1].verified:
             raise BrokenLogitsError.at(parts.target.name, len(failed))
-        raise BrokenLogitsError.at(native.drafter.name, sum(turn.predicted for turn in failed))
+        raise BrokenLogitsError.at(drafter.name, sum(turn.predicted for turn in failed))
     return tokens[:], turns[:count]
 
 
-def _generation(rules: TurnRules, row: RowState, text: list[int], turns: list[NativeTurn]) -> Generation:
+def _generation(
+    rules: TurnRules, row: RowState, text: list[int], turns: list[NativeTurn], *, runs_model: bool = True
+) -> Generation:
     """Account for the kernel's turns; it must have stopped exactly where the turns say that the text ends.
 
     Raises:
@@ -110,7 +126,7 @@ def _generation(rules: TurnRules, row: RowState, text: list[int], turns: list[Na
             text[begin:end],
             text[end] if turn.added else None,
             drafted=turn.drafted,
-            steps=turn.predicted,
+            steps=turn.predicted if runs_model else 0,
             fallback=bool(turn.fallback),
             verified=bool(turn.verified),
         )

@@ -34,14 +34,19 @@ def shown_once() -> Iterator[None]:
     Raises:
         SystemExit: this rank failed; the message has been printed.
     """
-    store, failing = distributed.connect(), threading.Event()
+    store, ended = distributed.connect(), threading.Event()
     # This thread has its own client, since the other one may be waiting for an answer.
     watched = store.clone()  # type: ignore[attr-defined]  # missing in torch's stub
-    threading.Thread(target=_end_with_others, args=(watched, failing), daemon=True).start()
+    watcher = threading.Thread(target=_end_with_others, args=(watched, ended), daemon=True)
+    watcher.start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            # A thread that is still in the store's C++ code when the interpreter ends would abort the process.
+            ended.set()
+            watcher.join(_GRACE_SECONDS)
     except Exception as error:  # noqa: BLE001 (shown here, or by the rank that failed first)
-        failing.set()
         _fail(store, error)
 
 
@@ -79,11 +84,13 @@ def _show(error: Exception) -> int:
         return 1
 
 
-def _end_with_others(store: Store, failing: threading.Event) -> None:
-    """End this process soon after another rank has failed, even while it waits for that rank in a collective."""
+def _end_with_others(store: Store, ended: threading.Event) -> None:
+    """End this process soon after another rank has failed, even while it waits for that rank in a collective.
+
+    Returns once this rank's own work has `ended`.
+    """
     with contextlib.suppress(RuntimeError):
-        while not store.check([_STATUS]):
-            time.sleep(_POLL_SECONDS)
-        if not failing.is_set():
-            store.add(_INFORMED, 1)
-            os._exit(int(store.get(_STATUS)))
+        while not ended.wait(_POLL_SECONDS):
+            if store.check([_STATUS]):
+                store.add(_INFORMED, 1)
+                os._exit(int(store.get(_STATUS)))

@@ -122,7 +122,7 @@ def test_a_refusal_of_all_ranks_is_one_line(launcher: str) -> None:
     else:
         done = ranks("refuse", "--nproc", "2")
         statuses, errors = [done.returncode], done.stderr
-    assert set(statuses) == {2}
+    assert set(statuses) == {2}, errors
     assert errors.startswith("error: rank ")
     assert errors.endswith(": no such file\n")
     assert errors.count("\n") == 1

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, GreedyContinuation, Rows, Step, StopRule
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, DraftBuilder, empty_predictions
+from tasks.decoding.drafting import Draft, DraftBuilder, GreedyTable, empty_predictions
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule
@@ -20,6 +20,10 @@ class StatelessDrafter:
     """Base of drafters that keep nothing from turn to turn and predict with no model of their own."""
 
     decoder = None
+
+    def greedy_table(self, tokens: int) -> GreedyTable | None:
+        """None: such a drafter looks further back than the last token, if at anything."""
+        return None
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         """Nothing to forget."""
@@ -53,6 +57,10 @@ class StepwiseDrafter(ABC):
         self.end_tokens = frozenset((end_token,))
         self.sampling = sampling
         self.source = source
+
+    def greedy_table(self, tokens: int) -> GreedyTable | None:
+        """None: a model looks at the whole text."""
+        return None
 
     @abstractmethod
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:

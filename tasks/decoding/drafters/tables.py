@@ -17,6 +17,7 @@ from torch import Tensor
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
+from tasks.decoding.drafting import GreedyTable
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
@@ -81,10 +82,31 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
         self.end_tokens = target.end_tokens
         self.tables = tables
         self.device = torch.device("cpu")
+        self._greedy: GreedyTable | None = None
 
     @abstractmethod
     def look_up(self, last: int) -> Tensor:
         """Return the logits of the token after `last`: (vocabulary,)."""
+
+    def greedy_table(self, tokens: int) -> GreedyTable:
+        if self._greedy is None or len(self._greedy.next) < tokens:
+            [usual], [score] = self._likeliest(self.tables.unigram)
+            after = torch.full((tokens,), usual, dtype=torch.int32)
+            confidence = torch.full((tokens,), score, dtype=torch.float64)
+            for last in self.contexts():
+                if last < tokens:
+                    [after[last]], [confidence[last]] = self._likeliest(self.look_up(last))
+            self._greedy = GreedyTable(after, confidence)
+        return self._greedy
+
+    def contexts(self) -> frozenset[int]:
+        """Return the tokens after which `look_up` may differ from the unigram."""
+        return frozenset()
+
+    def _likeliest(self, logits: Tensor) -> tuple[list[int], list[float]]:
+        block = PredictionBlock(logits[None, None], self.sampling)
+        scores: list[float] = block.scores.amax(-1)[0].tolist()
+        return block.likeliest[0], scores
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device
@@ -118,3 +140,6 @@ class BigramDrafter(TableDrafter):
             return self.tables.unigram
         tokens, logs = found
         return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)
+
+    def contexts(self) -> frozenset[int]:
+        return self.tables.specials | self.tables.bigram.keys() - {_BEGINNING}

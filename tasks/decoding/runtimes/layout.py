@@ -135,6 +135,8 @@ class LoopModel(ctypes.Structure):
         *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
         ("stride", ctypes.c_int64),
         ("vocabulary", ctypes.c_int64),
+        ("next", _Pointer),
+        ("confidence", _Pointer),
     )
 
 

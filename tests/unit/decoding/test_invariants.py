@@ -10,7 +10,7 @@ import pytest
 
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafting import Draft, Drafter
+from tasks.decoding.drafting import Draft, Drafter, GreedyTable
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.loop import generate
 from tasks.decoding.randomness import TokenSource
@@ -62,6 +62,9 @@ class Watcher:
         self.runs_model, self.decoder = drafter.runs_model, drafter.decoder
         self.turns = 0
         self.lags: set[int] = set()
+
+    def greedy_table(self, tokens: int) -> GreedyTable | None:
+        return self.drafter.greedy_table(tokens)
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.drafter.start(encoder_output, sources)

@@ -1,8 +1,9 @@
-"""The native loop equals the general loop, and runs only numeric rules on two native models."""
+"""The native loop equals the general loop, and runs only numeric rules on native models and tables."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -112,6 +113,30 @@ def test_a_cascade_defers_and_keeps_in_the_native_loop(rule: str) -> None:
     assert found != texts("token_cascade", TokenCascadeSettings(deferral_cost=1.0))
 
 
+@pytest.mark.parametrize("drafter", ["unigram", "bigram"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("speculative", SpeculativeSettings(draft_length=4)),
+        ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.2)),
+        ("speculative_lenient", LenientSettings(lenience=0.3, draft_length=4)),
+        ("bild", BildSettings(fallback_threshold=0.02, rollback_threshold=4.0, max_draft=5)),
+        ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=math.inf, max_draft=3)),
+    ],
+)
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settings: Any, drafter: str) -> None:
+    opened = pair_of(name)
+    texts = [decode("vanilla_large", None, opened, [source], Request(12))[0].tokens for source in toy_sources(30, seed=3)]
+    pair = dataclasses.replace(opened, calibration=texts)
+    loop_of_tables = built(method, dataclasses.replace(settings, drafter=drafter), pair)
+    for limit in (1, 3, 20):
+        assert_same_as_the_general_loop(loop_of_tables, limit)
+    counts = loop_of_tables.run([SOURCES[0]], [0], 20)[0].counts
+    assert counts.drafted > 0
+    assert counts.small_steps == 0
+
+
 def test_a_batch_runs_in_the_general_loop() -> None:
     method = built("bild", BildSettings(), pair_of("t5"))
     assert executor_for(method, len(SOURCES)) is loop.generate
@@ -128,6 +153,7 @@ def test_a_batch_runs_in_the_general_loop() -> None:
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
+        ("speculative", SpeculativeSettings(drafter="copy"), SamplingSettings()),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
@@ -144,7 +170,7 @@ def test_other_runtimes_and_unequal_vocabularies_run_in_the_general_loop() -> No
     cut.small.vocabulary -= 1  # type: ignore[misc]
     method = built("bild", BildSettings(), cut)
     assert executor_for(method, 1) is loop.generate
-    with pytest.raises(ValueError, match="two native models of one vocabulary"):
+    with pytest.raises(ValueError, match="a native model with another one or a table"):
         native_loop.generate(method, SOURCES[:1], [0], 9)
 
 

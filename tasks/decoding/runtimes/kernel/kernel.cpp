@@ -107,6 +107,24 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
     return std::log(sum) - weighted_sum / sum;
 }
 
+// Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
+// product of confidences falls under `stop_below`, or one that ends a text.
+struct DraftStops {
+    double fallback_threshold, stop_below;
+    const int32_t* ends;
+    int64_t end_count;
+
+    DraftStops(double fallback_threshold, double stop_below, const int32_t* ends, int64_t end_count)
+        : fallback_threshold(fallback_threshold), stop_below(stop_below), ends(ends), end_count(end_count) {}
+
+    bool reads_scores() const { return fallback_threshold > 0 || stop_below > 0; }
+
+    bool after(int32_t token, double confidence, double& cumulative) const {
+        cumulative *= confidence;
+        return std::find(ends, ends + end_count, token) != ends + end_count || confidence <= fallback_threshold || cumulative < stop_below;
+    }
+};
+
 template <typename Run>
 auto with_format(int format, Run run) {
     switch (format) {
@@ -150,15 +168,14 @@ void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, 
     for (int64_t token = 0; token < tokens; token++) best[token] = likeliest(logits + token * stride, vocabulary);
 }
 
-// Continues one row greedily: at most `budget` tokens, until one whose confidence is not above `fallback_threshold`, one with which the
-// product of confidences falls under `stop_below`, or one of `ends`. Gives how many positions were predicted; the last one's
+// Continues one row greedily: at most `budget` tokens, until `DraftStops` stops it. Gives how many positions were predicted; the last one's
 // token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), a buffer for one run; `best`, `confidences`
 // (budget).
 int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t budget, double fallback_threshold, double stop_below,
                          const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
                          double* confidences) {
-    const bool reads_scores = fallback_threshold > 0 || stop_below > 0;
-    double cumulative_confidence = 1;
+    const DraftStops stops(fallback_threshold, stop_below, ends, end_count);
+    double cumulative = 1;
     int32_t begin[2] = {0, rows->begin[1]}, cached = rows->cached[0];
     RowBatch next = *rows;
     next.begin = begin;
@@ -168,10 +185,8 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
         float* here = logits + index * stride;
         draftline_predict(stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + index);
         if (best[index] < 0) return index + 1;
-        confidences[index] = reads_scores ? confidence(here, vocabulary, here[best[index]]) : 1;
-        cumulative_confidence *= confidences[index];
-        const bool ended = std::find(ends, ends + end_count, best[index]) != ends + end_count;
-        if (ended || confidences[index] <= fallback_threshold || cumulative_confidence < stop_below) return index + 1;
+        confidences[index] = stops.reads_scores() ? confidence(here, vocabulary, here[best[index]]) : 1;
+        if (stops.after(best[index], confidences[index], cumulative)) return index + 1;
         cached += begin[1];
         begin[1] = 1;
         next.tokens = best + index;

@@ -24,12 +24,14 @@ struct LoopRules {
     const Deferral* deferral;  // of a cascade, whose acceptance rule this is then; otherwise none
 };
 
-// One of the two models, and the buffers of its runs.
+// One of the two models, and the buffers of its runs; or a table in place of the small one.
 struct LoopModel {
     const Stack* stack;
     const Cache* cache;
     float *hidden, *logits;  // of the longest run; (window + 1, stride), but (1, stride) for the small model without a deferral
     int64_t stride, vocabulary;
+    const int32_t* next;  // of a table: what follows each token, and how confidently
+    const double* confidence;
 };
 
 // One turn: predictions of the drafter, drafted tokens, whether the drafter fell back, accepted tokens, whether the target ran,
@@ -101,16 +103,29 @@ int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const L
     return defers(*rules.deferral, q, q_best, p, p_best, large.vocabulary) ? p_best : q_best;
 }
 
+// Predicts by a table, as `draftline_continue` does by a model.
+int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, int64_t budget, int32_t* best, double* confidence) {
+    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.small_ends, rules.small_end_count);
+    double cumulative = 1;
+    for (int32_t index = 0; index < budget; index++) {
+        best[index] = table.next[last];
+        confidence[index] = stops.reads_scores() ? table.confidence[last] : 1;
+        if (stops.after(best[index], confidence[index], cumulative)) return index + 1;
+        last = best[index];
+    }
+    return budget;
+}
+
 // 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
 bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence) {
     const int64_t left = rules.limit - text.generated() - (rules.ends_unverified ? 0 : 1);
     const int64_t budget = rules.first_from_target && text.generated() == 0 ? 0 : std::min<int64_t>(rules.window, left);
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
-    turn.predicted = draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold, rules.stop_below,
-                                        rules.small_ends, rules.small_end_count, small.hidden, small.logits,
-                                        rules.deferral ? small.stride : 0, small.vocabulary,
-                                        best, confidence);
+    turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence)
+                                : draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold,
+                                                     rules.stop_below, rules.small_ends, rules.small_end_count, small.hidden,
+                                                     small.logits, rules.deferral ? small.stride : 0, small.vocabulary, best, confidence);
     if (best[turn.predicted - 1] < 0) return false;
     turn.fallback = confidence[turn.predicted - 1] <= rules.fallback_threshold;
     turn.drafted = turn.predicted - turn.fallback;
