@@ -30,7 +30,7 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {
     "packed matrices": {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
     "MKL": {"CT2_USE_MKL": "1"},
 }
-_OURS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
+OUR_THREAD_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 """Variables that `tasks/__init__.py` sets for this project's threads; a baseline runs without them."""
 
 
@@ -95,7 +95,7 @@ class TranslatorProcess:
 def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProcess]:
     """Start a process with these environment variables, and end it on exit."""
     command = [sys.executable, "-m", "tasks.bench.ctranslate"]
-    settings = {name: value for name, value in os.environ.items() if name not in _OURS} | environment
+    settings = {name: value for name, value in os.environ.items() if name not in OUR_THREAD_VARIABLES} | environment
     pipe = subprocess.PIPE
     with supervisor.running(command, env=settings, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
         yield TranslatorProcess(process)
@@ -141,6 +141,6 @@ def serve(asked: IO[str], answers: IO[str]) -> None:
 
 
 if __name__ == "__main__":
-    for name in _OURS:
+    for name in OUR_THREAD_VARIABLES:
         os.environ.pop(name, None)
     serve(sys.stdin, sys.stdout)

@@ -59,4 +59,4 @@ def _layer_numbers(layer: Layer) -> int:
 
 
 def _numbers(linear: Linear) -> int:
-    return linear.weight.numel() + (0 if linear.bias is None else linear.bias.numel())
+    return sum(part.numel() for part in linear.parts) + (0 if linear.bias is None else linear.bias.numel())

@@ -1,4 +1,4 @@
-"""The sizes of a model that the cost of decoding with it follows from."""
+"""Model sizes from which the cost of decoding is computed."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class TrainingResult:
     measured: dict[str, float] = field(default_factory=dict)
     """`validation_loss`, in nats, and the evaluator's measurements, for those weights."""
     log: Rows = field(default_factory=dict)
-    """All that was logged, from the first step on even if the run was interrupted."""
+    """What was logged step by step, from the first step on even if the run was interrupted."""
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tasks import supervisor
+from tasks.bench.contenders import label
+from tasks.bench.ctranslate import OUR_THREAD_VARIABLES
 from tasks.bench.timing import Found
 from tasks.errors import InputError
 
@@ -50,23 +53,24 @@ def contenders_of(counts: list[int]) -> list[Contender]:
 
 
 def _threaded(settings: dict[str, Found], counts: list[int]) -> dict[str, Found]:
-    pairs = itertools.product(settings.items(), counts)
-    return {
-        ", ".join(filter(None, (label, f"{count} thread{'s' if count > 1 else ''}"))): {**setting, "threads": count}
-        for (label, setting), count in pairs
-    }
+    return {label(name, count): {**setting, "threads": count} for name, setting in settings.items() for count in counts}
 
 
 class ContenderProcess:
     """A process that answers as `worker.serve` does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], first: Found) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], first: Found) -> None:
         """Send the first line and wait until the process has opened its model.
+
+        Args:
+            process: It answers on standard output.
+            errors: The file that it writes standard error to.
+            first: The first line.
 
         Raises:
             RuntimeError: the process ended.
         """
-        self._process = process
+        self._process, self._errors = process, errors
         self.opened = self.ask(first)
         """`seconds` of opening, and whatever else the process says of itself."""
 
@@ -74,13 +78,20 @@ class ContenderProcess:
         """Send a line and return its answer."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None and back is not None  # noqa: S101 (both are pipes)
-        to.write(json.dumps(line).encode() + b"\n")
-        to.flush()
-        answer = back.readline()
+        answer = b""
+        with contextlib.suppress(BrokenPipeError):
+            to.write(json.dumps(line).encode() + b"\n")
+            to.flush()
+            answer = back.readline()
         if not answer:
-            raise RuntimeError(f"the process ended with status {self._process.wait()}")
+            raise RuntimeError(f"the process ended with status {self._process.wait()}: {self._last_words()}")
         answered: Found = json.loads(answer)
         return answered
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 @dataclass(frozen=True)
@@ -123,9 +134,13 @@ def all_processes(model: Checkpoint, number_format: str, say: Callable[[str], No
 def _process(command: list[str], kind: str, folder: Path, model: Checkpoint, number_format: str) -> Iterator[ContenderProcess]:
     first: Found = {"kind": kind, "folder": str(folder), "format": number_format, "ends": model.ends}
     first["converted"] = str(model.scratch / f"{number_format}.gguf")
-    pipe, environment = subprocess.PIPE, {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    with supervisor.running(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
-        yield ContenderProcess(process, first)
+    inherited = {name: value for name, value in os.environ.items() if kind == "here" or name not in OUR_THREAD_VARIABLES}
+    pipe, environment = subprocess.PIPE, {**inherited, "TOKENIZERS_PARALLELISM": "false"}
+    with (
+        tempfile.TemporaryFile() as errors,
+        supervisor.running(command, env=environment, stdin=pipe, stdout=pipe, stderr=errors) as process,
+    ):
+        yield ContenderProcess(process, errors, first)
 
 
 def _here(kind: str) -> list[str]:

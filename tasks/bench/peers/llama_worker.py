@@ -116,6 +116,8 @@ class Model:
         llama_cpp.llama_log_set(self._silence, None)
         llama_cpp.llama_backend_init()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        if not self._model:
+            raise RuntimeError(f"llama.cpp cannot open {path.name}")
         self._contexts: dict[str, Any] = {}
         self._greedy = llama_cpp.llama_sampler_init_greedy()
 
@@ -131,6 +133,8 @@ class Model:
             if self._exact:
                 parameters.type_k = parameters.type_v = library.GGML_TYPE_F32
             self._contexts[key] = library.llama_init_from_model(self._model, parameters)
+            if not self._contexts[key]:
+                raise RuntimeError(f"llama.cpp makes no context for {key}")
         return self._contexts[key]
 
     def decode(self, setting: dict[str, Any], prompts: list[list[int]], limit: int, ends: set[int]) -> list[list[int]]:

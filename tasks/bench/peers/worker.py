@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from tasks.bench.ctranslate import OUR_THREAD_VARIABLES
 from tasks.bench.timing import Found
 
 Decode = Callable[[Found, list[list[int]], int], list[list[int]]]
 """Setting, prompts and most new tokens to the new tokens of each prompt, decoded one after the other."""
-_OURS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
-"""Variables that `tasks/__init__.py` sets for this project's threads; a peer runs without them."""
 
 _CACHE_UNIT = 256
 
@@ -147,7 +146,7 @@ def serve(asked: IO[str], answers: IO[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["here"]:
-        for name in _OURS:
+        for name in OUR_THREAD_VARIABLES:
             os.environ.pop(name, None)
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not mix with the answers

@@ -100,7 +100,7 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
         return self._greedy
 
     def contexts(self) -> frozenset[int]:
-        """Return the tokens after which `look_up` may differ from the unigram."""
+        """Return the tokens after which `look_up` may differ from the unigram table."""
         return frozenset()
 
     def _likeliest(self, logits: Tensor) -> tuple[list[int], list[float]]:

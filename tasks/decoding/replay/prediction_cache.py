@@ -14,11 +14,11 @@ from torch import Tensor
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
 from tasks.decoding.distributions import entropy
 from tasks.decoding.method import Pair
-from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
 
-_MOST_AHEAD = 8
-"""Positions that a run reads beyond those that were asked for, at most."""
+_MOST_KEPT = 1 << 26
+"""Logits of the open source that are kept, at most; the rest is computed again where it is asked for."""
 
 
 class _Model:
@@ -90,7 +90,7 @@ class PredictionCache:
         continuation = self._started(model).decoder.capabilities.continue_greedily
         if budget > 1 and continuation is not None:
             with contextlib.suppress(BrokenLogitsError):  # perhaps only beyond this node
-                self._continue(model, node, min(budget, _MOST_AHEAD), continuation)
+                self._continue(model, node, budget, continuation)
         [statistics] = self.read(model, [node])
         return statistics
 
@@ -129,11 +129,12 @@ class PredictionCache:
             known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
             look_up = functools.partial(self._look_up, node, model)
             node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
-            self._logits[node, model] = row
+            if len(self._logits) * len(row) < _MOST_KEPT:
+                self._logits[node, model] = row
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
         logits = self._logits.get((node, model))
-        if logits is None:  # the trie was read from a file
+        if logits is None:  # the trie was read from a file, or had too many
             [logits] = self._run(model, node, 1).logits
         return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
 
@@ -166,7 +167,7 @@ def _likely_next(node: TrieNode, model: int) -> Iterator[TrieNode]:
 
     A drafter drafts along them next; a run over more positions costs little more, and another run later costs as much again.
     """
-    for _ in range(_MOST_AHEAD):
+    for _ in range(MOST_AHEAD):
         token = _best_of_other(node, model)
         following = node.children.get(token)
         if following is None or following.statistics[model] is not None:

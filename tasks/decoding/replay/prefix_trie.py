@@ -18,6 +18,9 @@ from tasks.files import atomic_write
 SMALL_MODEL, LARGE_MODEL = 0, 1
 """Which model's statistics are meant, in a node and in calls."""
 
+MOST_AHEAD = 8
+"""Positions that a run reads beyond those that were asked for, at most."""
+
 LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
 

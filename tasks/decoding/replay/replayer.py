@@ -17,7 +17,7 @@ from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
-from tasks.decoding.replay.prefix_trie import CachedDraft, ReplaySource, TrieNode
+from tasks.decoding.replay.prefix_trie import MOST_AHEAD, CachedDraft, ReplaySource, TrieNode
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
 from tasks.decoding.turn import RowState, TurnRules
 
@@ -106,9 +106,10 @@ class _Replayer:
         if drafter is None or budget <= 0:
             return CachedDraft([], [], fallback=False, steps=0, nodes=[node])
         builder, q = DraftBuilder(budget, self.turns.draft_rule, drafter.end_tokens), list[CachedStatistics]()
-        left = self.turns.limit - len(self.row.tokens)
+        # A little further than asked: another method's window may be longer.
+        reach = min(self.turns.limit - len(self.row.tokens), budget + MOST_AHEAD)
         while builder.going:
-            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, left - len(q))
+            statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, reach - len(q))
             q.append(statistics)
             builder.add(statistics.best, statistics.top)
             node = node.step(statistics.best)

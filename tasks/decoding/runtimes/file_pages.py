@@ -23,13 +23,16 @@ class FilePages:
 
     `transformers` maps the weights of a checkpoint. The system counts the pages that were read as memory of this process,
     and reads a page that was given back from the file again: no tensor changes, whoever else holds it. Elsewhere than on
-    Linux no region is found.
+    Linux no region is found. Nobody may write to the weights until all of a stack are packed.
     """
 
     @functools.cached_property
     def _regions(self) -> list[tuple[int, int]]:
         """First and last address of each region, looked up once: what is packed is not written to meanwhile."""
-        return list(_unchanged_regions()) if _REGIONS.exists() else []
+        try:
+            return list(_unchanged_regions())
+        except OSError:  # another system, or one that shows a process nothing of itself
+            return []
 
     def release(self, tensor: Tensor) -> bool:
         """Give the pages of a tensor back; return False where its memory is not mapped from a file, or is small."""
@@ -46,7 +49,7 @@ class FilePages:
 
 
 def _unchanged_regions() -> Iterator[tuple[int, int]]:
-    described = _REGIONS.read_text()
+    described = _REGIONS.read_text(errors="replace")
     headers = list(_HEADER.finditer(described))
     for header, following in zip(headers, [*headers[1:], None], strict=True):
         start, end, inode = int(header[1], 16), int(header[2], 16), int(header[3])

@@ -19,14 +19,14 @@ class HugePages:
     """One region from which tensors are taken one after the other."""
 
     def __init__(self, size: int) -> None:
-        """Reserve `size` bytes; what is not written to takes no memory."""
+        """Reserve `size` bytes, all zero; what is not written to takes no memory."""
         # Tensors that begin at a page's start: the system gives no huge page to a region that begins inside one.
         region = _region(size + _PAGE)
         whole = torch.frombuffer(region, dtype=torch.uint8)
         self._rest = whole[-whole.data_ptr() % _PAGE :][: max(size, 1)]
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return the next tensor, of unset numbers.
+        """Return the next tensor, which holds zeros.
 
         Raises:
             MemoryError: the region is used up.

@@ -35,7 +35,7 @@ class PackedStack:
         file leave memory as soon as they are packed.
 
         Args:
-            stack: The weights; those that are kept as they are are shared, not copied.
+            stack: The weights. Those that are not packed are shared, not copied.
             number_format: Of the matrices.
             functions: Those of `compiled.library`.
             tied: The packed head of another stack, which must outlive this one, if its rows are this stack's embedding.

@@ -86,7 +86,7 @@ def replay_grid(
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Leave garbage, and what exists already, to the caller.
+    """Pause the garbage collector, and keep what exists already out of the collections that are asked for.
 
     A trie has so many objects that the collector would run again and again, each time over all that the models' libraries hold.
     """

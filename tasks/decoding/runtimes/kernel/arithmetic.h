@@ -21,6 +21,9 @@ constexpr bool kUnsignedActivations = true;
 constexpr bool kUnsignedActivations = false;
 #endif
 
+// Multiplications that are worth waking other threads for.
+constexpr int64_t kWorthSharing = 1 << 20;
+
 namespace {
 
 typedef uint32_t Word;
@@ -150,7 +153,7 @@ struct Arithmetic<kInt8> {
             most = std::max(most, std::fabs(x[i]));
             broken += x[i] * 0.0f;
         }
-        const float scale = most / 127, magic = 12582912.0f;  // 1.5 2^23: adding it rounds to an integer
+        const float scale = most / 127, magic = kRoundsToInteger;
         uint8_t* bytes = reinterpret_cast<uint8_t*>(factors);
         const int32_t raised = kUnsignedActivations ? 128 : 0;
         for (int64_t i = 0; i < inputs; i++) bytes[i] = uint8_t(same_bits<int32_t>(x[i] / scale + magic) - same_bits<int32_t>(magic) + raised);

@@ -141,8 +141,7 @@ extern "C" {
 int64_t draftline_panel() { return kPanel; }
 
 // Packs `rows` outputs of a matrix, from the output `first` on, into its panels: `source` (rows, inputs) in float32 or bfloat16.
-// `packed` holds zeros beyond the matrix; `scales` and `offsets` (outputs), which holds
-// zeros, are written for integers alone.
+// `packed` must hold zeros beyond the matrix. `scales` and `offsets` (outputs) are written for int8 alone; `offsets` must hold zeros.
 void draftline_pack(int32_t format, int32_t source_format, const void* source, int64_t first, int64_t rows, int64_t inputs,
                     void* packed, float* scales, int32_t* offsets, int32_t threads) {
     with_format(format, [&](auto to) {

@@ -19,8 +19,7 @@ inline auto narrowed(float number, [[maybe_unused]] float scale) {
     } else if constexpr (format == kBfloat16) {
         return uint16_t(rounded_to_bfloat16(number));
     } else {
-        const float magic = 12582912.0f;  // 1.5 2^23: adding it rounds to an integer
-        return int8_t(int32_t(number / scale + magic - magic));
+        return int8_t(int32_t(number / scale + kRoundsToInteger - kRoundsToInteger));
     }
 }
 

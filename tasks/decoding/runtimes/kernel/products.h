@@ -6,9 +6,6 @@
 
 #include "arithmetic.h"
 
-// Multiplications that are worth waking other threads for.
-constexpr int64_t kWorthSharing = 1 << 20;
-
 namespace {
 
 // Vectors of a panel that `count` tokens multiply at once: as many as the registers can hold sums for. A sum waits some four
@@ -24,8 +21,8 @@ constexpr int vectors_at_once(int count) {
 // Words of an output that stay in the first cache while all vectors of a panel pass over them.
 constexpr int64_t kWords = 64;
 
-// Sums of a panel that wait for the next words.
-alignas(64) thread_local float waiting[kBlock * kPanel];
+// Sums of a panel over the words so far.
+alignas(64) thread_local float partial_sums[kBlock * kPanel];
 
 // What becomes of the sums of a vector of outputs: y (+)= x Wᵀ + b.
 template <Format format>
@@ -82,7 +79,7 @@ __attribute__((noinline)) void panel_product(const Linear& linear, int64_t panel
 #pragma GCC unroll 16
                 for (int t = 0; t < count; t++)
 #pragma GCC unroll 16
-                    for (int v = 0; v < vectors; v++) sums[t][v] = (Sum)load(waiting + t * kPanel + first + v * kLanes);
+                    for (int v = 0; v < vectors; v++) sums[t][v] = (Sum)load(partial_sums + t * kPanel + first + v * kLanes);
             }
             // Each of several passes brings its share of the next words, which would otherwise be waited for.
             [[maybe_unused]] const char* next = weight + (passes > 1 ? to * row + pass * kWords * ahead : kAhead);
@@ -101,7 +98,7 @@ __attribute__((noinline)) void panel_product(const Linear& linear, int64_t panel
 #pragma GCC unroll 16
                 for (int t = 0; t < count; t++)
 #pragma GCC unroll 16
-                    for (int v = 0; v < vectors; v++) store(waiting + t * kPanel + first + v * kLanes, (Vec)sums[t][v]);
+                    for (int v = 0; v < vectors; v++) store(partial_sums + t * kPanel + first + v * kLanes, (Vec)sums[t][v]);
                 continue;
             }
             const int64_t output = panel * kPanel + first;

@@ -26,7 +26,8 @@ constexpr int kLanes = 16, kRegisters = 32, kAhead = 2048;
 #else
 constexpr int kLanes = 8, kRegisters = 16, kAhead = 0;
 #endif
-// Outputs and vectors of a panel, tokens that multiply one at once, and above the bytes that one pass fetches in advance.
+// A panel holds kPanel outputs in kVectors vectors; up to kBlock tokens multiply it at once. kAhead: bytes that a single pass
+// fetches in advance.
 constexpr int kPanel = 64, kVectors = kPanel / kLanes, kBlock = 6;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
@@ -43,9 +44,12 @@ inline Vec load(const float* from) { return *reinterpret_cast<const StoredVec*>(
 
 inline void store(float* to, Vec value) { *reinterpret_cast<StoredVec*>(to) = value; }
 
+// 1.5 2^23: adding it rounds a number to an integer.
+constexpr float kRoundsToInteger = 12582912.0f;
+
 // e^x to about 2 units in the last place; 0 below the smallest normal number.
 inline Vec exponential(Vec x) {
-    const Vec magic = Vec{} + 12582912.0f;  // 1.5 2^23: adding it rounds to an integer
+    const Vec magic = Vec{} + kRoundsToInteger;
     Vec bounded = x < -87.0f ? Vec{} - 87.0f : x;
     bounded = bounded > 88.0f ? Vec{} + 88.0f : bounded;
     const Vec turns = bounded * 1.44269504f + magic;
