@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import check
 from tests.mutants.breaks import BREAKS
 from tests.mutants.patching import Break, PatchError, broken
 
@@ -84,6 +85,10 @@ def test_every_break_is_named_once_and_says_what_must_notice_it() -> None:
     for one in BREAKS:
         assert one.old != one.new
         assert one.tests and all(test.startswith("tests/") for test in one.tests)
+
+
+def test_every_break_applies_to_the_code_of_today(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(Path(__file__).parents[2], BREAKS, only_list=True) == 0, capsys.readouterr().err
 
 
 RUN = """

@@ -174,7 +174,7 @@ BREAKS = (
     ),
     Break(
         "replay-reads-no-further", "tasks.decoding.replay.prediction_cache", "_likely_next",
-        "range(_MOST_AHEAD)", "range(0)",
+        "range(MOST_AHEAD)", "range(0)",
         (f"{_UNIT}/replay/test_replay.py::test_known_predictions_are_not_run_again",),
     ),
     Break(
