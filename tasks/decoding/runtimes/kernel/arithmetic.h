@@ -85,7 +85,7 @@ struct Arithmetic<kBfloat16> {
     static Ints of(Ints weights) {
         if (kMultipliesBfloat16) return weights;
         if (part == 0) return weights << 16;
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__)
         return (Ints)_mm512_maskz_mov_epi16(0xaaaaaaaa, (__m512i)weights);
 #elif defined(__AVX2__)
         return (Ints)_mm256_blend_epi16((__m256i)weights, _mm256_setzero_si256(), 0x55);  // a mask would take a register
@@ -156,7 +156,8 @@ struct Arithmetic<kInt8> {
         const float scale = most / 127, magic = kRoundsToInteger;
         uint8_t* bytes = reinterpret_cast<uint8_t*>(factors);
         const int32_t raised = kUnsignedActivations ? 128 : 0;
-        for (int64_t i = 0; i < inputs; i++) bytes[i] = uint8_t(same_bits<int32_t>(x[i] / scale + magic) - same_bits<int32_t>(magic) + raised);
+        for (int64_t i = 0; i < inputs; i++)
+            bytes[i] = uint8_t(same_bits<int32_t>(x[i] / scale + magic) - same_bits<int32_t>(magic) + raised);
         for (int64_t i = inputs; i % 4; i++) bytes[i] = 0;  // times weights of zero
         return scale + broken;
     }

@@ -26,7 +26,8 @@ alignas(64) thread_local float partial_sums[kBlock * kPanel];
 
 // What becomes of the sums of a vector of outputs: y (+)= x Wᵀ + b.
 template <Format format>
-inline void finish(typename Arithmetic<format>::Sum sum, const Linear& linear, int64_t output, [[maybe_unused]] const float* scale, float* y, bool add) {
+inline void finish(typename Arithmetic<format>::Sum sum, const Linear& linear, int64_t output, [[maybe_unused]] const float* scale,
+                   float* y, bool add) {
     Vec result;
     if constexpr (format == kInt8) {
         if constexpr (kUnsignedActivations) sum -= load_words(linear.offset + output);
@@ -40,7 +41,8 @@ inline void finish(typename Arithmetic<format>::Sum sum, const Linear& linear, i
 
 // A part of a word of each output times the activations of each token.
 template <Format format, int part, int count, int vectors>
-inline __attribute__((always_inline)) void add_part(typename Arithmetic<format>::Sum (&sums)[count][vectors], const char* weight, const Word* x, int64_t stride) {
+inline __attribute__((always_inline)) void add_part(typename Arithmetic<format>::Sum (&sums)[count][vectors], const char* weight,
+                                                     const Word* x, int64_t stride) {
     const auto weights = [&](int v) { return Arithmetic<format>::template of<part>(load_words(weight + v * kLanes * sizeof(Word))); };
     // The fewer of both stay in registers.
     if constexpr (count < vectors) {
@@ -63,7 +65,8 @@ inline __attribute__((always_inline)) void add_part(typename Arithmetic<format>:
 
 // `count` tokens against a panel. An output's sum runs over the inputs in one order for every count.
 template <Format format, int count>
-__attribute__((noinline)) void panel_product(const Linear& linear, int64_t panel, const Factors& factors, int64_t token, float* y, int64_t y_stride, bool add) {
+__attribute__((noinline)) void panel_product(const Linear& linear, int64_t panel, const Factors& factors, int64_t token, float* y,
+                                             int64_t y_stride, bool add) {
     using Sum = typename Arithmetic<format>::Sum;
     constexpr int vectors = vectors_at_once<format>(count), passes = kVectors / vectors;
     constexpr int64_t row = kPanel * sizeof(Word), ahead = row / passes;

@@ -21,7 +21,7 @@
 #pragma GCC diagnostic pop
 #endif
 
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__)  // with integers of 8 and 16 bits, which the first processors with AVX-512 lack
 constexpr int kLanes = 16, kRegisters = 32, kAhead = 2048;
 #else
 constexpr int kLanes = 8, kRegisters = 16, kAhead = 0;
