@@ -68,6 +68,12 @@ def log(folder: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
+def ended(folder: Path) -> list[str]:
+    """Return the stages whose outputs DVC has recorded."""
+    file = folder / "dvc.lock"
+    return list(yaml.safe_load(file.read_text())["stages"]) if file.exists() else []
+
+
 @dataclass
 class Served:
     """The process that serves the first toy repository, and its server."""
@@ -198,7 +204,9 @@ def test_a_killed_run_leaves_no_process_and_the_next_run_continues(served: Serve
     command = [sys.executable, "-m", "flows.pipeline"]
     killed = subprocess.Popen(command, cwd=folder, env=served.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until("the slow stage", lambda: "left" in log(folder) and "right" in log(folder))
+        until("the slow stage", lambda: "left" in log(folder))
+        # A stage that has ended is in the lock file; its command ends a little before that.
+        until("the other stage", lambda: "right" in ended(folder))
         below = psutil.Process(killed.pid).children(recursive=True)
         assert any(process.name() == "sleep" for process in below)
     finally:
