@@ -51,11 +51,15 @@ _CODE = [
     "decoding",
     "models",
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
+    "evaluation/selection",
     *(f"evaluation/{module}" for module in ("mismatches", "quality", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
-_PLANNING = ("grid", "plan", "near", "sample")
-"""Settings that select points and do not change how a point is measured; its row stays valid when they change."""
+_PLANNING = ("grid", "plan", "near", "sample", "margins")
+"""Settings that select points and do not change how a point is measured; its row stays valid when they change.
+
+Margins change the bounds of a row, which are written again (`RowWriter`).
+"""
 _SAMPLED = SamplingSettings(temperature=1.0)
 
 
@@ -176,6 +180,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
             pair,
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
+            margins=task.sweep.margins,
             lineage={**origin, "settings": _settings_record(params, task)},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )

@@ -13,12 +13,13 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
 from tasks.evaluation.acceptance import measure_acceptance
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, TradeOff, choose
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.points import Measurements, TimedMeasurements
 from tasks.evaluation.results.rows import MeasuredRow, Outcome, RowHeader, TimedRow
+from tasks.evaluation.selection.choosing import keeps_quality
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
@@ -135,13 +136,13 @@ class DrafterEvaluation:
             known = [evaluator.vanilla(split).tokens]
             found = replay_grid(points, evaluator.pair, evaluator.request, split, folder, "replay", known)
         same = duplicates(found.outputs, points)
-        quality = {
-            index: evaluator.assess(outputs, split).quality[evaluator.metric]
-            for index, outputs in found.outputs.items()
-            if index not in same
+        outcomes = evaluator.assess_grid(points, found.outputs, split)
+        margin = self.sweep.margins.no_loss
+        left = {
+            index: found.outputs[index]
+            for index, outcome in outcomes.items()
+            if index not in same and outcome.difference_bounds and keeps_quality(outcome.difference_bounds.lower, margin)
         }
-        least = self._vanilla_quality(split) - TOLERANCES["no_loss"]
-        left = {index: found.outputs[index] for index, value in quality.items() if value >= least}
         speedups: dict[int, float] = {}
         vanilla = self._costs.latency(VANILLA.method, evaluator.vanilla(split).timed(split))
         while left and len(speedups) < _TIMED:
@@ -151,9 +152,7 @@ class DrafterEvaluation:
             self._costs.fit_overhead(
                 "bild", [(found.outputs[one].timed(split), vanilla / speedup) for one, speedup in speedups.items()]
             )
-        timed = list(speedups)
-        best = choose([TradeOff(quality[index], speedups[index]) for index in timed], least, 0.0)
-        return None if best is None else points[timed[best]]
+        return points[max(speedups, key=speedups.__getitem__)] if speedups else None
 
     @cached_property
     def _costs(self) -> Costs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
+from tasks.decoding.settings import ORACLES
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, ShownExample, Timing
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, ShownExample, Timing
+from tasks.evaluation.selection.row_bounds import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
@@ -47,6 +49,7 @@ class PointEvaluator:
         self._text = functools.lru_cache(maxsize=_CACHED_TEXTS)(self._detokenise)
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
+        self._compared: dict[str, int] = {}
 
     def header(self, point: SweepPoint, split: Split, task: str, drafter: str) -> RowHeader:
         """The part of a row that is known before anything is measured."""
@@ -72,14 +75,46 @@ class PointEvaluator:
         """The outputs of the large model alone, decoded once for each split."""
         return self._vanilla_of(split)[0]
 
-    def assess(self, outputs: Outputs, split: Split) -> Outcome:
-        """Quality, its difference from vanilla's, and counts."""
-        quality = self._quality(outputs, split)
+    def compare(self, points: Sequence[SweepPoint], split: Split) -> None:
+        """Announce the points among which a split chooses, so that their bounds are corrected for it."""
+        self._compared[split.name] = sum(point.method not in ORACLES for point in points)
+
+    def assess(self, outputs: Outputs, split: Split, *, lossless: bool = False) -> Outcome:
+        """Quality, its difference from vanilla's, and counts; the lower bound of the difference has a share of the level.
+
+        Args:
+            outputs: of one point.
+            split: the examples.
+            lossless: whether they are vanilla's by construction (`is_vanillas_output`).
+        """
+        quality, (_, vanilla) = self._quality(outputs, split), self._vanilla_of(split)
+        compared = self._compared.get(split.name)
+        sampled = not self.request.sampling.greedy
+        bounds = point_bounds(quality, vanilla, self.sweep.margins, compared, lossless=lossless, sampled=sampled)
+        return self._outcome(outputs, quality, vanilla, bounds)
+
+    def assess_grid(self, points: Sequence[SweepPoint], outputs: Mapping[int, Outputs], split: Split) -> dict[int, Outcome]:
+        """What `assess` gives for the replayed points of a grid, with lower bounds that hold for all of them at once."""
+        _, vanilla = self._vanilla_of(split)
+        qualities = {index: self._quality(one, split) for index, one in outputs.items()}
+        compared = {index: one for index, one in qualities.items() if points[index].method not in ORACLES}
+        bounds = grid_bounds(
+            *(compared, vanilla, self.sweep.margins),
+            lossless={index for index in compared if is_vanillas_output(points[index])},
+            compared=self._compared.get(split.name, len(compared)),
+            seed=self.sweep.seed,
+        )
+        return {
+            index: self._outcome(outputs[index], quality, vanilla, bounds.get(index)) for index, quality in qualities.items()
+        }
+
+    def _outcome(self, outputs: Outputs, quality: Quality, vanilla: Quality, bounds: DifferenceBounds | None) -> Outcome:
         return Outcome(
             how=outputs.how,
             quality=quality.scores,
             quality_interval=quality.interval,
-            quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            quality_difference_interval=quality.minus(vanilla),
+            difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
         )
@@ -169,6 +204,11 @@ class PointEvaluator:
             pieces.append((whole[begin:stop], proposer))
             begin = stop
         return pieces
+
+
+def is_vanillas_output(point: SweepPoint) -> bool:
+    """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
+    return METHODS[point.method].lossless and "beam" not in point.method
 
 
 def _common_prefix_length(one: str, other: str) -> int:

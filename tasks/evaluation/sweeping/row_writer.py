@@ -20,7 +20,7 @@ from tasks.evaluation.results.rows import (
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, is_vanillas_output
 
 
 @dataclass
@@ -58,11 +58,11 @@ class RowWriter:
         """
         found = self._find(point, split)
         if isinstance(found, TimedRow):
-            return self._report(found)
+            return self._report(self._with_bounds(found, known))
         try:
             if known is None:
                 outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-                known = outputs, self.evaluator.assess(outputs, split)
+                known = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
             timing = self.evaluator.time(point, known[0], split, self.costs)
         except RuntimeError as error:
             return self.write_failed(point, split, f"{type(error).__name__}: {error}")
@@ -86,6 +86,14 @@ class RowWriter:
     def write_failed(self, point: SweepPoint, split: Split, error: str) -> SweepRow:
         """The row of a point that could not be measured: its error and no number."""
         return self._append(joined(FailedRow, self._header(point, split), error=error))
+
+    def _with_bounds(self, found: TimedRow, known: tuple[Outputs, Outcome] | None) -> TimedRow:
+        """A row of the file, again where its bounds are of another grid: they depend on the points that are compared."""
+        if known is None or known[1].difference_bounds == found.difference_bounds:
+            return found
+        row = self.rows.append(dataclasses.replace(found, difference_bounds=known[1].difference_bounds))
+        assert isinstance(row, TimedRow)  # noqa: S101 (a row is appended as it is)
+        return row
 
     def _header(self, point: SweepPoint, split: Split) -> RowHeader:
         return self.evaluator.header(point, split, self.task, self.drafter)
