@@ -174,6 +174,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         done += runner.report(done, grid, test)
         pair = dataclasses.replace(
             pair,
+            outputs=evaluator.check_vanilla(validation),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
             lineage={**origin, "settings": _settings_record(params, task)},
