@@ -176,6 +176,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         rows.compact()
         pair = dataclasses.replace(
             pair,
+            outputs=evaluator.check_vanilla(validation),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,

@@ -189,6 +189,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "runtime",
         "acceptance",
         "sizes",
+        "outputs",
         "costs",
         "plan",
         "vanilla_scatter",
