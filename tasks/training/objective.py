@@ -84,7 +84,7 @@ class Objective(torch.nn.Module):
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Whether the device has instructions that multiply bfloat16; without them, it is slower than float32."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return any(torch.cpu.get_capabilities().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 

@@ -157,7 +157,8 @@ def _adverb(clause: Clause, choose: Choose) -> str:
     if clause.adverb is None:
         return ""
     left_out = ("",) if "drop" in clause.adverb.kinds else ()
-    return choose(f"adverb {clause.adverb.german}", (*clause.adverb.english, *left_out))
+    adverb: str = choose(f"adverb {clause.adverb.german}", (*clause.adverb.english, *left_out))
+    return adverb
 
 
 def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
