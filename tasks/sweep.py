@@ -30,6 +30,7 @@ from tasks.evaluation.record import SweepRecord
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.pair import AcceptanceRate, GridPoint, PairAcceptance, PairRecord, PairSizes, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
+from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -51,7 +52,7 @@ _CODE = [
     "decoding",
     "models",
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
-    *(f"evaluation/{module}" for module in ("mismatches", "quality", "statistics", "timing")),
+    *(f"evaluation/{module}" for module in ("mismatches", "quality", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample")
@@ -142,11 +143,11 @@ def measure_pair(
     return PairAcceptance(**rates), PairSizes(**sizes, source_tokens=source_tokens, shares_encoder=loaded.pair.shares_encoder)
 
 
-def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], str]:
+def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], PairRecord]:
     """Measure the points that have no row yet, write rows.jsonl and pair.json, and record every point in MLflow.
 
     Returns:
-        The rows of this grid, and the runtime of the large model.
+        The rows of this grid, and what it recorded of the pair.
     """
     grid = expand(task.sweep.grid)
     loaded = load_pair(params, task, paths, drafter, grid)
@@ -172,8 +173,11 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
+        rows.compact()
         pair = dataclasses.replace(
             pair,
+            outputs=evaluator.check_vanilla(validation),
+            vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
             lineage={**origin, "settings": _settings_record(params, task)},
@@ -181,7 +185,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         )
         record.pair(pair)
         record.keep([paths.rows(drafter), write_pair(pair, paths.rows(drafter).with_name("pair.json"))])
-    return done, loaded.described
+    return done, pair
 
 
 def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:
@@ -217,13 +221,15 @@ def main() -> None:
     parser.add_argument("--drafter", required=True, choices=tuple(DRAFTERS))
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    done, described = sweep(params, params.task(arguments.task), paths, arguments.drafter)
+    done, pair = sweep(params, params.task(arguments.task), paths, arguments.drafter)
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         print(f"failed: {row.split} {row.method} {row.settings}: {row.error}", file=sys.stderr)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    print(f"{arguments.task}/{arguments.drafter}: {counts} ({described})")
+    print(f"{arguments.task}/{arguments.drafter}: {counts} ({pair.runtime})")
+    if pair.vanilla_scatter is not None:
+        print(scatter_text(pair.vanilla_scatter, arguments.drafter))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

@@ -67,6 +67,8 @@ class Card:
     steps: int
     kept: int
     """The step whose weights were kept."""
+    outputs: tuple[str, ...] = ()
+    """Sentences on greedy outputs beside trivial baselines."""
 
 
 def non_default(settings: DataclassInstance) -> dict[str, object]:

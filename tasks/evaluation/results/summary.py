@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -107,6 +107,8 @@ class Recommendation:
     """One paragraph."""
     changes: list[str]
     """A sentence for each thing that would change the choice."""
+    against: list[str] = field(default_factory=list)
+    """What makes any speed-up over this large model worthless, a clause each; then nothing is recommended."""
 
 
 @dataclass(frozen=True, kw_only=True)
