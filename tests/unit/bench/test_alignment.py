@@ -18,6 +18,7 @@ from tasks.bench.alignment.summary import summarize, summarize_test, to_test
 from tasks.bench.alignment.table import markdown
 from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.errors import InputError
+from tasks.evaluation.results.codec import Settings
 from tasks.training.data import IGNORED, Batch
 from tasks.training.settings import TrainingSettings
 
@@ -95,7 +96,7 @@ def test_one_thread_is_timed_by_processor_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 def point(speedup: float, bound: float, difference: float = 0.0) -> PointResult:
-    settings = {"fallback_threshold": 0.5, "rollback_threshold": speedup}
+    settings: Settings = {"fallback_threshold": 0.5, "rollback_threshold": speedup}
     return PointResult(settings=settings, quality_difference=difference, lower_bound=bound, speedup=speedup)
 
 

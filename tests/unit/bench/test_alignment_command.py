@@ -14,6 +14,7 @@ import yaml
 
 from tasks.bench.alignment import command, drafters, work
 from tasks.bench.alignment.measuring import PairEvaluation
+from tasks.bench.alignment.rows import Run
 from tasks.bench.alignment.table import COLUMNS
 from tasks.bench.shapes import Shape, random_pair
 from tasks.corpora.example import Example, write_jsonl
@@ -164,7 +165,7 @@ def test_a_diverged_recipe_is_left_out(here: Path, capsys: pytest.CaptureFixture
 def test_several_processes_finish_every_drafter(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [drafters.Run(seed, "references", 4) for seed in (1, 2, 3)]
+    made = [Run(seed, "references", 4) for seed in (1, 2, 3)]
     monkeypatch.setattr(work, "ProcessPoolExecutor", lambda count, mp_context: ThreadPoolExecutor(count))
     monkeypatch.setattr(work, "stored_row", lambda _comparison, run, _costs: None)
     monkeypatch.setattr(work, "finished_row", lambda _comparison, run, _costs: f"error of {run}")
