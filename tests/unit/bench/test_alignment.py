@@ -46,7 +46,8 @@ def test_the_rate_suits_the_start() -> None:
 
     assert (rate("hard_labels", ALIGN), rate("hard_labels_random", ALIGN)) == (0.02, 0.03)
     pretrained = dataclasses.replace(ALIGN, start="pretrained")
-    assert (rate("hard_labels", pretrained), rate("hard_labels_random", pretrained)) == (pytest.approx(0.01), 0.02)
+    assert rate("hard_labels", pretrained) == pytest.approx(0.01)
+    assert rate("hard_labels_random", pretrained) == 0.02
 
 
 def test_the_shortest_run_is_valid_for_every_recipe() -> None:
