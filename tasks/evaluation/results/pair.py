@@ -12,6 +12,7 @@ from pydantic import AliasChoices, Field, JsonValue
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
+from tasks.models.training_record import TrainingRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +155,10 @@ class PairRecord:
     """All of `pair.json`; None for what is not known, or not known yet."""
 
     drafter: str | None = None
+    seed: int | None = None
+    """Of the drafter's training."""
+    training: TrainingRecord | None = None
+    """The drafter's training."""
     runtime: str | None = None
     """What the large model runs on, described."""
     acceptance: PairAcceptance | None = None

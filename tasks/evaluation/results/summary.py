@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
+from tasks.evaluation.results.arms import ArmComparison
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, OperatingPoint, TimedPoint, UntimedPoint
@@ -127,6 +128,8 @@ class Summary:
     pareto: list[ParetoFront]
     hypervolume_reference: HypervolumeReference | None = None
     pairs: SweptPairs
+    arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
+    """Aligned against unaligned drafters over all seeds."""
     failed: list[FailedPoint]
     definitions: dict[str, str]
     """What each number is, by its key."""
