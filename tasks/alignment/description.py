@@ -27,6 +27,8 @@ _WRITERS = {
 def describe_method(settings: AlignSettings) -> str:
     """Return one sentence on loss and training text."""
     parts = [f"It was trained {_LOSSES[settings.loss].format(beta=settings.beta)}"]
+    if settings.label_weight:
+        parts[0] += f", and on its outputs, by cross-entropy of weight {settings.label_weight:g}"
     if settings.on_policy:
         parts.append(f"{settings.on_policy:.0%} of its steps were on text {_WRITERS[settings.writer]}")
     if settings.replay_rounds:

@@ -39,6 +39,13 @@ class AlignSettings(TrainingSettings):
         gt=0,
         lt=1,
     )
+    label_weight: float = setting(
+        "Weight w of the text's cross-entropy beside a divergence D: the loss is (1 - w) D - w log q(y) at each position, with "
+        "y the text's token (distillation with soft and hard targets: Hinton et al., 2015, section 2).",
+        default=0.0,
+        ge=0,
+        lt=1,
+    )
     reference: str = setting(
         "Source of p: the large model, run along with the drafter (live), or the predictions stored in the calibration set "
         "(stored; needs calibrate.top_logits).",
@@ -95,6 +102,14 @@ class AlignSettings(TrainingSettings):
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"
+            )
+        if self.label_weight and self.loss == "sequence":
+            raise ValueError(
+                f"label_weight is {self.label_weight}, but loss sequence is the cross-entropy alone; set loss to a divergence"
+            )
+        if self.label_weight and self.on_policy:
+            raise ValueError(
+                f"label_weight is {self.label_weight}, which would teach the drafter its own on_policy text again; set one to 0"
             )
         if self.on_policy and self.reference == "stored":
             raise ValueError("on_policy text has no stored reference; set reference to live, or on_policy to 0")

@@ -25,6 +25,17 @@ BREAKS = (
         _DIVERGENCES,
     ),
     Break(
+        "label-weight-ignored", "tasks.alignment.spec", "_loss",
+        ", settings.label_weight)", ")",
+        (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
+    ),
+    Break(
+        "mixed-weights-swapped", "tasks.alignment.distillation", "DivergenceLoss.sums",
+        "(1 - self._label_weight) * losses - self._label_weight * log_label",
+        "self._label_weight * losses - (1 - self._label_weight) * log_label",
+        ("tests/unit/alignment/test_distillation.py",),
+    ),
+    Break(
         "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
         "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
         (f"{_UNIT}/training/test_objective.py::test_without_anything_else_it_is_the_model_s_loss",),
