@@ -218,6 +218,7 @@ def sweep(
         done += runner.report(done, grid, test)
         pair = dataclasses.replace(
             pair,
+            outputs=evaluator.check_vanilla(validation),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
             lineage={**origin, "settings": _settings_record(params, task)},

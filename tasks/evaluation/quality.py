@@ -86,6 +86,23 @@ def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], m
     return float(_rouge_table(hypotheses, references, (metric,)).mean())
 
 
+def quality_difference(
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[tuple[str, ...]],
+    metric: str,
+    samples: int,
+    seed: int,
+) -> tuple[float, Interval]:
+    """`metric` of `hypotheses` minus that of `others`, in points, with its 95 % paired bootstrap interval.
+
+    Arguments and errors are those of `score`.
+    """
+    both = [_resampled(texts, references, metric, samples, seed) for texts in (hypotheses, others)]
+    difference = value_of(hypotheses, references, metric) - value_of(others, references, metric)
+    return difference, percentile_interval(both[0] - both[1])
+
+
 def _rouges(metric: str) -> tuple[str, ...]:
     return ("rougeL",) if metric == "bleu" else ROUGES
 

@@ -70,6 +70,8 @@ class Card:
     """The step whose weights were kept."""
     seed: int | None = None
     """The seed of a drafter; None for models that are trained once."""
+    outputs: tuple[str, ...] = ()
+    """Sentences on greedy outputs beside trivial baselines."""
 
 
 def non_default(settings: DataclassInstance) -> dict[str, object]:

@@ -48,6 +48,8 @@ class TrainingJob:
     """Folders of the models that it is trained with."""
     files: tuple[Path, ...] = ()
     """Other files that training reads; a change of their content starts training over."""
+    checked: int = 0
+    """Validation examples whose greedy outputs are compared with trivial baselines after training; 0: none."""
     code: tuple[str, ...] = ("training", "models")
     """Packages whose code can change the result."""
     seed: int | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
+from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import lineage
@@ -75,10 +77,13 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with writing_to_resume(f"the log of the {job.name} model", partial_path(log_file), opened.resume):
             atomic_write(log_file, as_csv(outcome.log))
+        check = _check(opened)
         with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
-            _save(opened, outcome)
+            _save(opened, outcome, check)
         remove(opened.resume)
         print(_summary_line(job, parameters, outcome))
+        if check is not None:
+            _print_check(job, check)
 
 
 def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
@@ -119,7 +124,23 @@ def _final_metrics(outcome: TrainingResult) -> dict[str, float]:
     return {**taken, "kept_step": outcome.kept, **kept}
 
 
-def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
+def _check(opened: TrainingContext) -> OutputCheck | None:
+    """Return how the trained model's outputs compare with trivial baselines, where the job asks for it."""
+    job = opened.job
+    if not job.checked:
+        return None
+    examples = read_jsonl(reference_file(job))[: job.checked]
+    return HeldOutQuality(examples, opened.tokenizer, job.text, job.metric).check(opened.model)
+
+
+def _print_check(job: TrainingJob, check: OutputCheck) -> None:
+    """Print the check, and a warning for everything that speaks against the model."""
+    print(f"{job.paths.task}/{job.name}: {described(check)}")
+    for clause in [*against_teacher(check, f"the {job.name} model"), *length_warning(check, f"the {job.name} model")]:
+        print(f"warning: {job.paths.task}: {clause}", file=sys.stderr)
+
+
+def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck | None) -> None:
     """Write the model with its card; `generate` then stops at the length that the model was trained on."""
     job, model = opened.job, opened.model.cpu().float()
     model.generation_config.max_new_tokens = job.text.max_target_tokens
@@ -141,6 +162,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult) -> None:
         steps=outcome.steps,
         kept=outcome.kept,
         seed=job.seed,
+        outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
     record = TrainingRecord(opened.resume.name, outcome.steps, len(opened.examples), outcome.target_tokens)
     save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)

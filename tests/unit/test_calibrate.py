@@ -63,7 +63,7 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     assert {example.source for example in held_out} <= {*SOURCES[26:36]}
     assert found["model"]["folder"] == "models/words/large"
     assert found["settings"]["top_logits"] == 5
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: words: dropped")]
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
     assert f"{found['sets']['calibration']['over_long']} over-long" in warning

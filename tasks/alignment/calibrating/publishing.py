@@ -16,6 +16,8 @@ from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.alignment.stored import FOLDER
+from tasks.corpora.example import read_jsonl
+from tasks.evaluation.results.output_check import OutputCheck
 from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
 
@@ -37,8 +39,8 @@ configs:
 The outputs of this task's large model for the inputs of the corpus: the text that a drafter is aligned on (BiLD, section
 3.5.1). Outputs are {how}. Each line has a `source` and, as its only entry of `references`, the output.
 
-| set | inputs | outputs | kept | tokens kept | {faults} | repeated |
-|---|---|---|---|---|{rules}---|
+| set | inputs | outputs | kept | tokens kept | {faults} | repeated | distinct |
+|---|---|---|---|---|{rules}---|---|
 {rows}
 
 Outputs that are over-long, empty or degenerate are dropped, and so are equal outputs of one input. `validation` is held out.
@@ -61,6 +63,8 @@ class Provenance:
     """Fingerprints of the input files by path."""
     versions: dict[str, str]
     """Of packages."""
+    check: OutputCheck | None = None
+    """How the kept outputs for the held-out inputs compare with trivial baselines; None without references."""
 
 
 def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: Provenance) -> None:
@@ -89,9 +93,11 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
-    """Return the total counts of the shards of a set, with 0 for faults that did not occur."""
+    """Return the total counts of the shards of a set, with 0 for faults that did not occur, and its `distinct` outputs."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
-    return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
+    texts = {example.references[0] for name in names for example in read_jsonl(shards.examples(name))}
+    counts = {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
+    return {**counts, "distinct": len(texts)}
 
 
 def card(task: str, settings: CalibrateSettings, counts: Mapping[str, Mapping[str, int]]) -> str:

@@ -14,6 +14,7 @@ from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import EDGE, TOLERANCES
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster
+from tasks.evaluation.report.unsupported import reasons_against, unsupported
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.paths import DRAFTERS
@@ -32,6 +33,8 @@ def recommend(summary: Summary) -> Recommendation:
     Args:
         summary: with points, choices, vanilla, frontiers and pairs; its own recommendation is not read.
     """
+    if reasons := reasons_against(summary):
+        return unsupported(reasons)
     for choice in TOLERANCES:
         point = fastest(filter(is_faster, chosen(summary, choice)))
         if point is not None:

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, JsonValue
 
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.training_record import TrainingRecord
@@ -163,6 +164,8 @@ class PairRecord:
     """What the large model runs on, described."""
     acceptance: PairAcceptance | None = None
     sizes: PairSizes | None = None
+    outputs: OutputCheck | None = None
+    """The large model's outputs on validation beside trivial baselines."""
     costs: MeasuredCosts | None = None
     plan: SweepPlan | None = None
     lineage: dict[str, JsonValue] | None = None

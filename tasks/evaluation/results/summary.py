@@ -108,6 +108,8 @@ class Recommendation:
     """One paragraph."""
     changes: list[str]
     """A sentence for each thing that would change the choice."""
+    against: list[str] = field(default_factory=list)
+    """What makes any speed-up over this large model worthless, a clause each; then nothing is recommended."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
+from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, ShownExample, Timing
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.statistics import ratio_interval
@@ -22,6 +23,7 @@ from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
 from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
 from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
+from tasks.evaluation.trivial_baselines import check_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -71,6 +73,14 @@ class PointEvaluator:
     def vanilla(self, split: Split) -> Outputs:
         """The outputs of the large model alone, decoded once for each split."""
         return self._vanilla_of(split)[0]
+
+    def check_vanilla(self, split: Split) -> OutputCheck | None:
+        """How the large model's outputs compare with trivial baselines; None where the model cannot run."""
+        try:
+            texts = [self._text(tuple(tokens)) for tokens in self.vanilla(split).tokens]
+        except RuntimeError:  # the rows of the baselines report it
+            return None
+        return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
     def assess(self, outputs: Outputs, split: Split) -> Outcome:
         """Quality, its difference from vanilla's, and counts."""

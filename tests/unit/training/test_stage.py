@@ -205,3 +205,19 @@ def test_a_finished_seed_is_kept_and_another_is_trained(
     assert weights.stat().st_mtime_ns == written
     train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), make_spec)
     assert weights.stat().st_mtime_ns > written
+
+
+def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_says_so(
+    job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that has learned nothing writes one text for everything."""
+    train_stage(dataclasses.replace(job, checked=20), make_spec)
+    printed = capsys.readouterr()
+    assert "toy/small: bleu" in printed.out and "on 20 held-out inputs (constant " in printed.out
+    warnings = [line for line in printed.err.splitlines() if line.startswith("warning: toy: the small model")]
+    assert any("is not better than giving one constant output" in line for line in warnings)
+    card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
+    assert "greedy outputs: `bleu" in card and "the model is not better than giving one constant output" in card
+    train_stage(job, make_spec)
+    assert "held-out inputs" not in capsys.readouterr().out
+    assert measured
