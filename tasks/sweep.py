@@ -32,6 +32,7 @@ from tasks.evaluation.record import SweepRecord
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.pair import AcceptanceRate, GridPoint, PairAcceptance, PairRecord, PairSizes, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
+from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -55,7 +56,7 @@ _CODE = [
     "decoding",
     "models",
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
-    *(f"evaluation/{module}" for module in ("mismatches", "quality", "statistics", "timing")),
+    *(f"evaluation/{module}" for module in ("mismatches", "quality", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods")
@@ -153,27 +154,29 @@ def measure_pair(
     return PairAcceptance(**rates), PairSizes(**sizes, source_tokens=source_tokens, shares_encoder=loaded.pair.shares_encoder)
 
 
-def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], str]:
+def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], list[PairRecord]]:
     """Sweep the drafter of each seed; folders of seeds that are no longer asked for are removed.
 
     Returns:
-        The rows of all seeds, and the runtime of the large model.
+        The rows of all seeds, and what each sweep recorded of its pair.
     """
     first, *others = task.seeds
     for folder in paths.sweep(drafter, first).parent.glob("*"):
         if folder.name not in map(str, others):
             remove(folder)
-    done, described = sweep(params, task, paths, drafter, first)
+    done, pair = sweep(params, task, paths, drafter, first)
+    pairs = [pair]
     fewer = [entry for entry in task.sweep.grid if entry.method in task.sweep.seed_methods]
     task = task.model_copy(update={"sweep": dataclasses.replace(task.sweep, grid=fewer, sample=0)})
     for seed in others:
-        done += sweep(params, task, paths, drafter, seed, first=False)[0]
-    return done, described
+        rows, pair = sweep(params, task, paths, drafter, seed, first=False)
+        done, pairs = done + rows, [*pairs, pair]
+    return done, pairs
 
 
 def sweep(
     params: Params, task: Task, paths: TaskPaths, drafter: str, seed: int, *, first: bool = True
-) -> tuple[list[SweepRow], str]:
+) -> tuple[list[SweepRow], PairRecord]:
     """Measure the points that have no row yet, write rows.jsonl and pair.json, and record every point in MLflow.
 
     Args:
@@ -185,7 +188,7 @@ def sweep(
         first: Whether this is the first seed, whose sweep is the main one.
 
     Returns:
-        The rows of this grid, and the runtime of the large model.
+        The rows of this grid, and what it recorded of the pair.
     """
     grid = expand(task.sweep.grid)
     model, other = paths.model(drafter, seed), None if first else seed
@@ -216,9 +219,11 @@ def sweep(
         runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
+        rows.compact()
         pair = dataclasses.replace(
             pair,
             outputs=evaluator.check_vanilla(validation),
+            vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
             lineage={**origin, "settings": _settings_record(params, task)},
@@ -262,13 +267,16 @@ def main() -> None:
     parser.add_argument("--drafter", required=True, choices=DRAFTERS)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    done, described = sweep_seeds(params, params.task(arguments.task), paths, arguments.drafter)
+    done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.drafter)
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         print(f"failed: {row.split} {row.method} {row.settings}: {row.error}", file=sys.stderr)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    print(f"{arguments.task}/{arguments.drafter}: {counts} ({described})")
+    print(f"{arguments.task}/{arguments.drafter}: {counts} ({pairs[0].runtime})")
+    for pair in pairs:
+        if pair.vanilla_scatter is not None:
+            print(scatter_text(pair.vanilla_scatter, f"{arguments.drafter}, seed {pair.seed}"))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

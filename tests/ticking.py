@@ -105,7 +105,14 @@ def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
 
 def sweep_settings(**changed: Any) -> SweepSettings:
     """Settings of a fast sweep."""
-    quick = {"latency_examples": 4, "warmup_examples": 1, "bootstrap_samples": 100, "quality_batch": 4, "sample": 2}
+    quick = {
+        "latency_examples": 4,
+        "warmup_examples": 1,
+        "bootstrap_samples": 100,
+        "quality_batch": 4,
+        "sample": 2,
+        "latency_rounds": 1,
+    }
     return SweepSettings(**(quick | changed))
 
 

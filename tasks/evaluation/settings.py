@@ -49,7 +49,13 @@ class SweepSettings:
         ge=0,
     )
     latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
-    latency_trials: int = setting("How often each of them is timed.", default=1, unit="trials", ge=1)
-    warmup_examples: int = setting("Examples decoded untimed before each point.", default=3, unit="examples", ge=0)
+    latency_rounds: int = setting(
+        "Visits to each timed point, spread over the sweep; each times every timed example once. Intervals cover examples and "
+        "rounds from two rounds on.",
+        default=4,
+        unit="rounds",
+        ge=1,
+    )
+    warmup_examples: int = setting("Examples decoded untimed before each visit.", default=3, unit="examples", ge=0)
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)

@@ -15,6 +15,9 @@ from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.training_record import TrainingRecord
 
+BUSY = 0.2
+"""Scatter of vanilla's times from visit to visit above which the machine is called busy (`docs/performance.md`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptanceRate:
@@ -130,6 +133,28 @@ class PredictionError:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VanillaScatter:
+    """Vanilla's own total time for the same timed examples, over all visits of a sweep; steady on an idle machine."""
+
+    visits: int
+    median_ms: float
+    low_ms: float
+    """5th percentile."""
+    high_ms: float
+    """95th percentile."""
+
+    @property
+    def share(self) -> float:
+        """From the 5th to the 95th percentile, over the median."""
+        return (self.high_ms - self.low_ms) / self.median_ms
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else ran on the machine, or its clock changed."""
+        return self.share > BUSY
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepPlan:
     """How the grid was worked through."""
 
@@ -168,6 +193,8 @@ class PairRecord:
     """The large model's outputs on validation beside trivial baselines."""
     costs: MeasuredCosts | None = None
     plan: SweepPlan | None = None
+    vanilla_scatter: VanillaScatter | None = None
+    """On validation."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     grid: list[GridPoint] | None = None

@@ -84,8 +84,23 @@ BREAKS = (
     ),
     Break(
         "resumed-row-measured-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_timed",
-        "if isinstance(found, TimedRow):", "if not isinstance(found, TimedRow) and found is not None:",
+        "if self.finished(earlier):", "if not self.finished(earlier):",
         (f"{_UNIT}/sweeping/test_row_writer.py::test_a_row_in_the_file_is_not_measured_again",),
+    ),
+    Break(
+        "intervals-ignore-rounds", "tasks.evaluation.rounds", "speedup_interval",
+        "reach = rounds_reach(rounds)", "reach = 0.0",
+        (f"{_UNIT}/test_rounds.py",),
+    ),
+    Break(
+        "busy-machine-not-noticed", "tasks.evaluation.rounds", "vanilla_scatter",
+        "low, middle, high = np.percentile(visits, (5, 50, 95))", "low, middle, high = np.percentile(visits, (50, 50, 50))",
+        (f"{_UNIT}/test_rounds.py",),
+    ),
+    Break(
+        "rounds-of-a-killed-sweep-lost", "tasks.evaluation.sweeping.point_evaluator", "PointEvaluator.time",
+        "[] if earlier is None else earlier.rounds or []", "[]",
+        (f"{_UNIT}/sweeping/test_point_evaluator.py",),
     ),
     Break(
         "fastest-peer-forgotten", "tasks.bench.peers.command", "ratios_of",
@@ -134,7 +149,7 @@ BREAKS = (
     ),
     Break(
         "method-always-timed-first", "tasks.evaluation.timing", "measure",
-        "            rng.shuffle(contenders)\n", "",
+        "        rng.shuffle(contenders)\n", "",
         (f"{_UNIT}/test_timing.py",),
     ),
     Break(

@@ -46,7 +46,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = params["tasks"]["translation"]
     task["text"] = {"max_source_tokens": 24, "max_target_tokens": 6}
     task["models"]["small"] |= {"d_model": 32, "d_ff": 32, "encoder_layers": 1}
-    task["sweep"] |= {"latency_examples": 3, "latency_trials": 1, "warmup_examples": 0, "bootstrap_samples": 100}
+    task["sweep"] |= {"latency_examples": 3, "latency_rounds": 1, "warmup_examples": 0, "bootstrap_samples": 100}
     params |= {"active": {"translation": params["active"]["translation"]}, "inactive": {}, "tasks": {"translation": task}}
     params["machine"] = {"device": "cpu", "runtime": "reference", "threads": 1}
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
