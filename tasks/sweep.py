@@ -231,7 +231,7 @@ def sweep(
         )
         record.pair(pair)
         record.keep([paths.rows(drafter, other), write_pair(pair, paths.sweep(drafter, other) / "pair.json")])
-    return done, loaded.described
+    return done, pair
 
 
 def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:
