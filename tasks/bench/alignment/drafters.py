@@ -63,11 +63,6 @@ class Comparison:
     def paths(self) -> TaskPaths:
         return TaskPaths(self.name)
 
-    @property
-    def control_set(self) -> Path:
-        """The inputs of the calibration set with the references of the corpus."""
-        return self.paths.calibration / "calibration-references.jsonl"
-
     def folder(self, run: Run) -> Path:
         """Return the folder of a drafter."""
         return self.out / "drafters" / str(run)
@@ -81,11 +76,11 @@ class Comparison:
 
     def missing(self, recipe: str) -> str:
         """Return what the calibration set lacks for a recipe, with the fix; empty if it lacks nothing."""
-        known, folder = RECIPES[recipe], self.paths.calibration
+        known, folder, control = RECIPES[recipe], self.paths.calibration, self.paths.control_set
         if known.needs_logits and not any(folder.rglob("*.safetensors")):
             return f"{folder} holds no logits (set calibrate.top_logits)"
-        if known.learns_references and not (self.control_set.is_file() and self.control_set.stat().st_size):
-            return f"{self.control_set} is missing or empty (run the stage calibrate again)"
+        if known.learns_references and not (control.is_file() and control.stat().st_size):
+            return f"{control} is missing or empty (run the stage calibrate again)"
         return ""
 
     def settings(self, run: Run) -> AlignSettings:
@@ -104,7 +99,7 @@ class Comparison:
             text=task.text,
             machine=self.params.machine,
             metric=task.metric,
-            train_file=self.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set,
+            train_file=paths.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set,
             held_out_file=paths.held_out_calibration,
             teachers=(paths.model("large"),),
             code=CODE,

@@ -26,7 +26,7 @@ from tasks.paths import TaskPaths
 from tasks.training.loop import DivergedError
 
 PATHS = TaskPaths("translation")
-CONTROL_SET = PATHS.calibration / "calibration-references.jsonl"
+CONTROL_SET = PATHS.control_set
 
 
 @pytest.fixture(scope="module")
