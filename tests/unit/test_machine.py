@@ -58,3 +58,15 @@ def test_processes_share_out_the_threads(
         monkeypatch.setenv("OMP_NUM_THREADS", shared_out)
     set_up(MachineSettings(device="cpu", threads=threads))
     assert now == [own]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"runtime": "native", "device": "cuda"}, "runtime is native, which runs on a CPU, but device is cuda"),
+        ({"dtype": "int8", "runtime": "fused"}, "dtype is int8, which takes the native runtime, but runtime is fused"),
+    ],
+)
+def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MachineSettings(**settings)
