@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
 from tasks.evaluation.timing import on_threads
 from tasks.fingerprint import fingerprint
 from tasks.locks import timing_lock
-from tasks.paths import TaskPaths
 from tasks.sweep import LoadedPair, load_pair
 
 FIXED = SweepPoint("bild", BildSettings(fallback_threshold=0.6, rollback_threshold=2.0, max_draft=10))
@@ -50,16 +48,6 @@ _MOST_EXAMPLES = 60
 _SAMPLED = SamplingSettings(temperature=1.0)
 
 
-@dataclass(frozen=True)
-class _DrafterPaths(TaskPaths):
-    """The paths of a task, with the drafter of a recipe in place of the aligned one."""
-
-    drafter: Path
-
-    def model(self, name: str) -> Path:
-        return self.drafter if name == "aligned" else super().model(name)
-
-
 def sweep_settings(task_sweep: SweepSettings) -> SweepSettings:
     """Return the settings of the measurement: greedy, with at most 60 of the task's timed examples."""
     examples = min(task_sweep.latency_examples, _MOST_EXAMPLES)
@@ -71,9 +59,9 @@ class DrafterEvaluation:
 
     def __init__(self, comparison: Comparison, drafter: Path) -> None:
         task = comparison.task
-        paths = _DrafterPaths(comparison.name, drafter)
+        paths = comparison.paths
         self.sweep = sweep_settings(task.sweep)
-        self.opened: LoadedPair = load_pair(comparison.params, task, paths, "aligned", [])
+        self.opened: LoadedPair = load_pair(comparison.params, task, paths, drafter, [])
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
         self.evaluator = PointEvaluator(
             self.opened.pair, self.opened.tokenizer, task.metric, self.request, self.sweep, self.opened.device
