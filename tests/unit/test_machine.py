@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -67,6 +69,6 @@ def test_processes_share_out_the_threads(
         ({"dtype": "int8", "runtime": "fused"}, "dtype is int8, which takes the native runtime, but runtime is fused"),
     ],
 )
-def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, str], words: str) -> None:
+def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MachineSettings(**settings)
