@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.settings import AlignSettings
+from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
@@ -124,6 +125,10 @@ def load(path: Path = DEFAULT) -> Params:
                 list(expand_entry(grid))
             except InputError as error:
                 raise InputError(f"{path}: tasks.{name}.sweep.grid.{index}: {error}") from None
+        try:
+            check_task(task, params.machine)
+        except InputError as error:
+            raise InputError(f"{path}: tasks.{name}.{error}") from None
     return params
 
 
