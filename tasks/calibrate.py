@@ -18,9 +18,12 @@ from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.publishing import Provenance, publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
+from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError, stage, writing
+from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
+from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.files import partial_path
 from tasks.fingerprint import fingerprint
 from tasks.locks import working_lock
@@ -60,7 +63,7 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
         for one in sets:
             for shard in one.shards(size):
                 if not shards.has(shard.name):
-                    shards.write(shard.name, labeller.label(shard.sources, shard.first, one.samples, bar.update))
+                    shards.write(shard.name, labeller.label(shard.examples, shard.first, one.samples, bar.update))
     return {one.name: list(one.sizes(size)) for one in sets}
 
 
@@ -107,6 +110,24 @@ def _dropped(counts: Mapping[str, int]) -> str:
     return f"{unfit} of {counts['outputs']} outputs ({unfit / counts['outputs']:.2%}: {kinds})"
 
 
+def check_held_out(paths: TaskPaths, shards: Shards, names: list[str], metric: str) -> OutputCheck | None:
+    """Compare the kept outputs for the held-out inputs with trivial baselines; None where none of them has a reference."""
+    references = {example.source: example.references for example in read_jsonl(paths.split("validation"))}
+    kept = [example for name in names for example in read_jsonl(shards.examples(name)) if references[example.source]]
+    if not kept:
+        return None
+    examples = [Example(example.source, references[example.source]) for example in kept]
+    return check_outputs([example.references[0] for example in kept], examples, metric)
+
+
+def report_check(task: str, check: OutputCheck, counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Print how the outputs compare with trivial baselines, and warn of a large model that nothing can be learned from."""
+    distinct = ", ".join(f"{one['distinct']} distinct outputs of {one['kept']} for {name}" for name, one in counts.items())
+    print(f"{task}: {distinct}; {described(check)}")
+    for clause in [*against_teacher(check), *length_warning(check)]:
+        print(f"warning: {task}: {clause}", file=sys.stderr)
+
+
 def main() -> None:
     """Label the training inputs and the held-out validation inputs, and publish both."""
     from tasks.config import load, task_parser
@@ -126,6 +147,9 @@ def main() -> None:
     for name, one in counts.items():
         if not one["kept"]:
             raise InputError(f"no output of {paths.model('large')} for {name} is fit to learn from; train it for more steps")
+    check = check_held_out(paths, shards, named[paths.held_out_calibration.stem], task.metric)
+    if check is not None:
+        report_check(arguments.task, check, counts)
     provenance = Provenance(
         task=arguments.task,
         model=model,
@@ -133,6 +157,7 @@ def main() -> None:
         text=task.text,
         inputs={file.as_posix(): fingerprint({}, [file], []) for file in files},
         versions={name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        check=check,
     )
     with writing("the calibration set", partial_path(paths.calibration), lambda: "only publishes it"):
         publish(paths.calibration, shards, named, provenance)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tasks.config import Task
     from tasks.machine import MachineSettings
 
+_CHECKED = 200
+"""Validation examples whose outputs are compared with trivial baselines after training; they take about a second."""
+
 
 def main() -> None:
     """Read `params.yaml` and the corpus; write the trained model."""
@@ -47,6 +50,7 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
         metric=task.metric,
         train_file=paths.split("train"),
         held_out_file=paths.split("validation"),
+        checked=_CHECKED,
     )
 
     def make_spec(context: TrainingContext) -> TrainingSpec:

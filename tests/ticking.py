@@ -116,6 +116,7 @@ def sweep_settings(**changed: Any) -> SweepSettings:
         "quality_batch": 4,
         "sample": 2,
         "margins": TOY_MARGINS,
+        "latency_rounds": 1,
     }
     return SweepSettings(**(quick | changed))
 

@@ -7,7 +7,7 @@ score given texts. The estimate is for monitoring and for choosing weights; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,7 +32,7 @@ class HeldOutAcceptance:
     """
 
     def __init__(self, large: PreTrainedModel, held_out: TokenDataset, vocabulary: int, device: torch.device) -> None:
-        """Run the large model along the texts once, and release it if its distributions are small enough to keep.
+        """Take the large model. The first measurement runs it along the texts, and keeps its distributions if they are small.
 
         Args:
             large: The model that generated the targets of `held_out`, on `device`; of the drafter's architecture.
@@ -43,20 +43,22 @@ class HeldOutAcceptance:
         self._held_out, self._vocabulary, self._device = held_out, vocabulary, device
         self._large = large
         self._kept: list[Tensor] | None = None
-        if 4 * vocabulary * sum(map(len, held_out.targets)) <= _MOST_KEPT:
-            self._kept = list(self._distributions(large))
-            self._large = None
 
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """Return `{"acceptance_rate": …, "acceptance_greedy": …}` of a model in evaluation mode, in 0…1 up to rounding."""
         shared = agreeing = 0.0
         positions = 0
-        references = self._distributions(self._large) if self._kept is None else self._kept
-        for p, q in zip(references, self._distributions(model), strict=True):
+        for p, q in zip(self._references(), self._distributions(model), strict=True):
             shared += float(overlap(p, q).sum(dtype=torch.float64))
             agreeing += float((p.argmax(-1) == q.argmax(-1)).sum())
             positions += len(p)
         return {"acceptance_rate": shared / positions, "acceptance_greedy": agreeing / positions}
+
+    def _references(self) -> Iterable[Tensor]:
+        """Return the large model's distributions by batch."""
+        if self._kept is None and 4 * self._vocabulary * sum(map(len, self._held_out.targets)) <= _MOST_KEPT:
+            self._kept = list(self._distributions(self._large))
+        return self._distributions(self._large) if self._kept is None else self._kept
 
     @torch.inference_mode()
     def _distributions(self, model: PreTrainedModel) -> Iterator[Tensor]:

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
 
 
 class DivergenceLoss(TokenLevelLoss):
-    """Sum over target positions of a divergence between the large model's predictions and the drafter's."""
+    """Sum over target positions of (1 - w) D(p, q) - w log q(y): a divergence, mixed with the cross-entropy of the text."""
 
-    def __init__(self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None) -> None:
+    def __init__(
+        self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None, label_weight: float = 0.0
+    ) -> None:
         """Store the parts of the loss.
 
         Args:
             divergence: Function of log p and log q at each position.
             vocabulary: Number of ids that are compared.
             large: The large model; None: each batch carries its stored predictions.
+            label_weight: w, in 0…1; the text's tokens y are below `vocabulary`.
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
+        self._label_weight = label_weight
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets = target_positions(model, batch)
         log_q = target_log_probs(model, batch, self._vocabulary)
+        log_label = log_q.gather(-1, targets.tokens[:, None])[:, 0] if self._label_weight else None
         if self._large is not None:
             with torch.no_grad():
                 log_p = target_log_probs(self._large, batch, self._vocabulary)
@@ -39,4 +44,7 @@ class DivergenceLoss(TokenLevelLoss):
             log_p, log_q = append_rest(targets.top.log_probabilities), gather_with_rest(log_q, targets.top.tokens)
         else:
             raise ValueError("the batch has no predictions of the large model, and there is no large model")
-        return [(self._divergence(log_p, log_q) * targets.weights).sum()]
+        losses = self._divergence(log_p, log_q)
+        if log_label is not None:
+            losses = (1 - self._label_weight) * losses - self._label_weight * log_label
+        return [(losses * targets.weights).sum()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 from tasks.settings import setting, settings
@@ -36,6 +37,13 @@ class AlignSettings(TrainingSettings):
         "jensen_shannon only: weight of p in the mixture M = beta p + (1 - beta) q, and of KL(p|M) in the loss.",
         default=0.5,
         gt=0,
+        lt=1,
+    )
+    label_weight: float = setting(
+        "Weight w of the text's cross-entropy beside a divergence D: the loss is (1 - w) D - w log q(y) at each position, with "
+        "y the text's token (distillation with soft and hard targets: Hinton et al., 2015, section 2).",
+        default=0.0,
+        ge=0,
         lt=1,
     )
     reference: str = setting(
@@ -82,12 +90,26 @@ class AlignSettings(TrainingSettings):
         """Whether the loss reads the predictions stored in the calibration set."""
         return self.loss != "sequence" and self.reference == "stored"
 
+    @property
+    def control(self) -> AlignSettings:
+        """The settings of the control: the same training from the same start, by cross-entropy of the references."""
+        same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
+        return AlignSettings(**same, start=self.start)
+
     def validate(self) -> None:
         super().validate()
         if self.has_auxiliary_losses and self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"
+            )
+        if self.label_weight and self.loss == "sequence":
+            raise ValueError(
+                f"label_weight is {self.label_weight}, but loss sequence is the cross-entropy alone; set loss to a divergence"
+            )
+        if self.label_weight and self.on_policy:
+            raise ValueError(
+                f"label_weight is {self.label_weight}, which would teach the drafter its own on_policy text again; set one to 0"
             )
         if self.on_policy and self.reference == "stored":
             raise ValueError("on_policy text has no stored reference; set reference to live, or on_policy to 0")

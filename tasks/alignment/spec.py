@@ -120,4 +120,4 @@ def _loss(settings: AlignSettings, large: PreTrainedModel, vocabulary: int) -> L
     if settings.loss == "sequence":
         return None
     live = large if settings.reference == "live" else None
-    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live)
+    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live, settings.label_weight)

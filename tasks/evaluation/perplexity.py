@@ -158,7 +158,7 @@ def latencies(
     rng = random.Random(0)  # noqa: S311 (a sample and an order, not a secret)
     chosen = rng.sample(range(len(texts)), min(examples, len(texts)))
     method, vanilla = timed(with_fallback(options.fallback_threshold)), timed(_large_alone)
-    return measure(method, vanilla, chosen, trials=1, warmup=1, rng=rng, clock=clock)
+    return measure(method, vanilla, chosen, warmup=1, rng=rng, clock=clock)
 
 
 def _score(compose: Compose, pair: Pair, sources: Rows, texts: Rows) -> Perplexity:

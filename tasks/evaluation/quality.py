@@ -90,6 +90,24 @@ def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], m
     return float(_rouge_table(hypotheses, references, (metric,)).mean())
 
 
+def quality_difference(
+    hypotheses: Sequence[str],
+    others: Sequence[str],
+    references: Sequence[tuple[str, ...]],
+    metric: str,
+    samples: int,
+    seed: int,
+) -> tuple[float, Interval]:
+    """`metric` of `hypotheses` minus that of `others`, in points, with its 95 % paired bootstrap interval.
+
+    Arguments and errors are those of `score`.
+    """
+    statistics = [example_statistics(texts, references, metric) for texts in (hypotheses, others)]
+    both = [values_of(resampled_sums(one, samples, seed), len(references)) for one in statistics]
+    difference = value_of(hypotheses, references, metric) - value_of(others, references, metric)
+    return difference, percentile_interval(both[0] - both[1])
+
+
 def _rouges(metric: str) -> tuple[str, ...]:
     return ("rougeL",) if metric == "bleu" else ROUGES
 

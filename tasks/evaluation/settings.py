@@ -76,6 +76,10 @@ class SweepSettings:
     )
     sample: int = setting("Random points of the rest that are timed to measure the prediction error.", default=5, ge=0)
     margins: MarginSettings = setting("What a choice may lose.", default_factory=MarginSettings)
+    seed_methods: tuple[str, ...] = setting(
+        "Methods of the grid that drafters of further seeds are swept with; the first seed is swept with all.",
+        default=("bild", "speculative"),
+    )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
     quality_batch: int = setting("Batch size of the decoding that quality is measured on.", default=128, unit="examples", ge=1)
     latency_threads: int = setting(
@@ -85,7 +89,13 @@ class SweepSettings:
         ge=0,
     )
     latency_examples: int = setting("Random examples timed at batch 1.", default=24, unit="examples", ge=2)
-    latency_trials: int = setting("How often each of them is timed.", default=1, unit="trials", ge=1)
-    warmup_examples: int = setting("Examples decoded untimed before each point.", default=3, unit="examples", ge=0)
+    latency_rounds: int = setting(
+        "Visits to each timed point, spread over the sweep; each times every timed example once. Intervals cover examples and "
+        "rounds from two rounds on.",
+        default=4,
+        unit="rounds",
+        ge=1,
+    )
+    warmup_examples: int = setting("Examples decoded untimed before each visit.", default=3, unit="examples", ge=0)
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)

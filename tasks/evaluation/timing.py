@@ -15,13 +15,13 @@ Output = TypeVar("Output")
 
 @dataclass(frozen=True)
 class Latencies(Generic[Output]):
-    """Mean milliseconds of each timed example over the trials, and what the timed calls returned."""
+    """Milliseconds of each timed example, and what the timed calls returned."""
 
     method: list[float]
     vanilla: list[float]
-    method_outputs: list[list[Output]] = field(default_factory=list)
-    """By example, one for each trial."""
-    vanilla_outputs: list[list[Output]] = field(default_factory=list)
+    method_outputs: list[Output] = field(default_factory=list)
+    """By example."""
+    vanilla_outputs: list[Output] = field(default_factory=list)
 
     @property
     def speedup(self) -> float:
@@ -60,12 +60,11 @@ def measure(
     vanilla: Callable[[int], Output],
     examples: Sequence[int],
     *,
-    trials: int,
     warmup: int,
     rng: random.Random,
     clock: Callable[[], float],
 ) -> Latencies[Output]:
-    """Time the method and vanilla on each example, in an order drawn anew for each trial.
+    """Time the method and vanilla once on each example, in a random order.
 
     Both run back to back, so a machine that slows down slows both and their ratio stands.
 
@@ -73,26 +72,24 @@ def measure(
         method: Decodes the example of that number, alone, from its source ids to its output ids.
         vanilla: The same with the large model alone.
         examples: Numbers of the timed examples.
-        trials: Times each example is timed; latencies are means over them.
         warmup: Examples that both decode untimed first.
-        rng: Draws the orders.
+        rng: Draws the order.
         clock: Seconds; see `synchronised_clock`.
     """
     for example in examples[:warmup]:
         vanilla(example)
         method(example)
     calls = {"method": method, "vanilla": vanilla}
-    totals = {name: dict.fromkeys(examples, 0.0) for name in calls}
-    outputs: dict[str, dict[int, list[Output]]] = {name: {example: [] for example in examples} for name in calls}
-    for _ in range(trials):
-        for example in rng.sample(list(examples), len(examples)):
-            contenders = list(calls.items())
-            rng.shuffle(contenders)
-            for name, decode in contenders:
-                begun = clock()
-                output = decode(example)
-                totals[name][example] += 1000 * (clock() - begun) / trials
-                outputs[name][example].append(output)
-    method_ms, vanilla_ms = ([totals[name][example] for example in examples] for name in calls)
+    times: dict[str, dict[int, float]] = {name: {} for name in calls}
+    outputs: dict[str, dict[int, Output]] = {name: {} for name in calls}
+    for example in rng.sample(list(examples), len(examples)):
+        contenders = list(calls.items())
+        rng.shuffle(contenders)
+        for name, decode in contenders:
+            begun = clock()
+            output = decode(example)
+            times[name][example] = 1000 * (clock() - begun)
+            outputs[name][example] = output
+    method_ms, vanilla_ms = ([times[name][example] for example in examples] for name in calls)
     method_outputs, vanilla_outputs = ([outputs[name][example] for example in examples] for name in calls)
     return Latencies(method_ms, vanilla_ms, method_outputs, vanilla_outputs)

@@ -12,6 +12,8 @@ import torch
 
 from tasks.corpora.example import Example
 from tasks.evaluation.quality import value_of
+from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 from tasks.training.data import pad_rows
@@ -41,15 +43,23 @@ class HeldOutQuality:
         # Texts of similar length are decoded together, to save padding.
         order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         self._sources = [sources[index] for index in order]
-        self._references = [examples[index].references for index in order]
+        self._examples = [examples[index] for index in order]
 
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """Return `{"quality": …}` of a model, which is left in evaluation mode."""
+        references = [example.references for example in self._examples]
+        return {"quality": value_of(self._outputs(model), references, self._metric)}
+
+    def check(self, model: PreTrainedModel) -> OutputCheck:
+        """Return how the model's outputs compare with outputs that need no model; it is left in evaluation mode."""
+        return check_outputs(self._outputs(model), self._examples, self._metric)
+
+    def _outputs(self, model: PreTrainedModel) -> list[str]:
         model.eval()
         outputs: list[str] = []
         for begin in range(0, len(self._sources), _BATCH):
             outputs += self._written(model, self._sources[begin : begin + _BATCH])
-        return {"quality": value_of(outputs, self._references, self._metric)}
+        return outputs
 
     def _written(self, model: PreTrainedModel, sources: list[list[int]]) -> list[str]:
         """Return the greedy output for each source."""

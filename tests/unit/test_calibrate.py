@@ -63,7 +63,7 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
     assert {example.source for example in held_out} <= {*SOURCES[26:36]}
     assert found["model"]["folder"] == "models/words/large"
     assert found["settings"]["top_logits"] == 5
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: words: dropped")]
     unfit = 30 - len(kept)
     assert f"{unfit} of 30 outputs ({unfit / 30:.2%}: " in warning
     assert f"{found['sets']['calibration']['over_long']} over-long" in warning
@@ -80,11 +80,11 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
     run(top_logits=2, samples=2)
     whole, label, labelled = files(), Labeller.label, list[int]()
 
-    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+    def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
         if len(labelled) == 3:
             raise KeyboardInterrupt
         labelled.append(first)
-        return label(self, sources, first, *others)
+        return label(self, inputs, first, *others)
 
     with monkeypatch.context() as cut:
         cut.setattr(Labeller, "label", killed)
@@ -101,11 +101,11 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
 def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     label, labelled = Labeller.label, list[int]()
 
-    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+    def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
         if len(labelled) == 2:
             raise KeyboardInterrupt
         labelled.append(first)
-        return label(self, sources, first, *others)
+        return label(self, inputs, first, *others)
 
     monkeypatch.setattr(Labeller, "label", killed)
     with pytest.raises(KeyboardInterrupt):

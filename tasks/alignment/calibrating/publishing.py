@@ -16,10 +16,12 @@ from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.alignment.stored import FOLDER
+from tasks.corpora.example import read_jsonl
+from tasks.evaluation.results.output_check import OutputCheck
 from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
 
-PROVENANCE, CARD = "provenance.json", "README.md"
+PROVENANCE, CARD, REFERENCES = "provenance.json", "README.md", "references"
 _CARD = """\
 ---
 pretty_name: Calibration set of {task}
@@ -37,11 +39,13 @@ configs:
 The outputs of this task's large model for the inputs of the corpus: the text that a drafter is aligned on (BiLD, section
 3.5.1). Outputs are {how}. Each line has a `source` and, as its only entry of `references`, the output.
 
-| set | inputs | outputs | kept | tokens kept | {faults} | repeated |
-|---|---|---|---|---|{rules}---|
+| set | inputs | outputs | kept | tokens kept | {faults} | repeated | distinct |
+|---|---|---|---|---|{rules}---|---|
 {rows}
 
 Outputs that are over-long, empty or degenerate are dropped, and so are equal outputs of one input. `validation` is held out.
+`calibration-references.jsonl` and `validation-references.jsonl` hold the same inputs in the same order with the references of
+the corpus: the text that the control of an alignment is trained on. Inputs without references are left out there.
 {stored}`provenance.json` names the model, the settings, the inputs and the versions that made it.
 """
 
@@ -59,6 +63,8 @@ class Provenance:
     """Fingerprints of the input files by path."""
     versions: dict[str, str]
     """Of packages."""
+    check: OutputCheck | None = None
+    """How the kept outputs for the held-out inputs compare with trivial baselines; None without references."""
 
 
 def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provenance: Provenance) -> None:
@@ -75,6 +81,7 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
     with atomic_folder(folder) as partial:
         for name, parts in sets.items():
             _join([shards.examples(part) for part in parts], partial / f"{name}.jsonl")
+            _join([shards.controls(part) for part in parts], partial / f"{name}-{REFERENCES}.jsonl")
             for part in parts:
                 predictions = shards.predictions(part)
                 if predictions is not None:
@@ -86,9 +93,11 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
 
 
 def total_counts(shards: Shards, names: list[str]) -> dict[str, int]:
-    """Return the total counts of the shards of a set, with 0 for faults that did not occur."""
+    """Return the total counts of the shards of a set, with 0 for faults that did not occur, and its `distinct` outputs."""
     total: Counter[str] = sum((shards.counts(name) for name in names), Counter())
-    return {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
+    texts = {example.references[0] for name in names for example in read_jsonl(shards.examples(name))}
+    counts = {name: total[name] for name in ("inputs", "outputs", "kept", "tokens", *FAULTS, "repeated")}
+    return {**counts, "distinct": len(texts)}
 
 
 def card(task: str, settings: CalibrateSettings, counts: Mapping[str, Mapping[str, int]]) -> str:

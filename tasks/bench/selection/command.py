@@ -79,15 +79,15 @@ def load_or_make_pool(arguments: argparse.Namespace, params: Params) -> Pool:
     known = [paths.split(name) for name in SPLITS]
     examples = read_jsonl(arguments.split) if arguments.split else fresh_examples(embedded, arguments.examples, known)
     large = arguments.large or paths.model("large")
-    pool = make_pool(params, task, large, _drafters(arguments.drafter, paths), expand(task.sweep.grid), examples)
+    pool = make_pool(params, task, large, _drafters(arguments.drafter, paths, task.seeds[0]), expand(task.sweep.grid), examples)
     if arguments.pool is not None:
         save_pool(pool, arguments.pool)
     return pool
 
 
-def _drafters(given: Sequence[str], paths: TaskPaths) -> dict[str, Path]:
+def _drafters(given: Sequence[str], paths: TaskPaths, seed: int) -> dict[str, Path]:
     if not given:
-        return {name: paths.model(model) for name, model in DRAFTERS.items()}
+        return {name: paths.model(name, seed) for name in DRAFTERS}
     found = dict(item.partition("=")[::2] for item in given)
     if not all(found.values()):
         raise InputError(f"--drafter takes NAME=FOLDER, not {next(item for item in given if '=' not in item)}")

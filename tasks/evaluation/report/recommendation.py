@@ -12,6 +12,7 @@ from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.report.candidates import Candidate, find_candidate
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless
+from tasks.evaluation.report.unsupported import reasons_against, unsupported
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.evaluation.selection.choosing import keeps_quality
@@ -29,6 +30,8 @@ def recommend(summary: Summary) -> Recommendation:
     Args:
         summary: with points, choices, vanilla, frontiers and pairs; its own recommendation is not read.
     """
+    if reasons := reasons_against(summary):
+        return unsupported(reasons)
     found, passed_over = find_candidate(summary)
     if found is None:
         text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over), *_grounds(summary)]

@@ -19,6 +19,8 @@ from tasks.evaluation.results.points import ModelAlone, TimedPoint
 from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
+from tasks.evaluation.rounds import scatter_text
+from tasks.paths import DRAFTERS
 
 _VANILLA_ROWS = {
     "vanilla_large": "vanilla large",
@@ -144,6 +146,9 @@ def notes(summary: Summary) -> list[str]:
     if summary.failed:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
+    for drafter in DRAFTERS:
+        if scatter := summary.pairs.of(drafter).vanilla_scatter:
+            found.append(scatter_text(scatter, drafter))
     if summary.metric == "bleu" and summary.signature:
         found.append(f"BLEU: {summary.signature}.")
     found.append(f"Published: {published().source}.")

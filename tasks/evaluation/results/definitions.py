@@ -11,8 +11,10 @@ DEFINITIONS = {
     "timed": "whether the point was timed; a point that was not has at most a predicted speed-up, and is never chosen",
     "how": "replayed: quality and counts from cached predictions of both models, exact to the token; decoded: by decoding",
     "same_as": "another setting of the method that gives the same tokens by the same steps on every example",
-    "speedup": "sum of the vanilla large latencies over sum of the method's latencies, same examples, neighbouring runs",
-    "speedup_interval": "95 % paired bootstrap interval of speedup, resampling examples",
+    "speedup": "sum of the vanilla large latencies over sum of the method's latencies, same examples, neighbouring runs; an "
+    "example's latency is the median over its rounds",
+    "speedup_interval": "95 % interval of speedup for other examples and another sweep of this machine: paired bootstrap "
+    "over examples, and Student's t over rounds",
     "predicted": "latency and speed-up by the cost model: counts times the measured cost of each step; never a measurement",
     "latency_ms": "mean over the timed examples of the milliseconds per example, batch 1, encoders included",
     "latency_ms_p50": "median over the timed examples",

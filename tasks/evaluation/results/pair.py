@@ -10,9 +10,14 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, JsonValue
 
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
+from tasks.models.training_record import TrainingRecord
+
+BUSY = 0.2
+"""Scatter of vanilla's times from visit to visit above which the machine is called busy (`docs/performance.md`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +134,28 @@ class PredictionError:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VanillaScatter:
+    """Vanilla's own total time for the same timed examples, over all visits of a sweep; steady on an idle machine."""
+
+    visits: int
+    median_ms: float
+    low_ms: float
+    """5th percentile."""
+    high_ms: float
+    """95th percentile."""
+
+    @property
+    def share(self) -> float:
+        """From the 5th to the 95th percentile, over the median."""
+        return (self.high_ms - self.low_ms) / self.median_ms
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else ran on the machine, or its clock changed."""
+        return self.share > BUSY
+
+
+@dataclass(frozen=True, kw_only=True)
 class SweepPlan:
     """How the grid was worked through."""
 
@@ -155,12 +182,20 @@ class PairRecord:
     """All of `pair.json`; None for what is not known, or not known yet."""
 
     drafter: str | None = None
+    seed: int | None = None
+    """Of the drafter's training."""
+    training: TrainingRecord | None = None
+    """The drafter's training."""
     runtime: str | None = None
     """What the large model runs on, described."""
     acceptance: PairAcceptance | None = None
     sizes: PairSizes | None = None
+    outputs: OutputCheck | None = None
+    """The large model's outputs on validation beside trivial baselines."""
     costs: MeasuredCosts | None = None
     plan: SweepPlan | None = None
+    vanilla_scatter: VanillaScatter | None = None
+    """On validation."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     margins: MarginSettings | None = None

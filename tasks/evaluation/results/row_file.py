@@ -43,8 +43,13 @@ class RowFile(Generic[_R]):
         self.path = path
         self.fingerprint = fingerprint
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows: list[_R] = [row for row in _intact(path, read) if row.fingerprint == fingerprint]
-        atomic_write(path, "".join(map(row_line, self.rows)), sync=True)
+        self.rows: list[_R] = []
+        self.replace([row for row in _intact(path, read) if row.fingerprint == fingerprint])
+
+    def replace(self, rows: list[_R]) -> None:
+        """Write the file anew, in one step."""
+        atomic_write(self.path, "".join(map(row_line, rows)), sync=True)
+        self.rows = rows
 
     def append(self, row: _R) -> _R:
         """Add a row, marked with the fingerprint, and return it when it is on the disk."""

@@ -107,18 +107,31 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TimedRound:
+    """One visit to a point: milliseconds of the timed examples, each beside vanilla large's; other points are timed between."""
+
+    latency_ms: Annotated[list[float], Len(min_length=1)]
+    vanilla_latency_ms: Annotated[list[float], Len(min_length=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """Latencies at batch 1, encoders included, of the timed examples in one order, beside vanilla large's."""
 
     latency_ms: Annotated[list[float], Len(min_length=1)]
+    """Medians over the rounds, like vanilla's."""
     vanilla_latency_ms: list[float]
     speedup: float
     """Sum of vanilla's latencies over the sum of the method's, before they were rounded."""
     speedup_interval: Interval | None = None
+    """95 %, from examples and rounds (`rounds.speedup_interval`)."""
+    rounds: list[TimedRound] | None = None
+    """In the order of time; fewer than `sweep.latency_rounds` in a sweep that was interrupted."""
     time_ms: dict[str, float] | None = None
     """Mean milliseconds of an example by part: encoders, small, large, other."""
     timed_mismatches: int | None = None
-    """Timed examples whose tokens differ from those that quality was measured on; None where a difference fails the point."""
+    """Timed examples whose tokens differ from those that quality was measured on, in the round with most of them; None where a
+    difference fails the point."""
     shown: list[ShownExample] | None = None
 
 
@@ -191,6 +204,14 @@ class SweepRowFile(RowFile[SweepRow]):
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         super().__init__(path, fingerprint, _measured)
+        self.compact()
+
+    def compact(self) -> None:
+        """Leave only the last row of each point and split: a point has a row after each of its rounds."""
+        last = {(row.split, row.method, str(row.settings)): row for row in self.rows}
+        if len(last) < len(self.rows):
+            kept = {id(row) for row in last.values()}
+            self.replace([row for row in self.rows if id(row) in kept])
 
     def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
         """The last row of a point on a split, if there is one."""

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tasks.evaluation.results.arms import ArmComparison
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import (
@@ -134,6 +135,8 @@ class Recommendation:
     """One paragraph."""
     changes: list[str]
     """A sentence for each thing that would change the choice."""
+    against: list[str] = field(default_factory=list)
+    """What makes any speed-up over this large model worthless, a clause each; then nothing is recommended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +159,8 @@ class Summary:
     pareto: list[ParetoFront]
     hypervolume_reference: HypervolumeReference | None = None
     pairs: SweptPairs
+    arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
+    """Aligned against unaligned drafters over all seeds."""
     failed: list[FailedPoint]
     definitions: dict[str, str]
     """What each number is, by its key."""

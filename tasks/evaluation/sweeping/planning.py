@@ -87,9 +87,20 @@ class Plan:
         candidate = self.candidates[index]
         return self.vanilla_ms / self._costs.latency(candidate.method, candidate.by_example)
 
-    def record(self, index: int, speedup: float) -> None:
-        """Record a measured speed-up, and refit the overhead of its method."""
+    def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
+        """Record a measured speed-up, and refit the overhead of its method; a later round replaces it.
+
+        Args:
+            index: The point.
+            speedup: None for a point that failed.
+            predicted: Its prediction where an interrupted sweep has made it.
+        """
         method = self.candidates[index].method
+        self.timed.pop(index, None)
+        if predicted is not None:
+            self.predicted[index] = predicted
+        if speedup is None:
+            return
         self.timed[index] = speedup
         same_method = [other for other in self.timed if self.candidates[other].method == method]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.

@@ -15,15 +15,17 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.decoding.settings import ORACLES
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, ShownExample, Timing
+from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, ShownExample, TimedRound, Timing
+from tasks.evaluation.rounds import combined, speedup_interval
 from tasks.evaluation.selection.row_bounds import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.statistics import ratio_interval
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
 from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
-from tasks.evaluation.timing import Latencies, measure, on_threads, synchronised_clock
+from tasks.evaluation.timing import measure, on_threads, synchronised_clock
+from tasks.evaluation.trivial_baselines import check_outputs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -75,6 +77,14 @@ class PointEvaluator:
         """The outputs of the large model alone, decoded once for each split."""
         return self._vanilla_of(split)[0]
 
+    def check_vanilla(self, split: Split) -> OutputCheck | None:
+        """How the large model's outputs compare with trivial baselines; None where the model cannot run."""
+        try:
+            texts = [self._text(tuple(tokens)) for tokens in self.vanilla(split).tokens]
+        except RuntimeError:  # the rows of the baselines report it
+            return None
+        return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+
     def compare(self, points: Sequence[SweepPoint], split: Split) -> None:
         """Announce the points among which a split chooses, so that their bounds are corrected for it."""
         self._compared[split.name] = sum(point.method not in ORACLES for point in points)
@@ -119,44 +129,49 @@ class PointEvaluator:
             counts=counts_record(outputs.counts),
         )
 
-    def time(self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None) -> Timing:
-        """Latency beside vanilla, its breakdown by `costs`, and some of the texts.
+    def time(
+        self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None, earlier: Timing | None = None
+    ) -> Timing:
+        """One round of latencies beside vanilla, combined with the earlier rounds; their breakdown by `costs`, and some texts.
 
         Raises:
             TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
         """
         # The methods are composed before the clock starts, so that only decoding is timed.
         method, vanilla = (build_method(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
-        limit = self.request.max_new_tokens
+        limit, rounds = self.request.max_new_tokens, [] if earlier is None else earlier.rounds or []
         with on_threads(self.sweep.latency_threads):
             latencies = measure(
                 lambda example: method.run([split.sources[example]], [example], limit),
                 lambda example: vanilla.run([split.sources[example]], [example], limit),
                 split.timed,
-                trials=self.sweep.latency_trials,
                 warmup=self.sweep.warmup_examples,
-                rng=random.Random(f"{self.sweep.seed} {point}"),  # noqa: S311 (an order, not a secret)
+                rng=random.Random(f"{self.sweep.seed} {point} {len(rounds)}"),  # noqa: S311 (an order, not a secret)
                 clock=self.clock,
             )
         generations, vanilla_generations = (
-            [[trial[0] for trial in trials] for trials in outputs_of_trials]
-            for outputs_of_trials in (latencies.method_outputs, latencies.vanilla_outputs)
+            [one for [one] in outputs_of_examples]
+            for outputs_of_examples in (latencies.method_outputs, latencies.vanilla_outputs)
         )
         mismatches = None
         if self.request.sampling.greedy:
             count_mismatches(VANILLA, vanilla_generations, self.vanilla(split), split, self.pair)
             mismatches = count_mismatches(point, generations, outputs, split, self.pair)
+            mismatches = max(mismatches, (earlier and earlier.timed_mismatches) or 0)
+        rounds = [*rounds, TimedRound(latency_ms=_rounded(latencies.method), vanilla_latency_ms=_rounded(latencies.vanilla))]
+        method_ms, vanilla_ms = combined(rounds)
         breakdown = None
         if costs is not None and _runs_whole_models(point, outputs):
-            breakdown = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), latencies)
+            breakdown = _time_breakdown(costs, outputs.timed(split), self.vanilla(split).timed(split), method_ms, vanilla_ms)
         return Timing(
-            latency_ms=[round(one, 3) for one in latencies.method],
-            vanilla_latency_ms=[round(one, 3) for one in latencies.vanilla],
-            speedup=latencies.speedup,
-            speedup_interval=ratio_interval(latencies.vanilla, latencies.method, self.sweep.bootstrap_samples, self.sweep.seed),
+            latency_ms=_rounded(method_ms),
+            vanilla_latency_ms=_rounded(vanilla_ms),
+            speedup=sum(vanilla_ms) / sum(method_ms),
+            speedup_interval=speedup_interval(rounds, self.sweep.bootstrap_samples, self.sweep.seed),
+            rounds=rounds,
             time_ms=breakdown,
             timed_mismatches=None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else mismatches,
-            shown=self._shown([trials[0] for trials in generations[:_EXAMPLES_SHOWN]], split),
+            shown=self._shown(generations[:_EXAMPLES_SHOWN], split),
         )
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
@@ -222,16 +237,25 @@ def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
 
 
 def _time_breakdown(
-    costs: Costs, ours: Sequence[Counts], vanilla: Sequence[Counts], latencies: Latencies[list[Generation]]
+    costs: Costs,
+    ours: Sequence[Counts],
+    vanilla: Sequence[Counts],
+    method_ms: Sequence[float],
+    vanilla_ms: Sequence[float],
 ) -> dict[str, float]:
     """Mean milliseconds of an example by part; `other` is the time that no measured part accounts for.
 
     The part times are scaled by the neighbouring vanilla runs, so that they reflect the machine's speed during this row.
     """
-    pace = statistics.fmean(latencies.vanilla) / statistics.fmean(sum(costs.parts(counts).values()) for counts in vanilla)
+    pace = statistics.fmean(vanilla_ms) / statistics.fmean(sum(costs.parts(counts).values()) for counts in vanilla)
     parts = [costs.parts(counts) for counts in ours]
     means = {name: pace * statistics.fmean(part[name] for part in parts) for name in parts[0]}
-    return {**means, "other": statistics.fmean(latencies.method) - sum(means.values())}
+    return {**means, "other": statistics.fmean(method_ms) - sum(means.values())}
+
+
+def _rounded(milliseconds: Sequence[float]) -> list[float]:
+    """To a tenth of a microsecond, which is below the noise of any call."""
+    return [round(one, 4) for one in milliseconds]
 
 
 def counts_record(counts: Counts) -> DecodingCounts:

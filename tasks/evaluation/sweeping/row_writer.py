@@ -1,10 +1,10 @@
-"""Write the rows of a sweep: measured once, appended as soon as they are finished, and failed one by one."""
+"""Write the rows of a sweep: appended after each round of a point, reported once it has all its rounds, failed one by one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.evaluation.results.codec import Settings, joined
 from tasks.evaluation.results.rows import (
@@ -25,7 +25,7 @@ from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, is_vanilla
 
 @dataclass
 class RowWriter:
-    """Writes the rows of one sweep; a row that is in the file already is not measured again."""
+    """Writes the rows of one sweep; a row that is in the file with all its rounds is not measured again."""
 
     evaluator: PointEvaluator
     rows: SweepRowFile
@@ -35,6 +35,8 @@ class RowWriter:
     """Called with each finished row."""
     costs: Costs | None = None
     """Of the parts of decoding; None in a sweep that does not plan."""
+    _known: dict[tuple[str, SweepPoint], tuple[Outputs, Outcome]] = field(default_factory=dict, init=False, repr=False)
+    """Of points that were decoded and have rounds left."""
 
     def write_timed(
         self,
@@ -44,10 +46,10 @@ class RowWriter:
         known: tuple[Outputs, Outcome] | None = None,
         predicted: Prediction | None = None,
     ) -> SweepRow:
-        """The row of a point with its latencies; a `FailedRow` where it cannot be measured.
+        """One more round of a point, and its row so far; a `FailedRow` where it cannot be measured.
 
         A method that runs out of memory, meets broken logits or generates other tokens while timed fails its own row, not the
-        sweep.
+        sweep. A row is reported when it has all its rounds.
 
         Args:
             point: The point.
@@ -57,16 +59,25 @@ class RowWriter:
             predicted: The prediction that it is timed on.
         """
         found = self._find(point, split)
-        if isinstance(found, TimedRow):
-            return self._report(self._with_bounds(found, known))
+        earlier = found if isinstance(found, TimedRow) else None
+        if earlier is not None:
+            if self.finished(earlier):
+                return self._report(self._with_bounds(earlier, known))
+            why, predicted = earlier.why or why, earlier.predicted or predicted
         try:
-            if known is None:
-                outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-                known = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
-            timing = self.evaluator.time(point, known[0], split, self.costs)
+            outputs, outcome = known or self._decoded(point, split)
+            timing = self.evaluator.time(point, outputs, split, self.costs, earlier)
         except RuntimeError as error:
             return self.write_failed(point, split, f"{type(error).__name__}: {error}")
-        return self._append(joined(TimedRow, self._header(point, split), known[1], timing, why=why, predicted=predicted))
+        row = self.rows.append(joined(TimedRow, self._header(point, split), outcome, timing, why=why, predicted=predicted))
+        if not self.finished(row):
+            return row
+        self._known.pop((split.name, point), None)
+        return self._report(row)
+
+    def finished(self, row: SweepRow) -> bool:
+        """Whether a row needs no further round: it has all of them, or failed."""
+        return not isinstance(row, TimedRow) or len(row.rounds or ()) >= self.evaluator.sweep.latency_rounds
 
     def write_untimed(
         self,
@@ -94,6 +105,14 @@ class RowWriter:
         row = self.rows.append(dataclasses.replace(found, difference_bounds=known[1].difference_bounds))
         assert isinstance(row, TimedRow)  # noqa: S101 (a row is appended as it is)
         return row
+
+    def _decoded(self, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
+        """The outputs of a point that was not replayed, decoded before its first round."""
+        key = split.name, point
+        if key not in self._known:
+            outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
+            self._known[key] = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
+        return self._known[key]
 
     def _header(self, point: SweepPoint, split: Split) -> RowHeader:
         return self.evaluator.header(point, split, self.task, self.drafter)

@@ -1,14 +1,14 @@
 """Run a sweep from its baselines to its chosen points.
 
 On validation the grid is replayed and planned (`planning`), and the points of the plan are timed. On test the chosen points are
-decoded and timed.
+decoded and timed. A point is timed in several rounds, and all other points between two of its rounds.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +26,7 @@ from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
-from tasks.evaluation.sweeping.outputs import Split
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
 from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
 from tasks.evaluation.sweeping.row_writer import RowWriter
@@ -36,6 +36,22 @@ _COST_SOURCES = 24
 """Timed examples on which the parts of decoding are timed."""
 
 _Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Why a point is timed, and what is known of it before."""
+
+    why: str
+    known: tuple[Outputs, Outcome] | None = None
+    predicted: Prediction | None = None
+
+    def time(self, writer: RowWriter, point: SweepPoint, split: Split) -> SweepRow:
+        """One more round of the point."""
+        return writer.write_timed(point, split, self.why, self.known, self.predicted)
+
+
+_BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
 
 
 @dataclass
@@ -84,10 +100,11 @@ class SweepRunner:
         begun = time.monotonic()
         self._evaluator.compare(points, split)
         costs = self._writer.costs = self._costs(split) if self._evaluator.sweep.plan else None
-        baselines = self._time_baselines(split)
-        known = [point for point in map(tradeoff_of, baselines) if point is not None]
-        if costs is None or len(known) < len(baselines):
-            return baselines + self._time(_shuffled(points, self._evaluator.sweep.seed), split, "grid")
+        # The plan compares with a first round of the baselines; their other rounds are spread over the sweep.
+        rows = {point: self._writer.write_timed(point, split, "baseline") for point in BASELINES}
+        known = [point for point in map(tradeoff_of, rows.values()) if point is not None]
+        if costs is None or len(known) < len(BASELINES):
+            return list(self._time(_BASELINES | dict.fromkeys(points, _Visit("grid")), split, rows).values())
         grid = self._replay(points, split)
         replayed = time.monotonic()
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
@@ -100,31 +117,44 @@ class SweepRunner:
             sample=sweep.sample,
             seed=sweep.seed,
         )
-        timed = self._time_planned(plan, grid, split)
-        decoded = self._time(_shuffled(grid.not_replayed(), sweep.seed), split, "grid")
+        timed = self._time_planned(plan, grid, split, rows)
         self.plan = SweepPlan(
             points=len(points),
             replayed=len(grid.outcomes),
             distinct=len(grid.outcomes) - len(grid.duplicate_of),
-            timed=len(timed) + len(decoded),
+            timed=len(rows) - len(BASELINES),
             replay_seconds=replayed - begun,
             timing_seconds=time.monotonic() - replayed,
             prediction_error=prediction_error(plan),
         )
-        return [*baselines, *timed.values(), *decoded, *self._write_untimed(plan, grid, split, timed)]
+        return [*rows.values(), *self._write_untimed(plan, grid, split, timed)]
 
     def report(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
         chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep.margins)}
         wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
-        return self._time_baselines(split) + self._time(wanted, split, "chosen")
+        return list(self._time(_BASELINES | dict.fromkeys(wanted, _Visit("chosen")), split, {}).values())
 
-    def _time_baselines(self, split: Split) -> list[SweepRow]:
-        return [self._writer.write_timed(point, split, "baseline") for point in BASELINES]
+    def _time(
+        self, visits: Mapping[SweepPoint, _Visit], split: Split, rows: dict[SweepPoint, SweepRow]
+    ) -> dict[SweepPoint, SweepRow]:
+        """Time every point in rounds, each in another random order, until all points have all rounds.
 
-    def _time(self, points: Sequence[SweepPoint], split: Split, why: str) -> list[SweepRow]:
-        bar = tqdm(points, desc=self._label("sweep", split), unit="point", disable=not points)
-        return [self._writer.write_timed(point, split, why) for point in bar]
+        Args:
+            visits: The points.
+            split: The examples.
+            rows: Those of earlier rounds; gains the others.
+
+        Returns:
+            `rows`.
+        """
+        number = 0
+        while waiting := [point for point in visits if point not in rows or not self._writer.finished(rows[point])]:
+            number += 1
+            label = f"{self._label('sweep', split)}, pass {number}"
+            for point in tqdm(_shuffled(waiting, f"{self._evaluator.sweep.seed} {number}"), desc=label, unit="point"):
+                rows[point] = visits[point].time(self._writer, point, split)
+        return rows
 
     def _costs(self, split: Split) -> Costs | None:
         """The cost model; None where a model cannot run, which the rows of the baselines then report."""
@@ -153,25 +183,35 @@ class SweepRunner:
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
 
-    def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split) -> dict[int, SweepRow]:
-        """Time the points that the plan asks for, until it asks for none."""
-        timed: dict[int, SweepRow] = {}
-        with tqdm(desc=self._label("sweep", split), unit="point") as bar:
-            while wanted := plan.next():
-                bar.total = len(timed) + len(wanted)
-                for index in _shuffled(wanted, self._evaluator.sweep.seed):
-                    predicted = _prediction(plan, plan.predicted[index])
-                    known = grid.replayed.outputs[index], grid.outcomes[index]
-                    row = self._writer.write_timed(grid.points[index], split, plan.why[index], known, predicted)
-                    timed[index] = row
-                    if isinstance(row, TimedRow):
-                        # A row of an interrupted sweep holds the prediction of that time.
-                        plan.predicted[index] = (row.predicted or predicted).speedup
-                        plan.record(index, row.speedup)
-                    bar.update()
-        return timed
+    def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
+        """Time the points that the plan asks for, until it asks for none, and those that cannot be replayed.
 
-    def _write_untimed(self, plan: Plan, grid: _AssessedGrid, split: Split, timed: dict[int, SweepRow]) -> list[SweepRow]:
+        The plan proceeds by first rounds. When it asks for none, all points go through their other rounds together; what these
+        change may make it ask for more.
+
+        Args:
+            plan: The plan.
+            grid: The replayed points.
+            split: The examples.
+            rows: Those of the baselines; gains the others.
+
+        Returns:
+            The indices of the points that the plan asked for.
+        """
+        visits = _BASELINES | dict.fromkeys(grid.not_replayed(), _Visit("grid"))
+        while (wanted := plan.next()) or not all(point in rows and self._writer.finished(rows[point]) for point in visits):
+            for index in _shuffled(wanted, self._evaluator.sweep.seed):
+                point, known = grid.points[index], (grid.replayed.outputs[index], grid.outcomes[index])
+                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predicted[index]))
+                rows[point] = visits[point].time(self._writer, point, split)
+                plan.record(index, *_speedups(rows[point]))
+            if not wanted:
+                self._time(visits, split, rows)
+                for index in plan.why:
+                    plan.record(index, *_speedups(rows[grid.points[index]]))
+        return set(plan.why)
+
+    def _write_untimed(self, plan: Plan, grid: _AssessedGrid, split: Split, timed: set[int]) -> list[SweepRow]:
         """Rows of the points that are not timed, with their final predictions, and of the points that failed."""
         rows = []
         for index, outcome in grid.outcomes.items():
@@ -187,6 +227,13 @@ class SweepRunner:
         return f"{activity} {self._writer.drafter} {split.name}"
 
 
+def _speedups(row: SweepRow) -> tuple[float | None, float | None]:
+    """Measured speed-up, and the one predicted before the first round, which may be that of an interrupted sweep."""
+    if not isinstance(row, TimedRow):
+        return None, None
+    return row.speedup, None if row.predicted is None else row.predicted.speedup
+
+
 def _prediction(plan: Plan, speedup: float) -> Prediction:
     return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
 
@@ -196,7 +243,7 @@ def _chosen(rows: Sequence[SweepRow], margins: MarginSettings) -> list[SweepRow]
     return [rows[index] for index in choose_rows(rows, margins).values() if index is not None]
 
 
-def _shuffled(items: Iterable[_Item], seed: int) -> list[_Item]:
+def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
     """The items in an order that favours no method."""
     items = list(items)
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)

@@ -22,14 +22,12 @@ def guarantee_of(pair: Pair) -> TokenGuarantee:
     return max((decoder.capabilities.tokens for decoder in (pair.small, pair.large)), key=order.index)
 
 
-def count_mismatches(
-    point: SweepPoint, timed: Sequence[Sequence[Generation]], expected: Outputs, split: Split, pair: Pair
-) -> int:
+def count_mismatches(point: SweepPoint, timed: Sequence[Generation], expected: Outputs, split: Split, pair: Pair) -> int:
     """The number of timed examples whose tokens differ from the expected ones within the pair's guarantee.
 
     Args:
         point: The timed point, decoded greedily.
-        timed: By timed example, the generations of all trials.
+        timed: By timed example, what the timed call generated.
         expected: The point's outputs on the split.
         split: The examples.
         pair: The models.
@@ -38,17 +36,17 @@ def count_mismatches(
         TimedTokensError: a text differs beyond the guarantee; the message names point, example, position and both tokens.
     """
     guarantee, mismatches = guarantee_of(pair), 0
-    for example, trials in zip(split.timed, timed, strict=True):
+    for example, generation in zip(split.timed, timed, strict=True):
         tokens = expected.tokens[example]
-        positions = {position for trial in trials if (position := first_mismatch(trial.tokens, tokens)) is not None}
-        mismatches += bool(positions)
-        for position in sorted(positions):
-            if not _tolerated(guarantee, pair, split.sources[example], tokens[:position]):
-                other = next(trial.tokens for trial in trials if first_mismatch(trial.tokens, tokens) == position)
-                raise TimedTokensError(
-                    f"{point}: {split.name} example {example}, position {position}: the timed call generated "
-                    f"{_token(other, position)} where {_token(tokens, position)} was {expected.how}"
-                )
+        position = first_mismatch(generation.tokens, tokens)
+        if position is None:
+            continue
+        mismatches += 1
+        if not _tolerated(guarantee, pair, split.sources[example], tokens[:position]):
+            raise TimedTokensError(
+                f"{point}: {split.name} example {example}, position {position}: the timed call generated "
+                f"{_token(generation.tokens, position)} where {_token(tokens, position)} was {expected.how}"
+            )
     return mismatches
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import decoding, evaluation, learning, runtimes, services
+from tests.mutants.breaks import decoding, evaluation, learning, outputs, runtimes, services
 
-BREAKS = (*decoding.BREAKS, *runtimes.BREAKS, *evaluation.BREAKS, *learning.BREAKS, *services.BREAKS)
+BREAKS = (*decoding.BREAKS, *runtimes.BREAKS, *evaluation.BREAKS, *learning.BREAKS, *outputs.BREAKS, *services.BREAKS)

@@ -25,6 +25,17 @@ BREAKS = (
         _DIVERGENCES,
     ),
     Break(
+        "label-weight-ignored", "tasks.alignment.spec", "_loss",
+        ", settings.label_weight)", ")",
+        (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
+    ),
+    Break(
+        "mixed-weights-swapped", "tasks.alignment.distillation", "DivergenceLoss.sums",
+        "(1 - self._label_weight) * losses - self._label_weight * log_label",
+        "self._label_weight * losses - (1 - self._label_weight) * log_label",
+        ("tests/unit/alignment/test_distillation.py",),
+    ),
+    Break(
         "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
         "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
         (f"{_UNIT}/training/test_objective.py::test_without_anything_else_it_is_the_model_s_loss",),
@@ -113,6 +124,21 @@ BREAKS = (
         "unlabelled-inputs-of-a-split-kept", "tasks.prepare", "load_corpus",
         " if text not in labelled", "",
         (f"{_UNIT}/test_prepare.py",),
+    ),
+    Break(
+        "impossible-drafters-found-late", "tasks.consistency", "_point",
+        'if drafter == "heads" and not', 'if drafter == "none" and not',
+        (f"{_UNIT}/test_consistency.py::test_a_contradiction_is_named_with_its_place",),
+    ),
+    Break(
+        "references-never-vary", "tasks.corpora.translation.choices", "Sampled.__call__",
+        ">= self._variation", ">= 0.0",
+        (f"{_UNIT}/corpora/translation/test_corpus.py::test_variation_changes_the_training_references_alone",),
+    ),
+    Break(
+        "bfloat16-wherever-auto", "tasks.training.objective", "multiplies_bfloat16",
+        "return any(", "return True or any(",
+        (f"{_UNIT}/training/test_objective.py::test_native_bfloat16_is_read_from_the_processor",),
     ),
     Break(
         "splits-share-translations", "tasks.corpora.translation.generate", "generate",

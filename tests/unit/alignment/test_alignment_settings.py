@@ -16,6 +16,12 @@ from tasks.alignment.settings import LOSSES, AlignSettings
         ({"beta": 1.0}, "beta is 1.0; it must be less than 1"),
         ({"on_policy": 1.5}, "on_policy is 1.5; it must be at most 1"),
         ({"on_policy": 0.5}, "on_policy text is the drafter's own.* set loss to a divergence"),
+        ({"label_weight": 0.5}, "label_weight is 0.5, but loss sequence is the cross-entropy alone"),
+        ({"loss": "forward_kl", "label_weight": 1.0}, "label_weight is 1.0; it must be less than 1"),
+        (
+            {"loss": "forward_kl", "label_weight": 0.5, "on_policy": 0.5},
+            "label_weight is 0.5, which would teach the drafter its own on_policy text again; set one to 0",
+        ),
         (
             {"loss": "forward_kl", "on_policy": 0.5, "reference": "stored"},
             "on_policy text has no stored reference; set reference",

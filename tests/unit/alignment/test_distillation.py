@@ -79,6 +79,22 @@ def test_a_batch_is_the_sum_over_its_positions(loss: str, causal: bool) -> None:
 
 
 @CAUSAL
+@pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
+def test_labels_are_mixed_in_by_their_weight(causal: bool, live: bool) -> None:
+    drafter, large = pair(causal)
+    p, q = by_single_steps(large, causal), by_single_steps(drafter, causal)
+    loss = DivergenceLoss(forward_kl, 24, large if live else None, label_weight=0.25)
+    # 23 of 24 tokens are stored, so that the bucket of the others is the last token alone.
+    [found] = loss.sums(drafter, whole(causal, weights=WEIGHTS, stored=None if live else Stored(p, 23)))
+    expected = 0.0
+    for index, (target, weights) in enumerate(zip(TARGETS, WEIGHTS, strict=True)):
+        for place, (token, weight) in enumerate(zip(target, weights, strict=True)):
+            soft = float(forward_kl(p[index][place], q[index][place]))
+            expected += weight * (0.75 * soft - 0.25 * float(q[index][place][token]))
+    assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+@CAUSAL
 def test_gradients_reach_the_drafter_alone(causal: bool) -> None:
     drafter, large = pair(causal)
     [loss] = DivergenceLoss(forward_kl, 24, large).sums(drafter, whole(causal))

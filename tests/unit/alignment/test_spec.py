@@ -23,6 +23,7 @@ from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.context import TrainingContext, TrainingJob
 from tasks.training.data import Batch, TokenDataset
+from tasks.training.losses import CrossEntropyLoss
 
 CPU = torch.device("cpu")
 SHAPE = ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1)
@@ -99,6 +100,19 @@ def test_acceptance_is_measured_for_every_loss_and_text(tokenizer: Any, tmp_path
         assert learned.evaluation.measure is not None
         assert learned.evaluation.measure(small.model).keys() == {"acceptance_rate", "acceptance_greedy"}
         assert isinstance(learned.loss, DivergenceLoss) == (settings.loss != "sequence")
+
+
+def test_the_loss_reads_its_weights_from_the_settings(tokenizer: Any, tmp_path: Path) -> None:
+    large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
+    batch = small.held_out.batch([0, 1])
+    small.model.eval()
+
+    def loss_of(**changes: Any) -> float:
+        loss = alignment_spec(small, AlignSettings(**changes), large).loss or CrossEntropyLoss()
+        return float(loss.sums(small.model, batch)[0])
+
+    soft, hard = loss_of(loss="jensen_shannon", beta=0.1), loss_of()
+    assert loss_of(loss="jensen_shannon", beta=0.1, label_weight=0.25) == pytest.approx(0.75 * soft + 0.25 * hard, rel=1e-5)
 
 
 def test_stored_predictions_are_read_or_missed_in_one_line(tokenizer: Any, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_every_number_is_the_recorded_one(sweeps: Sweeps) -> None:
     summary = summary_record("bleu", sweeps, pairs)
     values = json.loads(summary_json(summary))
     recorded = json.loads((RECORDED / "summary.json").read_text(encoding="utf-8"))
-    assert values.keys() == {*recorded, "version", "definitions", "pairs", "margins"} and values["version"] == VERSION
+    assert values.keys() == {*recorded, "version", "definitions", "pairs", "margins", "arms"} and values["version"] == VERSION
     # Bounds, margins and what test says of a choice were added later.
     values = without_bounds(values)
     values["choices"] = [{name: choice[name] for name in recorded["choices"][0]} for choice in values["choices"]]

@@ -122,10 +122,7 @@ def test_a_larger_grid_keeps_measured_rows(tmp_path: Path) -> None:
     for name, row in before.items():
         if "speedup" in row:
             bounds = rows[name].pop("difference_bounds"), row.pop("difference_bounds")
-            bounds = rows[name].pop("difference_bounds"), row.pop("difference_bounds")
             assert rows[name] == row
-            # What the bounds are corrected for has changed.
-            assert bounds[0]["compared"] > bounds[1]["compared"] or not bounds[1]["compared"]
             # What the bounds are corrected for has changed.
             assert bounds[0]["compared"] > bounds[1]["compared"] or not bounds[1]["compared"]
 
@@ -195,3 +192,58 @@ def test_without_a_baseline_nothing_is_planned(tmp_path: Path) -> None:
     errors = {name: "error" in row for name, row in rows.items()}
     assert errors == dict.fromkeys(named(VANILLA, BEAMS), False) | dict.fromkeys(named(BASELINES[1], GRID[-3]), True)
     assert sweep.runner.plan is None
+
+
+def visits_of(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The points in the order of their rounds."""
+    time, visits = sweep.evaluator.time, list[tuple[str, str]]()
+
+    def seen(point: SweepPoint, *rest: Any) -> Timing:
+        visits.extend(named(point))
+        return time(point, *rest)
+
+    monkeypatch.setattr(sweep.evaluator, "time", seen)
+    return visits
+
+
+def test_a_point_is_visited_once_a_round_in_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep(tmp_path, latency_rounds=3)
+    visits = visits_of(sweep, monkeypatch)
+    rows = sweep.validate()
+    timed = [row for row in rows if "speedup" in row]
+    assert {name: visits.count(name) for name in set(visits)} == {name_of(row): 3 for row in timed}
+    for row in timed:
+        assert len(row["rounds"]) == 3
+    second, third = visits[-2 * len(timed) : -len(timed)], visits[-len(timed) :]
+    assert sorted(second) == sorted(third) == sorted(name_of(row) for row in timed)
+    assert second != third  # each in an order of its own
+    sweep.runner._writer.rows.compact()
+    assert sorted(in_file(sweep.path), key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.9])
+def test_a_killed_sweep_goes_on_with_its_finished_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    whole = Sweep(tmp_path / "whole", latency_rounds=3)
+    wanted = visits_of(whole, monkeypatch)
+    whole.validate()
+    killed = Sweep(tmp_path / "killed", latency_rounds=3)
+    before, stop = visits_of(killed, monkeypatch), int(share * len(wanted))
+    time = killed.evaluator.time
+
+    def kill(*about: Any) -> Timing:
+        if len(before) == stop:
+            raise Killed
+        return time(*about)
+
+    monkeypatch.setattr(killed.evaluator, "time", kill)
+    with pytest.raises(Killed):
+        killed.validate()
+    kept = {name_of(row): row["rounds"] for row in in_file(killed.path) if "rounds" in row}
+    assert sum(map(len, kept.values())) == stop
+    again = Sweep(tmp_path / "killed", latency_rounds=3)
+    after = visits_of(again, monkeypatch)
+    rows = by_name(again.validate())
+    assert len(before) + len(after) == len(wanted)
+    for name, rounds in kept.items():
+        assert rows[name]["rounds"][: len(rounds)] == rounds
+        assert len(rows[name]["rounds"]) == 3

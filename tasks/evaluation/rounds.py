@@ -1,0 +1,103 @@
+"""Latencies of several rounds: combined, with an interval from examples and rounds, and the scatter of vanilla's own times.
+
+A round is one visit to a point: its examples are timed once, each beside vanilla; other points are timed between two rounds.
+Examples of one round share the state of the machine at that moment, so that timing more examples does not replace rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.results.pair import VanillaScatter
+from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
+from tasks.evaluation.statistics import Interval, ratio_interval
+
+_NORMAL = 1.959964
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5th percentiles of Student's t with 1, 2, … degrees of freedom."""
+_FEWEST_VISITS = 4
+"""Visits below which nothing is said about the machine."""
+
+
+def combined(rounds: Sequence[TimedRound]) -> tuple[list[float], list[float]]:
+    """Milliseconds of each example with the method and with vanilla: medians over the rounds, against single slow calls."""
+    method, vanilla = (np.median(_table(rounds, name), axis=0) for name in ("latency_ms", "vanilla_latency_ms"))
+    return method.tolist(), vanilla.tolist()
+
+
+def speedup_interval(rounds: Sequence[TimedRound], samples: int, seed: int) -> Interval:
+    """The 95 % interval of a speed-up: for other examples, and for what another sweep of this machine would measure.
+
+    Two errors are added in quadrature, on the logarithm: the paired bootstrap over examples of the combined latencies, and
+    the scatter of rounds (`rounds_reach`). Both hold the noise of single calls, so that the interval is conservative.
+    With a single round it covers examples only.
+
+    Args:
+        rounds: Of the same examples in the same order, at least one.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+    """
+    method, vanilla = combined(rounds)
+    speedup = sum(vanilla) / sum(method)
+    low, high = ratio_interval(vanilla, method, samples, seed)
+    reach = rounds_reach(rounds)
+    below, above = (math.hypot(math.log(speedup / low), reach), math.hypot(math.log(high / speedup), reach))
+    return speedup * math.exp(-below), speedup * math.exp(above)
+
+
+def rounds_reach(rounds: Sequence[TimedRound]) -> float:
+    """Half the width of the 95 % interval of the logarithm of a speed-up, from the scatter of its rounds; 0 for one round.
+
+    It is Student's prediction interval for the mean of as many rounds of another sweep, √2 times as wide as that of the mean.
+    """
+    if len(rounds) < 2:
+        return 0.0
+    logs = [math.log(sum(one.vanilla_latency_ms) / sum(one.latency_ms)) for one in rounds]
+    return student(len(rounds) - 1) * statistics.stdev(logs) * math.sqrt(2 / len(rounds))
+
+
+def student(freedom: int) -> float:
+    """The 97.5th percentile of Student's t (Abramowitz and Stegun, 26.7.5, beyond the table)."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    z = _NORMAL
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def vanilla_scatter(rows: Iterable[SweepRow], split: str) -> VanillaScatter | None:
+    """How much vanilla's own time for the same examples varied from visit to visit; None for too few visits.
+
+    Args:
+        rows: Of one sweep, each point once.
+        split: The split whose visits are compared; another split has other examples.
+    """
+    visits = [sum(one.vanilla_latency_ms) for row in rows if row.split == split for one in _rounds_of(row)]
+    if len(visits) < _FEWEST_VISITS:
+        return None
+    low, middle, high = np.percentile(visits, (5, 50, 95)).tolist()
+    return VanillaScatter(visits=len(visits), median_ms=middle, low_ms=low, high_ms=high)
+
+
+def scatter_text(scatter: VanillaScatter, drafter: str) -> str:
+    """One sentence about the machine during a sweep."""
+    fact = (
+        f"vanilla's own time for the same texts varied by {scatter.share:.0%} "
+        f"(5th to 95th percentile of {scatter.visits} visits, over the median)"
+    )
+    if scatter.busy:
+        return f"The machine was busy during the {drafter} sweep: {fact}; repeat it on an idle machine."
+    return f"The machine was steady during the {drafter} sweep: {fact}."
+
+
+def _rounds_of(row: SweepRow) -> Sequence[TimedRound]:
+    return row.rounds or () if isinstance(row, TimedRow) else ()
+
+
+def _table(rounds: Sequence[TimedRound], name: str) -> NDArray[np.float64]:
+    """`[rounds, examples]`."""
+    return np.array([getattr(one, name) for one in rounds], dtype=np.float64)
