@@ -34,7 +34,9 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
     sizes = {split: getattr(settings, split) for split in SPLITS}
     # Training examples are drawn last, so that drawing more of them leaves the other splits unchanged.
     sizes["train"] += settings.unlabelled
-    corpus: Corpus = import_module(f"tasks.corpora.{settings.name}").generate(sizes, settings.seed)
+    # Imported by name, so that a task depends on the code of its own corpus alone.
+    options = {"variation": settings.variation} if settings.name == "translation" else {}
+    corpus: Corpus = import_module(f"tasks.corpora.{settings.name}").generate(sizes, settings.seed, **options)
     drawn = corpus["train"]
     return {**corpus, "train": drawn[: settings.train], UNLABELLED: drawn[settings.train :]}
 

@@ -17,6 +17,13 @@ class EmbeddedSettings:
     unlabelled: int = setting(
         "Additional sources without references, for the large model to label.", default=0, unit="examples", ge=0
     )
+    variation: float = setting(
+        "Translation only: share of the choices in a training reference (synonyms, word order, omissions, contractions, "
+        "passives) that are drawn evenly among all correct wordings; the others take the commonest, and 0 always does.",
+        default=0.8,
+        ge=0,
+        le=1,
+    )
     seed: int = setting("Seed for the order of the examples and for their references.", default=0, ge=0)
 
 

@@ -39,7 +39,12 @@ class Objective(torch.nn.Module):
         self.model = model
         self.frozen = settings.trunk == "frozen"
         self.loss: Loss = loss or (AuxiliaryLoss(settings) if settings.has_auxiliary_losses else CrossEntropyLoss())
-        self._half = settings.precision == "bfloat16"
+        device = next(model.parameters()).device
+        self._half = settings.precision == "bfloat16" or (settings.precision == "auto" and multiplies_bfloat16(device))
+        if self._half and device.type == "cpu":
+            # torch's fused attention prepares each head of each text for bfloat16 anew, which takes longer than the rest of a
+            # step where texts are short.
+            model.set_attn_implementation("eager")
 
     def forward(self, batch: Batch, counts: Tensor) -> Tensor:
         """Return this micro-batch's share of the mean loss of a step: a scalar, in nats.
@@ -74,6 +79,13 @@ class Objective(torch.nn.Module):
         if self.frozen:
             self.model.eval()
         return self
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether the device has instructions that multiply bfloat16; without them, it is slower than float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return any(torch.cpu.get_capabilities().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:

@@ -43,10 +43,11 @@ class TrainingSettings:
         "Micro-batches into which each process splits its share of a step, to save memory.", default=1, ge=1
     )
     precision: str = setting(
-        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; float16 needs a GPU and does not "
-        "suit T5, whose activations overflow.",
+        "Number format of the arithmetic. bfloat16 keeps weights and optimiser in float32; auto is bfloat16 where the "
+        "processor or the GPU multiplies it natively, and float32 elsewhere; float16 needs a GPU and does not suit T5, whose "
+        "activations overflow.",
         default="float32",
-        choices=("float32", "bfloat16", "float16"),
+        choices=("float32", "bfloat16", "float16", "auto"),
     )
     zero_stage: int = setting(
         "What DeepSpeed's ZeRO partitions over processes: nothing (0), optimiser states (1), also gradients (2), also weights "

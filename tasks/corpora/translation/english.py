@@ -152,14 +152,23 @@ def _predicate(clause: Clause, choose: Choose) -> list[str]:
     return [choose(f"adjective {clause.predicate.stem}", clause.predicate.english)]
 
 
+def _adverb(clause: Clause, choose: Choose) -> str:
+    """Return the adverb, or nothing: people leave out those that add little."""
+    if clause.adverb is None:
+        return ""
+    left_out = ("",) if "drop" in clause.adverb.kinds else ()
+    adverb: str = choose(f"adverb {clause.adverb.german}", (*clause.adverb.english, *left_out))
+    return adverb
+
+
 def clause_words(clause: Clause, choose: Choose, opens: bool) -> list[str]:
     """Return a finite clause. The time may come first if the clause opens the sentence."""
     roles = _roles(clause, choose)
     negated, negative = _negation(clause, roles, choose)
     head, particle, tail = verb_words(clause, choose)
     group = verb_group(clause, head, agreement_of(roles.subject), roles.passive, negated, choose)
-    adverb = choose(f"adverb {clause.adverb.german}", clause.adverb.english) if clause.adverb is not None else ""
-    in_front = clause.adverb is not None and "front" in clause.adverb.kinds
+    adverb = _adverb(clause, choose)
+    in_front = adverb != "" and clause.adverb is not None and "front" in clause.adverb.kinds
     subject = (
         []
         if isinstance(roles.subject, Gap) and roles.subject.owned is None

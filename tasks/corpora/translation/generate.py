@@ -13,8 +13,8 @@ from tasks.corpora.translation.grammar import Grammar
 from tasks.corpora.translation.structure import Sentence, clauses_of
 from tasks.errors import InputError
 
-REFERENCES = 16
-_ROUNDS = 48
+REFERENCES = 4
+"""Most references of a validation or test sentence."""
 _TRIES = 4
 # Words up to this length are articles, pronouns and the like, which may be repeated.
 _SHORT = 6
@@ -52,16 +52,15 @@ def translation(sentence: Sentence, choose: Choose) -> tuple[str, ...]:
 
 
 def translations(sentence: Sentence, rng: random.Random) -> tuple[str, ...]:
-    """Return up to `REFERENCES` distinct English sentences that together cover the alternatives of every choice."""
-    choose = Covering(rng, _ROUNDS)
+    """Return distinct English sentences, of which every `REFERENCES` in a row cover the alternatives of every choice."""
     found: dict[str, None] = {}
-    for number in range(_ROUNDS):
-        choose.start(number)
-        text = join_words(english.render(sentence, choose))
-        if not _repeats_word(text):
-            found[text] = None
-        if len(found) == REFERENCES:
-            break
+    for _ in range(_TRIES):
+        choose = Covering(rng, REFERENCES)
+        for number in range(REFERENCES):
+            choose.start(number)
+            text = join_words(english.render(sentence, choose))
+            if not _repeats_word(text):
+                found[text] = None
     return tuple(found)
 
 
@@ -84,10 +83,12 @@ def _draw_sentences(rng: random.Random) -> Iterator[tuple[Sentence, str]]:
             yield sentence, source
 
 
-def generate(sizes: dict[str, int], seed: int) -> Corpus:
-    """Return a German to English corpus of `sizes[split]` examples; equal seeds give equal corpora.
+def generate(sizes: dict[str, int], seed: int, variation: float = 0.8) -> Corpus:
+    """Return a German to English corpus of `sizes[split]` examples; equal arguments give equal corpora.
 
-    No German and no English sentence occurs in two splits.
+    `variation` is the share of choices of a training reference that are drawn evenly among all correct wordings; the others
+    take the commonest. It leaves the sources, and the references of the other splits, which cover all wordings, as they are.
+    No German sentence occurs in two splits, and no English one does, nor one of the further wordings drawn for this check.
 
     Raises:
         InputError: a size is missing or negative, or larger than the number of sentences that the grammar can generate.
@@ -99,7 +100,7 @@ def generate(sizes: dict[str, int], seed: int) -> Corpus:
             )
     sentences = _draw_sentences(random.Random(f"translation sentences {seed}"))  # noqa: S311 (sentences, not secrets)
     rng = random.Random(f"translation references {seed}")  # noqa: S311 (sentences, not secrets)
-    sample: Choose = Sampled(rng)
+    sample: Choose = Sampled(rng, variation)
     corpus: Corpus = {split: [] for split in SPLITS}
     sources: set[str] = set()
     owner: dict[str, str] = {}
@@ -119,5 +120,5 @@ def generate(sizes: dict[str, int], seed: int) -> Corpus:
             fruitless = 0
             sources.add(source)
             owner.update(dict.fromkeys(references, split))
-            corpus[split].append(Example(source, references))
+            corpus[split].append(Example(source, references[:REFERENCES]))
     return corpus

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SIZES = {"train": 200, "validation": 10, "test": 30}
 DIGESTS = {
-    "translation": "6b79c7bbd8897ebf2a92f3a48f5277f07d9682d66dda36cb0b14ea94ebe5a3ec",
+    "translation": "9fa1378f62855a514b35593529364d0c0a076b24a5f204cd1a1ed976223a4842",
     "summarization": "ed368c84b0726d8b581c038b2506e72c3bf0285638a23b2bc3599e98993326ff",
 }
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tasks.errors import InputError
 from tasks.models.layers import first_layers
+from tasks.training import objective as objective_module
 from tasks.training.data import IGNORED, Batch
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
@@ -196,3 +197,25 @@ def test_other_architectures_train_without_extras_alone() -> None:
 def test_settings_that_contradict_each_other(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TrainingSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("native", "precision", "half"), [(True, "auto", True), (False, "auto", False), (True, "float32", False)]
+)
+def test_auto_takes_bfloat16_where_the_processor_multiplies_it(
+    native: bool, precision: str, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objective_module, "multiplies_bfloat16", lambda _device: native)
+    objective = objective_of(precision=precision)
+    expected = plain(objective.model)
+    assert (loss_of(objective).item() != pytest.approx(expected, abs=1e-6)) is half
+    assert loss_of(objective).item() == pytest.approx(expected, rel=2e-2)
+    assert objective.model.config._attn_implementation == ("eager" if half else "sdpa")
+
+
+@pytest.mark.parametrize(("capabilities", "found"), [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({}, False)])
+def test_native_bfloat16_is_read_from_the_processor(
+    capabilities: dict[str, bool], found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert objective_module.multiplies_bfloat16(torch.device("cpu")) is found

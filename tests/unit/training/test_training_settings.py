@@ -15,7 +15,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"accumulation": 0}, "accumulation is 0; it must be at least 1"),
     ({"learning_rate": float("nan")}, "learning_rate is nan; it must be more than 0"),
     ({"gradient_clipping": -0.5}, "gradient_clipping is -0.5; it must be at least 0"),
-    ({"precision": "int8"}, "precision is 'int8'; it must be one of float32, bfloat16, float16"),
+    ({"precision": "int8"}, "precision is 'int8'; it must be one of float32, bfloat16, float16, auto"),
     ({"optimizer": "sgd"}, "optimizer is 'sgd'; it must be one of adafactor, adamw"),
     ({"steps": 10, "warmup_steps": 10}, "warmup_steps is 10; it must be less than steps, 10"),
     ({"relative_rate": True, "optimizer": "adamw"}, "relative_rate is set, but optimizer is adamw; it must be adafactor"),
