@@ -91,7 +91,7 @@ def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[Swee
 
 
 def flat_metrics(summary: Summary) -> dict[str, float]:
-    """Numbers under flat names: Table 1 on both splits, the frontiers' gap and areas, the recommended point."""
+    """Numbers under flat names: Table 1 on both splits, the frontiers, what alignment gives, the recommended point."""
     metrics: dict[str, float | None] = {}
     for row in summary.table:
         for split, entry in (("validation", row.validation), ("test", row.test)):
@@ -101,6 +101,10 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
         metrics[f"frontier_{name}"] = getattr(summary.frontier.gap, name, None)
     for front in summary.pareto:
         metrics[f"hypervolume_{front.drafter}_{front.method}"] = front.hypervolume
+    for effect in summary.arms.effects:
+        metrics[f"alignment_{effect.purpose}"] = effect.mean
+        if effect.interval is not None:
+            metrics[f"alignment_{effect.purpose}_low"], metrics[f"alignment_{effect.purpose}_high"] = effect.interval
     point = summary.recommended
     for split, measured in (("validation", point), ("test", point and point.test)):
         for name in ("quality_difference", "speedup"):
