@@ -181,6 +181,7 @@ class SweepRunner:
             known = [evaluator.vanilla(split).tokens]
             replayed = replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
         outcomes = evaluator.assess_grid(points, replayed.outputs, split)
+        self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
 
     def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
