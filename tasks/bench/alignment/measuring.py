@@ -148,8 +148,8 @@ class DrafterEvaluation:
             index = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
             speedups[index] = evaluator.time(points[index], left.pop(index), split, None).speedup
             # The points timed so far show how much time a point takes beyond the runs of its models.
-            self._costs.fit_overhead(
-                "bild", [(found.outputs[one].timed(split), vanilla / speedup) for one, speedup in speedups.items()]
+            self._costs.fit_overheads(
+                [("bild", found.outputs[one].timed(split), vanilla / speedup) for one, speedup in speedups.items()]
             )
         timed = list(speedups)
         best = choose([TradeOff(quality[index], speedups[index]) for index in timed], least, 0.0)
