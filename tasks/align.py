@@ -1,58 +1,85 @@
-"""Stage `align`: train the small model to be accepted by the large one (BiLD, section 3.5.1; DistillSpec).
+"""Stages `align` and `control`: train the drafters of one arm, one for each seed.
 
-`python -m tasks.align --task translation`
+Both arms take the same steps from the same start, with the same optimiser, on the same inputs in the same batches; only the
+targets differ. The aligned drafters learn from the large model (BiLD, section 3.5.1; DistillSpec). The unaligned ones are their
+control and learn from the references of the corpus.
+
+`python -m tasks.align --task translation --drafter aligned`
 """
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tasks.errors import stage
-from tasks.paths import TaskPaths
+from tasks.files import remove
+from tasks.paths import DRAFTERS, TaskPaths
 from tasks.training import launch
 
 if TYPE_CHECKING:
+    from tasks.alignment.settings import AlignSettings
     from tasks.config import Task
     from tasks.machine import MachineSettings
+    from tasks.training.context import TrainingJob
 
 
 def main() -> None:
-    """Read `params.yaml` and the calibration set; write the aligned drafter."""
+    """Read `params.yaml` and the calibration set; write the drafters of an arm."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
+    parser.add_argument("--drafter", required=True, choices=DRAFTERS)
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
-    launch.run(machine, lambda: _train(task, machine, paths))
+    launch.run(machine, lambda: _train(arguments.drafter, task, machine, paths))
 
 
-def _train(task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
+def _train(drafter: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
+    """Train the drafter of each seed; those that an interrupted run has finished are kept, those of other seeds removed."""
     # Imported here: a process that only launches others does not need them.
-    from tasks.alignment.description import describe_method
-    from tasks.alignment.spec import alignment_spec, start_model
-    from tasks.alignment.stored import FOLDER
-    from tasks.training.context import TrainingJob
+    from tasks.alignment.spec import alignment_spec
+    from tasks.training import distributed
     from tasks.training.stage import train_stage
 
-    job = TrainingJob(
-        name="aligned",
-        stage="align",
+    if distributed.is_main():
+        folder, kept = paths.model(drafter), {str(seed) for seed in task.seeds}
+        for other in folder.iterdir() if folder.is_dir() else ():
+            if other.name not in kept:
+                remove(other)
+    for seed in task.seeds:
+        settings = dataclasses.replace(task.align if drafter == "aligned" else task.align.control, seed=seed)
+        job = _job(drafter, settings, task, machine, paths)
+        train_stage(job, partial(alignment_spec, settings=settings, large_folder=paths.model("large")))
+
+
+def _job(drafter: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
+    from tasks.alignment.description import CONTROL, describe_method
+    from tasks.alignment.spec import start_model
+    from tasks.alignment.stored import FOLDER
+    from tasks.training.context import TrainingJob
+
+    aligned = drafter == "aligned"
+    return TrainingJob(
+        name=drafter,
+        stage="align" if aligned else "control",
         paths=paths,
-        model=start_model(task.align, task.models.small, paths.model("small")),
-        training=task.align,
+        model=start_model(settings, task.models.small, paths.model("small")),
+        training=settings,
         text=task.text,
         machine=machine,
         metric=task.metric,
-        train_file=paths.calibration_set,
+        train_file=paths.calibration_set if aligned else paths.control_set,
         held_out_file=paths.held_out_calibration,
-        method=describe_method(task.align),
+        method=describe_method(settings) if aligned else CONTROL,
         teachers=(paths.model("large"),),
-        files=(paths.calibration / FOLDER,) if task.align.reads_stored else (),
+        files=(paths.calibration / FOLDER,) if settings.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
+        seed=settings.seed,
     )
-    train_stage(job, lambda context: alignment_spec(context, task.align, paths.model("large")))
 
 
 if __name__ == "__main__":

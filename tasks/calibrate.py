@@ -63,7 +63,7 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
         for one in sets:
             for shard in one.shards(size):
                 if not shards.has(shard.name):
-                    shards.write(shard.name, labeller.label(shard.sources, shard.first, one.samples, bar.update))
+                    shards.write(shard.name, labeller.label(shard.examples, shard.first, one.samples, bar.update))
     return {one.name: list(one.sizes(size)) for one in sets}
 
 

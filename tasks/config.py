@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.settings import AlignSettings
+from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
@@ -57,6 +58,12 @@ class FinetunePair(_Strict):
 class Task(_Strict):
     """One corpus, one pair of models, one sweep."""
 
+    seeds: tuple[int, ...] = Field(
+        default=(1,),
+        description="Drafters of both arms are trained once for each seed, which orders their batches and draws dropout. The "
+        "first one is swept over the whole grid.",
+        min_length=1,
+    )
     metric: str = Field(description="Quality metric by which operating points are chosen.", pattern=f"^({'|'.join(METRICS)})$")
     corpus: CorpusSettings = Field(default_factory=CorpusSettings)
     text: TextSettings = Field(default_factory=TextSettings)
@@ -112,17 +119,33 @@ def load(path: Path = DEFAULT) -> Params:
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
         raise InputError(f"{path}: {wrong[0]!r} must be listed once under tasks and once under active or inactive")
     for name, task in params.tasks.items():
+        _check_seeds(task, f"{path}: tasks.{name}")
         for index, grid in enumerate(task.sweep.grid):
             try:
                 list(expand_entry(grid))
             except InputError as error:
                 raise InputError(f"{path}: tasks.{name}.sweep.grid.{index}: {error}") from None
+        try:
+            check_task(task, params.machine)
+        except InputError as error:
+            raise InputError(f"{path}: tasks.{name}.{error}") from None
     return params
+
+
+def _check_seeds(task: Task, location: str) -> None:
+    if len(set(task.seeds)) < len(task.seeds) or min(task.seeds) < 0:
+        raise InputError(f"{location}.seeds: {list(task.seeds)} must be different numbers of at least 0")
+    if task.align.seed:
+        raise InputError(f"{location}.align.seed: drafters are trained once for each of seeds; remove it and set seeds instead")
 
 
 def table() -> str:
     """Return a Markdown table of all settings: name, default, unit, bounds, description."""
-    lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|"]
+    lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|", "| **tasks.*** | | | |"]
+    described = {name: field for name, field in Task.model_fields.items() if field.description}
+    for name, field in described.items():
+        default = "required" if field.is_required() else f"`{list(field.default)}`"
+        lines.append(f"| `{name}` | {default} | | {field.description} |")
     sections: dict[str, type[DataclassInstance]] = {
         "machine": MachineSettings,
         "tasks.*.corpus": CorpusSettings,

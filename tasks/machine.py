@@ -50,6 +50,10 @@ class MachineSettings:
         return dataclasses.replace(self, processes=0, hostfile=None)
 
     def validate(self) -> None:
+        if self.runtime == "native" and self.device == "cuda":
+            raise ValueError("runtime is native, which runs on a CPU, but device is cuda; set runtime to auto")
+        if self.dtype == "int8" and self.runtime not in ("auto", "native"):
+            raise ValueError(f"dtype is int8, which takes the native runtime, but runtime is {self.runtime}; set it to auto")
         if self.processes and self.hostfile is not None:
             raise ValueError(
                 f"processes is {self.processes}, but the slots in hostfile {self.hostfile} already give the number; set one"

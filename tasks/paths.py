@@ -44,17 +44,27 @@ class TaskPaths:
     def held_out_calibration(self) -> Path:
         return self.calibration / "validation.jsonl"
 
-    def model(self, name: str) -> Path:
-        """The folder of a trained model: large, small (the unaligned drafter) or aligned."""
-        return Path("models") / self.task / name
+    @property
+    def control_set(self) -> Path:
+        """The inputs of the calibration set with the corpus' references, which the control of an alignment learns from."""
+        return self.calibration / "calibration-references.jsonl"
 
-    def training_log(self, name: str) -> Path:
+    def model(self, name: str, seed: int | None = None) -> Path:
+        """The folder of a trained model: large, small (the start of all drafters), or one of `DRAFTERS` and its seed."""
+        return _of_seed(Path("models") / self.task / name, seed)
+
+    def training_log(self, name: str, seed: int | None = None) -> Path:
         """Loss, rate, speed and evaluations of a model's training by step, CSV."""
-        return self.results / "training" / f"{name}.csv"
+        return _of_seed(self.results / "training" / name, seed).with_suffix(".csv")
 
-    def rows(self, drafter: str) -> Path:
-        """The sweep's rows for a drafter: unaligned or aligned."""
-        return self.results / "sweep" / drafter / "rows.jsonl"
+    def sweep(self, drafter: str, seed: int | None = None) -> Path:
+        """The folder of a drafter's sweep: of the first seed, which is swept over the whole grid, or of another seed."""
+        folder = self.results / "sweep" / drafter
+        return folder if seed is None else folder / "seeds" / str(seed)
+
+    def rows(self, drafter: str, seed: int | None = None) -> Path:
+        """The rows of a sweep; see `sweep`."""
+        return self.sweep(drafter, seed) / "rows.jsonl"
 
     @property
     def results(self) -> Path:
@@ -65,5 +75,9 @@ class TaskPaths:
         return CACHE / "resume" / self.task / name
 
 
-DRAFTERS = {"unaligned": "small", "aligned": "aligned"}
-"""The folder name of the model behind each drafter of a sweep."""
+DRAFTERS = ("unaligned", "aligned")
+"""The two arms: drafters of one start, trained alike on references (the control) or on what the large model makes of them."""
+
+
+def _of_seed(path: Path, seed: int | None) -> Path:
+    return path if seed is None else path / str(seed)

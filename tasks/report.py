@@ -14,6 +14,7 @@ from pathlib import Path
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import BASELINES
 from tasks.evaluation.record import record_report
+from tasks.evaluation.report.arms import Swept
 from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import Figure, save
 from tasks.evaluation.report.formatting import settings_text
@@ -40,35 +41,44 @@ Maker = Callable[[Path], object]
 """Writes one file under the path that it is given."""
 
 
-def read_sweeps(paths: TaskPaths, metric: str) -> dict[str, list[SweepRow]]:
-    """The rows of each drafter's sweep.
+def read_rows_of(paths: TaskPaths, metric: str, drafter: str, seed: int | None = None) -> list[SweepRow]:
+    """The rows of one sweep: of a drafter's first seed, or of another seed.
 
     Raises:
         InputError: a sweep has no rows, a row is damaged, or it was measured by another metric than the task's.
     """
-    sweeps = {}
-    for drafter in DRAFTERS:
-        path, fix = paths.rows(drafter), f"make it by: {sweep_command(paths.task, drafter)}"
-        rows = read_rows(path, f"remove the file and {fix}")
-        if not rows:
-            raise InputError(f"{path} is missing or holds no rows; {fix}")
-        for number, row in enumerate(rows, start=1):
-            if row.metric != metric:
-                raise InputError(f"{path}, row {number} chooses by {row.metric}, but the task's metric is {metric}; {fix}")
-        sweeps[drafter] = rows
-    return sweeps
+    path, fix = paths.rows(drafter, seed), f"make it by: {sweep_command(paths.task, drafter)}"
+    rows = read_rows(path, f"remove the file and {fix}")
+    if not rows:
+        raise InputError(f"{path} is missing or holds no rows; {fix}")
+    for number, row in enumerate(rows, start=1):
+        if row.metric != metric:
+            raise InputError(f"{path}, row {number} chooses by {row.metric}, but the task's metric is {metric}; {fix}")
+    return rows
 
 
-def read_pairs(paths: TaskPaths) -> dict[str, PairRecord | None]:
-    """What each sweep recorded of its two models (pair.json beside its rows), or None where there is no such file.
+def read_pair_of(paths: TaskPaths, drafter: str, seed: int | None = None) -> PairRecord | None:
+    """What a sweep recorded of its two models (pair.json beside its rows), or None where there is no such file.
 
     Raises:
-        InputError: a file is damaged.
+        InputError: the file is damaged.
     """
-    return {
-        drafter: read_pair(paths.rows(drafter).with_name("pair.json"), f"make it by: {sweep_command(paths.task, drafter)}")
-        for drafter in DRAFTERS
-    }
+    return read_pair(paths.sweep(drafter, seed) / "pair.json", f"make it by: {sweep_command(paths.task, drafter)}")
+
+
+def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple[str, int], Swept]:
+    """The current rows of every sweep and what it recorded, by drafter and seed.
+
+    Raises:
+        InputError: see `read_rows_of` and `read_pair_of`.
+    """
+    found: dict[tuple[str, int], Swept] = {}
+    for drafter in DRAFTERS:
+        for seed in seeds:
+            other = None if seed == seeds[0] else seed
+            pair = read_pair_of(paths, drafter, other)
+            found[drafter, seed] = current_rows(read_rows_of(paths, metric, drafter, other), pair), pair
+    return found
 
 
 def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[SweepRow]:
@@ -81,7 +91,7 @@ def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[Swee
 
 
 def flat_metrics(summary: Summary) -> dict[str, float]:
-    """Numbers under flat names: Table 1 on both splits, the frontiers' gap and areas, the recommended point."""
+    """Numbers under flat names: Table 1 on both splits, the frontiers, what alignment gives, the recommended point."""
     metrics: dict[str, float | None] = {}
     for row in summary.table:
         for split, entry in (("validation", row.validation), ("test", row.test)):
@@ -91,6 +101,10 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
         metrics[f"frontier_{name}"] = getattr(summary.frontier.gap, name, None)
     for front in summary.pareto:
         metrics[f"hypervolume_{front.drafter}_{front.method}"] = front.hypervolume
+    for effect in summary.arms.effects:
+        metrics[f"alignment_{effect.purpose}"] = effect.mean
+        if effect.interval is not None:
+            metrics[f"alignment_{effect.purpose}_low"], metrics[f"alignment_{effect.purpose}_high"] = effect.interval
     point = summary.recommended
     for split, measured in (("validation", point), ("test", point and point.test)):
         for name in ("quality_difference", "speedup"):
@@ -162,18 +176,20 @@ def main() -> None:
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
-        summary = make_report(task.metric, paths)
+        summary = make_report(task.metric, paths, task.seeds)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
 
 
-def make_report(metric: str, paths: TaskPaths) -> Summary:
+def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int]) -> Summary:
     """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
-    pairs = read_pairs(paths)
-    sweeps = {drafter: current_rows(rows, pairs[drafter]) for drafter, rows in read_sweeps(paths, metric).items()}
-    summary = summarize(paths.task, metric, sweeps, pairs)
+    arms = read_arms(paths, metric, seeds)
+    sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
+    pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
+    summary = summarize(paths.task, metric, sweeps, pairs, arms)
     files = write(makers(summary, sweeps), paths.results)
-    record_report(paths, metric, flat_metrics(summary), files, [paths.rows(drafter) for drafter in DRAFTERS])
+    inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
+    record_report(paths, metric, flat_metrics(summary), files, inputs)
     return summary
 
 

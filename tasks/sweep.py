@@ -1,5 +1,7 @@
 """Stage `sweep`: plan and time the grid of one drafter on validation, and measure the chosen points on test.
 
+The drafter of the first seed is swept over the whole grid, those of the others over `sweep.seed_methods`.
+
 `python -m tasks.sweep --task translation --drafter aligned`
 """
 
@@ -36,6 +38,7 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
 from tasks.locks import timing_lock
@@ -43,6 +46,7 @@ from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.training_record import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
 
 if TYPE_CHECKING:
@@ -55,7 +59,7 @@ _CODE = [
     *(f"evaluation/{module}" for module in ("mismatches", "quality", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
-_PLANNING = ("grid", "plan", "near", "sample")
+_PLANNING = ("grid", "plan", "near", "sample", "seed_methods")
 """Settings that select points and do not change how a point is measured; its row stays valid when they change."""
 _SAMPLED = SamplingSettings(temperature=1.0)
 
@@ -104,14 +108,21 @@ class LoadedPair:
         return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
 
 
-def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: str, grid: Sequence[SweepPoint]) -> LoadedPair:
+def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:
     """Load the models once for all points.
+
+    Args:
+        params: The whole file.
+        task: The task's part of it.
+        paths: Its files.
+        drafter: The folder of the small model.
+        grid: The points.
 
     Raises:
         InputError: a model is missing, or the models do not fit each other or the task.
     """
     device, dtype = set_up(params.machine)
-    small, large = paths.model(DRAFTERS[drafter]), paths.model("large")
+    small, large = drafter, paths.model("large")
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
@@ -143,14 +154,45 @@ def measure_pair(
     return PairAcceptance(**rates), PairSizes(**sizes, source_tokens=source_tokens, shares_encoder=loaded.pair.shares_encoder)
 
 
-def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], PairRecord]:
+def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], list[PairRecord]]:
+    """Sweep the drafter of each seed; folders of seeds that are no longer asked for are removed.
+
+    Returns:
+        The rows of all seeds, and what each sweep recorded of its pair.
+    """
+    first, *others = task.seeds
+    for folder in paths.sweep(drafter, first).parent.glob("*"):
+        if folder.name not in map(str, others):
+            remove(folder)
+    done, pair = sweep(params, task, paths, drafter, first)
+    pairs = [pair]
+    fewer = [entry for entry in task.sweep.grid if entry.method in task.sweep.seed_methods]
+    task = task.model_copy(update={"sweep": dataclasses.replace(task.sweep, grid=fewer, sample=0)})
+    for seed in others:
+        rows, pair = sweep(params, task, paths, drafter, seed, first=False)
+        done, pairs = done + rows, [*pairs, pair]
+    return done, pairs
+
+
+def sweep(
+    params: Params, task: Task, paths: TaskPaths, drafter: str, seed: int, *, first: bool = True
+) -> tuple[list[SweepRow], PairRecord]:
     """Measure the points that have no row yet, write rows.jsonl and pair.json, and record every point in MLflow.
+
+    Args:
+        params: The whole file.
+        task: The task's part of it.
+        paths: Its files.
+        drafter: One of `paths.DRAFTERS`.
+        seed: Which of its drafters.
+        first: Whether this is the first seed, whose sweep is the main one.
 
     Returns:
         The rows of this grid, and what it recorded of the pair.
     """
     grid = expand(task.sweep.grid)
-    loaded = load_pair(params, task, paths, drafter, grid)
+    model, other = paths.model(drafter, seed), None if first else seed
+    loaded = load_pair(params, task, paths, model, grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
     evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
@@ -162,15 +204,19 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
         name: value for name, value in lineage(inputs=list(map(str, loaded.inputs))).items() if not name.startswith("mlflow.")
     }
     work = work_fingerprint(params, task, loaded, origin)
-    rows = SweepRowFile(paths.rows(drafter), work)
-    settings = {"points": len(grid), "latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
+    rows = SweepRowFile(paths.rows(drafter, other), work)
+    measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
+    settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs) as record:
+    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs, other) as record:
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
-        pair = PairRecord(drafter=drafter, runtime=loaded.described, acceptance=acceptance, sizes=sizes)
+        training = read_training_record(model)
+        pair = PairRecord(
+            drafter=drafter, seed=seed, training=training, runtime=loaded.described, acceptance=acceptance, sizes=sizes
+        )
         record.pair(pair)
         writer = RowWriter(evaluator, rows, paths.task, drafter, record.point)
-        runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}")))
+        runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}")))
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
         rows.compact()
@@ -184,7 +230,7 @@ def sweep(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[l
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
         record.pair(pair)
-        record.keep([paths.rows(drafter), write_pair(pair, paths.rows(drafter).with_name("pair.json"))])
+        record.keep([paths.rows(drafter, other), write_pair(pair, paths.sweep(drafter, other) / "pair.json")])
     return done, pair
 
 
@@ -214,22 +260,23 @@ def cache_folder(work: str, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Sweep one drafter, resuming an interrupted sweep; failed points are listed on standard error."""
+    """Sweep the drafters of one arm, resuming an interrupted sweep; failed points are listed on standard error."""
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--drafter", required=True, choices=tuple(DRAFTERS))
+    parser.add_argument("--drafter", required=True, choices=DRAFTERS)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
-    done, pair = sweep(params, params.task(arguments.task), paths, arguments.drafter)
+    done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.drafter)
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         print(f"failed: {row.split} {row.method} {row.settings}: {row.error}", file=sys.stderr)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    print(f"{arguments.task}/{arguments.drafter}: {counts} ({pair.runtime})")
-    if pair.vanilla_scatter is not None:
-        print(scatter_text(pair.vanilla_scatter, arguments.drafter))
+    print(f"{arguments.task}/{arguments.drafter}: {counts} ({pairs[0].runtime})")
+    for pair in pairs:
+        if pair.vanilla_scatter is not None:
+            print(scatter_text(pair.vanilla_scatter, f"{arguments.drafter}, seed {pair.seed}"))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

@@ -19,9 +19,13 @@ WORDS = ["red", "blue", "green", "black", "white", "brown", "grey", "pink"]
 SOURCES = [f"{WORDS[place % 8]} {WORDS[place // 8 % 8]} {place * 37}" for place in range(40)]
 
 
+INPUTS = [Example(source, (source,)) for source in SOURCES]
+"""The sources, each its own reference."""
+
+
 def examples(begin: int, end: int) -> list[Example]:
     """Some of the sources, each its own reference."""
-    return [Example(source, (source,)) for source in SOURCES[begin:end]]
+    return INPUTS[begin:end]
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import ClassVar
 
 from tasks.settings import setting, settings
@@ -88,6 +89,12 @@ class AlignSettings(TrainingSettings):
     def reads_stored(self) -> bool:
         """Whether the loss reads the predictions stored in the calibration set."""
         return self.loss != "sequence" and self.reference == "stored"
+
+    @property
+    def control(self) -> AlignSettings:
+        """The settings of the control: the same training from the same start, by cross-entropy of the references."""
+        same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
+        return AlignSettings(**same, start=self.start)
 
     def validate(self) -> None:
         super().validate()

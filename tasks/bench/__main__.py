@@ -12,7 +12,7 @@ the only case in which BiLD is meaningful. The last line is JSON; a ratio above 
 Other benchmarks, each with `--task translation`:
 
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
-- `python -m tasks.bench alignment` compares alignment recipes at equal training time;
+- `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
 - `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`.
 """

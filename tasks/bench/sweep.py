@@ -159,7 +159,7 @@ def main(given: Sequence[str]) -> None:
         prog="python -m tasks.bench sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", required=True, help="a trained task of params.yaml")
-    parser.add_argument("--drafter", default="unaligned", choices=tuple(DRAFTERS), help="default: %(default)s")
+    parser.add_argument("--drafter", default="unaligned", choices=DRAFTERS, help="default: %(default)s")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument("--own-grid", action="store_true", help="use the task's grid instead of the papers' ranges")
     parser.add_argument("--rows", type=Path, metavar="FOLDER", help="keep the rows of both sweeps in this empty folder")
@@ -170,7 +170,7 @@ def main(given: Sequence[str]) -> None:
     sweep: SweepSettings = task.sweep
     grid = expand(sweep.grid if arguments.own_grid else GRID)
     with contextlib.redirect_stdout(None):
-        loaded = load_pair(params, task, paths, arguments.drafter, grid)
+        loaded = load_pair(params, task, paths, paths.model(arguments.drafter, task.seeds[0]), grid)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:

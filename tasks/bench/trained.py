@@ -28,10 +28,11 @@ _SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 144, 16, 32, 5
 def trained_case(name: str, params: Params, folder: Path) -> Case | None:
     """The case of a task; None where its models or its validation split are missing."""
     paths, text = TaskPaths(name), params.task(name).text
-    needed = [paths.model("large"), paths.model("aligned"), paths.split(CHOSEN_ON)]
+    drafter = paths.model("aligned", params.task(name).seeds[0])
+    needed = [paths.model("large"), drafter, paths.split(CHOSEN_ON)]
     if not all(path.exists() for path in needed):
         return None
-    large, small = (load_model(paths.model(one)) for one in ("large", "aligned"))
+    large, small = map(load_model, (paths.model("large"), drafter))
     tokenizer = load_tokenizer(paths.model("large"))
     sources = encode(tokenizer, [one.source for one in read_jsonl(paths.split(CHOSEN_ON))], text.max_source_tokens)
     converted = folder / name
@@ -41,7 +42,7 @@ def trained_case(name: str, params: Params, folder: Path) -> Case | None:
     return Case(
         name=name,
         large=paths.model("large"),
-        small=paths.model("aligned"),
+        small=drafter,
         converted=converted,
         sources=sources[:_SOURCES],
         limit=text.max_target_tokens,

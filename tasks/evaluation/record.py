@@ -26,6 +26,8 @@ _COLOR_TAG = "mlflow.runColor"
 _COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
 """Run colours in MLflow, the same as in the report: its charts cannot group points without averaging them."""
 _FLUSH_SECONDS = 60.0
+_KEY = "run.json"
+"""Where a sweep writes the key of its run, so that the report can add files to it."""
 
 
 class SweepRecord:
@@ -37,22 +39,29 @@ class SweepRecord:
         runtime: what the large model runs on, described.
         settings: of the sweep, for the run's params.
         inputs: the files that the sweep reads, for lineage.
+        seed: of the drafter's training, where it is not the first; its sweep is a run of its own.
     """
 
     def __init__(
-        self, paths: TaskPaths, drafter: str, runtime: str, settings: Mapping[str, object], inputs: Sequence[Path | str]
+        self,
+        paths: TaskPaths,
+        drafter: str,
+        runtime: str,
+        settings: Mapping[str, object],
+        inputs: Sequence[Path | str],
+        seed: int | None = None,
     ) -> None:
         self._tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter, "runtime": runtime, _COLOR_TAG: _COLORS[drafter]}
         self._drafter = drafter
         self._pair = PairRecord()
         self._run = tracking.Recorder(
             paths.task,
-            f"sweep {drafter}",
+            f"sweep {drafter}" + ("" if seed is None else f" seed {seed}"),
             tags={**self._tags, **lineage(inputs=inputs)},
             params={**settings, "drafter": drafter},
             flush_seconds=_FLUSH_SECONDS,
         )
-        key = _key_file(paths, drafter)
+        key = paths.sweep(drafter, seed) / _KEY
         key.parent.mkdir(parents=True, exist_ok=True)
         key.write_text(json.dumps({"run": self._run.key}) + "\n", encoding="utf-8")
 
@@ -138,11 +147,6 @@ def _rate(name: str, measured: AcceptanceRate | None) -> dict[str, float]:
 
 
 def _sweeps(paths: TaskPaths) -> list[str]:
-    """The keys of the sweeps' runs, as far as they were recorded."""
-    files = [_key_file(paths, drafter) for drafter in DRAFTERS]
+    """The keys of the main sweeps' runs, as far as they were recorded."""
+    files = [paths.sweep(drafter) / _KEY for drafter in DRAFTERS]
     return [json.loads(file.read_text(encoding="utf-8"))["run"] for file in files if file.is_file()]
-
-
-def _key_file(paths: TaskPaths, drafter: str) -> Path:
-    """Where a sweep writes the key of its run, so that the report can add files to it."""
-    return paths.rows(drafter).with_name("run.json")

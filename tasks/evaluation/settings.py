@@ -36,6 +36,10 @@ class SweepSettings:
         le=1,
     )
     sample: int = setting("Random points of the rest that are timed to measure the prediction error.", default=5, ge=0)
+    seed_methods: tuple[str, ...] = setting(
+        "Methods of the grid that drafters of further seeds are swept with; the first seed is swept with all.",
+        default=("bild", "speculative"),
+    )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
     quality_batch: int = setting("Batch size of the decoding that quality is measured on.", default=128, unit="examples", ge=1)
     latency_threads: int = setting(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 ROLES = {
     "large": "The large model of a pair, which verifies what a small one drafts:",
-    "small": "The small model of a pair, a drafter that is not aligned with the large one:",
+    "small": "The small model of a pair, which drafters start from:",
+    "unaligned": "A drafter that was not aligned with the large model of the same task, the control of those that were:",
     "aligned": "A drafter that was aligned with the large model of the same task:",
 }
 _NO_EFFECT = ("checkpoint_every",)
@@ -50,7 +51,7 @@ class Card:
 
     task: str
     name: str
-    """large, small or aligned."""
+    """large, small, or one of `paths.DRAFTERS`."""
     stage: str
     base: str | None
     """The checkpoint that training started from, a folder or a hub name; None: random weights."""
@@ -67,6 +68,8 @@ class Card:
     steps: int
     kept: int
     """The step whose weights were kept."""
+    seed: int | None = None
+    """The seed of a drafter; None for models that are trained once."""
     outputs: tuple[str, ...] = ()
     """Sentences on greedy outputs beside trivial baselines."""
 

@@ -13,6 +13,7 @@ from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
+from tasks.models.training_record import TrainingRecord, write_training_record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -150,7 +151,14 @@ def embedded_tokens(model: PreTrainedModel) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, card: str | None = None) -> None:
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    *,
+    card: str | None = None,
+    record: TrainingRecord | None = None,
+) -> None:
     """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier and model card.
 
     The folder appears whole or not at all; an older folder is removed when the new one is in its place.
@@ -160,6 +168,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         tokenizer: Its tokenizer.
         folder: The folder to write.
         card: Markdown for README.md; None: no card.
+        record: Of its training; None: none is written.
     """
     with atomic_folder(folder) as partial:
         model.save_pretrained(partial, state_dict=own_weights(model))
@@ -167,6 +176,8 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         tokenizer.save_pretrained(partial)
         if card is not None:
             (partial / "README.md").write_text(card, encoding="utf-8")
+        if record is not None:
+            write_training_record(record, partial)
         _share(partial)
 
 

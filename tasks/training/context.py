@@ -30,7 +30,7 @@ class TrainingJob:
     """One model to train."""
 
     name: str
-    """large, small or aligned."""
+    """large, small, or one of `paths.DRAFTERS`."""
     stage: str
     paths: TaskPaths
     model: ModelSettings
@@ -52,6 +52,18 @@ class TrainingJob:
     """Validation examples whose greedy outputs are compared with trivial baselines after training; 0: none."""
     code: tuple[str, ...] = ("training", "models")
     """Packages whose code can change the result."""
+    seed: int | None = None
+    """The seed of a drafter, which names its folder; None for models that are trained once."""
+
+    @property
+    def label(self) -> str:
+        """Stage and model in words."""
+        return f"{self.stage} {self.name}" + ("" if self.seed is None else f" seed {self.seed}")
+
+    @property
+    def folder(self) -> Path:
+        """Where the model is saved."""
+        return self.paths.model(self.name, self.seed)
 
 
 @dataclass(frozen=True)

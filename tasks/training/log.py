@@ -27,6 +27,10 @@ class TrainingLog:
         self.rows.setdefault(step, {}).update(values)
         self._log(values, step)
 
+    def last(self, name: str) -> float:
+        """The last logged value of that name; 0 before the first."""
+        return next((values[name] for values in reversed(self.rows.values()) if name in values), 0.0)
+
     def state_dict(self) -> dict[str, Rows]:
         """Return the state for a checkpoint."""
         return {"log": self.rows}

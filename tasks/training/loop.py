@@ -57,6 +57,8 @@ class TrainingResult:
     """Step whose weights were kept."""
     measured: dict[str, float] = field(default_factory=dict)
     """`validation_loss`, in nats, and the evaluator's measurements, for those weights."""
+    target_tokens: int = 0
+    """Target tokens that the loss was computed on, over all steps and processes."""
     log: Rows = field(default_factory=dict)
     """What was logged step by step, from the first step on even if the run was interrupted."""
 
@@ -104,7 +106,7 @@ def train(
     best = BestWeights(resume, settings)
     best.load_state_dict(state)
     whole = TrainingLog(state, log)
-    meter = _Meter(whole.add, resume, device)
+    meter = _Meter(whole.add, resume, device, whole.last("target_tokens"))
     step, measured = first, dict[str, float]()
     with tqdm(
         total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
@@ -117,10 +119,10 @@ def train(
             meter.add(step, parts, *_train_step(engine, objective, parts, settings))
             if step_was_skipped(engine):
                 raise DivergedError("the gradient is no longer finite", step, resume)
-            if step % _LOG_EVERY == 0 or step == settings.steps:
+            saving = step % settings.checkpoint_every == 0 and step < settings.steps
+            if step % _LOG_EVERY == 0 or step == settings.steps or saving:
                 bar.set_postfix(meter.flush(step, engine.get_lr()[0]), refresh=False)
             evaluating = step % settings.evaluate_every == 0 or step == settings.steps
-            saving = step % settings.checkpoint_every == 0 and step < settings.steps
             if (evaluating or saving) and not weights_finite(engine):
                 raise DivergedError("weights are no longer finite", step, resume)
             if evaluating:
@@ -137,7 +139,8 @@ def train(
     if kept not in (None, step) or not measured:
         measured = _evaluated(objective, evaluation, device)
     distributed.barrier()
-    return TrainingResult(meter.loss, time.monotonic() - begun, first, step, kept or step, measured, whole.rows)
+    seconds = time.monotonic() - begun
+    return TrainingResult(meter.loss, seconds, first, step, kept or step, measured, meter.target_tokens, whole.rows)
 
 
 def _train_step(
@@ -158,8 +161,11 @@ def _train_step(
 class _Meter:
     """Means since the last log line."""
 
-    def __init__(self, log: LogMetrics, resume: Path, device: torch.device) -> None:
+    def __init__(self, log: LogMetrics, resume: Path, device: torch.device, target_tokens: float = 0.0) -> None:
+        """Take the log, the checkpoint folder that errors name, the device, and the target tokens of an interrupted run."""
         self._log, self._resume, self._device = log, resume, device
+        self.target_tokens = int(target_tokens)
+        """Target tokens over all steps and processes until the last log line."""
         self.loss = math.nan
         """Mean loss at the last log line."""
         self._reset()
@@ -177,10 +183,13 @@ class _Meter:
 
     def flush(self, step: int, rate: float) -> dict[str, str]:
         """Log the means; return them as text for the progress bar."""
-        speed = float(distributed.all_reduce(self._tokens)) / (time.monotonic() - self._since)
+        tokens = float(distributed.all_reduce(self._tokens))
+        speed = tokens / (time.monotonic() - self._since)
+        self.target_tokens += int(tokens)
         # The count is 0 where no position has a weight, as in a replay in which nothing was rejected.
         self.loss = self._sum / self._count if self._count else 0.0
-        self._log({"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed}, step)
+        values = {"loss": self.loss, "learning_rate": rate, "tokens_per_second": speed, "target_tokens": self.target_tokens}
+        self._log(values, step)
         self._reset()
         return {"loss": f"{self.loss:.3f}", "tokens/s": f"{speed:.0f}"}
 

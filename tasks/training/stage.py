@@ -17,6 +17,7 @@ from tasks.lineage import lineage
 from tasks.locks import folder_lock, working_lock
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
+from tasks.models.training_record import TrainingRecord, read_training_record
 from tasks.training import distributed
 from tasks.training.checkpoints import writing_to_resume
 from tasks.training.context import TrainingContext, TrainingJob, open_context, reference_file
@@ -49,6 +50,11 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
         InputError: data are missing, a checkpoint does not fit, the model does not support the settings, or training diverges.
     """
     opened = open_context(job)
+    known = read_training_record(job.folder) if job.seed is not None else None
+    if known is not None and known.work == opened.resume.name:
+        if distributed.is_main():
+            print(f"{job.paths.task}: {job.label} is already trained")
+        return
     spec = make_spec(opened)
     with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
         if distributed.is_main():
@@ -61,14 +67,13 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     job, evaluation = opened.job, _evaluation_data(opened, spec.evaluation)
     objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
-    label = f"{job.stage} {job.name}"
     with working_lock(opened.device.type), _recording(opened, parameters) as log:
         outcome = train(
-            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=log, label=label
+            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=log, label=job.label
         )
         log(_final_metrics(outcome), outcome.steps)
     if distributed.is_main():
-        folder, log_file = job.paths.model(job.name), job.paths.training_log(job.name)
+        folder, log_file = job.folder, job.paths.training_log(job.name, job.seed)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with writing_to_resume(f"the log of the {job.name} model", partial_path(log_file), opened.resume):
             atomic_write(log_file, as_csv(outcome.log))
@@ -104,7 +109,7 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
     model = {**dataclasses.asdict(job.model), "model_seed": job.model.seed}
     with tracking.Recorder(
         job.paths.task,
-        f"{job.stage} {job.name}",
+        job.label,
         tags={"kind": "training", "stage": job.stage, "model": job.name, "work": opened.resume.name, **origin},
         params={**model, **dataclasses.asdict(job.training), "parameters": parameters},
         live=True,
@@ -115,7 +120,8 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
 def _final_metrics(outcome: TrainingResult) -> dict[str, float]:
     """Return the final metrics: the curves show every evaluation, these the weights that are kept."""
     kept = {f"kept_{name}": value for name, value in outcome.measured.items()}
-    return {"seconds": outcome.seconds, "steps": outcome.steps, "kept_step": outcome.kept, **kept}
+    taken = {"seconds": outcome.seconds, "steps": outcome.steps, "target_tokens": outcome.target_tokens}
+    return {**taken, "kept_step": outcome.kept, **kept}
 
 
 def _check(opened: TrainingContext) -> OutputCheck | None:
@@ -155,9 +161,11 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         measured=outcome.measured,
         steps=outcome.steps,
         kept=outcome.kept,
+        seed=job.seed,
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
-    save_model(model, opened.tokenizer, job.paths.model(job.name), card=render_card(card, model, opened.tokenizer))
+    record = TrainingRecord(opened.resume.name, outcome.steps, len(opened.examples), outcome.target_tokens)
+    save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)
 
 
 def _card_settings(job: TrainingJob) -> dict[str, dict[str, object]]:
@@ -171,4 +179,5 @@ def _summary_line(job: TrainingJob, parameters: int, outcome: TrainingResult) ->
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
     took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}"
-    return f"{job.paths.task}/{job.name}: {parameters / 1e6:.2f} M parameters, {took}, {measured}"
+    name = job.name if job.seed is None else f"{job.name}/{job.seed}"
+    return f"{job.paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {took}, {measured}"

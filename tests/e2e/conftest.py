@@ -58,7 +58,8 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     longer = {"steps": 240, "evaluate_every": 120, "checkpoint_every": 120}
     task["finetune"] = {"large": {**training, **layers, **longer}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
-    task["align"] = dict(training)
+    task["align"] = {name: value for name, value in training.items() if name != "seed"}
+    task["seeds"] = [1, 2]
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
     task["sweep"]["grid"] = GRID
     return {

@@ -17,6 +17,8 @@ from tests.e2e.conftest import GRID, copy_of, read_params, run_in, write_params
 from tests.memory_mlflow import memory_mlflow
 
 Finished = tuple[Path, str]
+ARMS = [f"{stage} seed {seed}" for stage in ("control unaligned", "align aligned") for seed in (1, 2)]
+SWEEPS = [f"sweep {drafter}{seed}" for drafter in ("unaligned", "aligned") for seed in ("", " seed 2")]
 POINTS = sum(math.prod(map(len, entry["values"].values())) for entry in GRID)
 
 
@@ -96,7 +98,7 @@ def test_the_figure_and_the_tables_are_there(finished: Finished) -> None:
 def test_models_open_with_transformers(finished: Finished) -> None:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    for name, layers in (("large", 3), ("small", 1), ("aligned", 1)):
+    for name, layers in (("large", 3), ("small", 1), ("unaligned/1", 1), ("aligned/2", 1)):
         folder = finished[0] / "models/translation" / name
         assert (folder / "model.safetensors").is_file()
         assert AutoModelForSeq2SeqLM.from_pretrained(folder).config.num_decoder_layers == layers
@@ -113,11 +115,9 @@ def test_every_stage_that_trains_or_measures_leaves_a_complete_record(clone: Pat
         _, waiting = upload_all(clone / ".cache" / "mlflow-outbox", "sqlite:///unused.db")
     assert waiting == []
     runs = {run.info.run_name: run for run in mlflow.active() if not run.parent}
-    assert runs.keys() == {"finetune large", "finetune small", "align aligned", "sweep unaligned", "sweep aligned", "report"}
+    assert runs.keys() == {"finetune large", "finetune small", *ARMS, *SWEEPS, "report"}
     assert {run.info.status for run in mlflow.active()} == {"FINISHED"}
-    assert {run.parent for run in mlflow.active() if run.parent} == {
-        runs[f"sweep {name}"].info.run_id for name in ("unaligned", "aligned")
-    }
+    assert {run.parent for run in mlflow.active() if run.parent} == {runs[name].info.run_id for name in SWEEPS}
 
 
 def test_a_second_run_runs_nothing(clone: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_second_run_runs_nothing(clone: Path) -> None:
     ("place", "value", "runs"),
     [
         (("sweep", "grid", 0, "values", "fallback_threshold"), [0.2], {"sweep_unaligned", "sweep_aligned"}),
-        (("align", "learning_rate"), 1e-3, {"align"}),
+        (("align", "learning_rate"), 1e-3, {"control", "align"}),
         (("finetune", "small", "steps"), 151, {"finetune_small"}),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_changed_parameter_changes_the_stages_that_read_it(
 @pytest.mark.parametrize(
     ("module", "runs"),
     [
-        ("tasks/training/loop.py", {"finetune_large", "finetune_small", "align"}),
+        ("tasks/training/loop.py", {"finetune_large", "finetune_small", "control", "align"}),
         ("tasks/evaluation/timing.py", {"sweep_unaligned", "sweep_aligned"}),
         ("tasks/evaluation/report/table.py", {"report"}),
         ("tasks/lineage.py", set()),

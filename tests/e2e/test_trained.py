@@ -26,7 +26,7 @@ def trained(finished: tuple[Path, str]) -> Trained:
     tokenizer = load_tokenizer(models / "large")
     examples = read_jsonl(clone / "data/translation/corpus/train.jsonl")[:300]
     targets = encode(tokenizer, [example.references[0] for example in examples], 24)
-    pair = open_pair(load_model(models / "aligned"), load_model(models / "large"), calibration=targets)
+    pair = open_pair(load_model(models / "aligned" / "1"), load_model(models / "large"), calibration=targets)
     return pair, encode(tokenizer, [example.source for example in examples], 64)
 
 

@@ -13,7 +13,7 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.runtimes.choose import open_decoder
-from tests.calibration import DRAWN, SOURCES, TEXT, tiny
+from tests.calibration import DRAWN, INPUTS, TEXT, tiny
 
 
 def test_the_published_set_is_a_dataset_of_two_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_the_published_set_is_a_dataset_of_two_splits(tmp_path: Path, monkeypatc
     labeller, shards = Labeller(open_decoder(model, "large"), tokenizer, TEXT, settings), Shards(tmp_path / "shards" / "work")
     sets = {"validation": ["validation-00000"], "calibration": ["calibration-00000", "calibration-00001"]}
     for number, name in enumerate([*sets["validation"], *sets["calibration"]]):
-        shards.write(name, labeller.label(SOURCES[number * 13 : number * 13 + 13], first=number * 13))
+        shards.write(name, labeller.label(INPUTS[number * 13 : number * 13 + 13], first=number * 13))
     folder = tmp_path / "calibration"
     publish(folder, shards, sets, Provenance(task="words", model={}, settings=settings, text=TEXT, inputs={}, versions={}))
     opened = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))

@@ -78,7 +78,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     assert kept.get_vocab() == tokenizer.get_vocab()
     vocabulary = vocabulary_size(kept, large)
     labeller = Labeller(open_pair(large, large, vocabulary).large, kept, TEXT, CalibrateSettings(batch_size=32))
-    labelled = labeller.label([example.source for example in examples]).examples
+    labelled = labeller.label(examples).examples
     assert len(labelled) > 100
     write_jsonl(labelled, folder / "calibration.jsonl")
     small = trained(SMALL, folder / "calibration.jsonl", kept, folder / "aligned", steps=60)

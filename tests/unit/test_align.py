@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,26 @@ from tasks import align
 from tasks.training.context import TrainingJob
 
 
-def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, **settings: Any) -> TrainingJob:
-    """What the stage would train with these settings of align."""
+def jobs_of(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, drafter: str = "aligned", seeds: tuple[int, ...] = (1,), **settings: Any
+) -> list[TrainingJob]:
+    """What the stage would train with these settings of align, seed by seed."""
     jobs: list[TrainingJob] = []
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["align", "--task", "words"])
+    monkeypatch.setattr(sys, "argv", ["align", "--task", "words", "--drafter", drafter])
     monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, _: jobs.append(job))
-    params = {"active": {"words": "data/words"}, "tasks": {"words": {"metric": "bleu", "align": settings}}}
+    params = {
+        "active": {"words": "data/words"},
+        "tasks": {"words": {"metric": "bleu", "seeds": list(seeds), "align": settings}},
+    }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     align.main()
-    [job] = jobs
+    return jobs
+
+
+def job_of(monkeypatch: pytest.MonkeyPatch, folder: Path, drafter: str = "aligned", **settings: Any) -> TrainingJob:
+    """What the stage would train for one seed."""
+    [job] = jobs_of(monkeypatch, folder, drafter, **settings)
     return job
 
 
@@ -39,3 +50,28 @@ def test_the_large_model_is_the_teacher_and_the_start_is_chosen(monkeypatch: pyt
     assert begun.model.pretrained == "models/words/small"
     assert job_of(monkeypatch, tmp_path).model.pretrained is None
     assert begun.teachers == (Path("models/words/large"),)
+
+
+def test_both_arms_differ_in_their_targets_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "models/words/small").mkdir(parents=True)
+    same: dict[str, Any] = {"start": "fine_tuned", "steps": 70, "batch_size": 5, "learning_rate": 0.01, "choose_by": "quality"}
+    taught: dict[str, Any] = {"loss": "jensen_shannon", "beta": 0.1, "reference": "live", "on_policy": 0.5}
+    aligned, control = (job_of(monkeypatch, tmp_path, drafter, **same, **taught) for drafter in ("aligned", "unaligned"))
+    assert dataclasses.asdict(control.training) == {
+        **dataclasses.asdict(aligned.training), "loss": "sequence", "beta": 0.5, "on_policy": 0.0
+    }  # fmt: skip
+    assert (aligned.train_file.name, control.train_file.name) == ("calibration.jsonl", "calibration-references.jsonl")
+    for name in ("model", "text", "machine", "held_out_file", "metric", "teachers", "code", "seed"):
+        assert getattr(aligned, name) == getattr(control, name)
+    assert control.files == () and control.folder == Path("models/words/unaligned/1")
+
+
+def test_each_seed_is_a_drafter_and_others_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for stale in ("7", "3"):
+        (tmp_path / "models/words/aligned" / stale).mkdir(parents=True)
+    jobs = jobs_of(monkeypatch, tmp_path, seeds=(3, 1))
+    assert [(job.training.seed, str(job.folder)) for job in jobs] == [
+        (3, "models/words/aligned/3"),
+        (1, "models/words/aligned/1"),
+    ]
+    assert [folder.name for folder in (tmp_path / "models/words/aligned").iterdir()] == ["3"]

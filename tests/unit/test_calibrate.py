@@ -80,11 +80,11 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
     run(top_logits=2, samples=2)
     whole, label, labelled = files(), Labeller.label, list[int]()
 
-    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+    def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
         if len(labelled) == 3:
             raise KeyboardInterrupt
         labelled.append(first)
-        return label(self, sources, first, *others)
+        return label(self, inputs, first, *others)
 
     with monkeypatch.context() as cut:
         cut.setattr(Labeller, "label", killed)
@@ -101,11 +101,11 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch
 def test_a_changed_setting_starts_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     label, labelled = Labeller.label, list[int]()
 
-    def killed(self: Labeller, sources: list[str], first: int, *others: Any) -> Any:
+    def killed(self: Labeller, inputs: list[Example], first: int, *others: Any) -> Any:
         if len(labelled) == 2:
             raise KeyboardInterrupt
         labelled.append(first)
-        return label(self, sources, first, *others)
+        return label(self, inputs, first, *others)
 
     monkeypatch.setattr(Labeller, "label", killed)
     with pytest.raises(KeyboardInterrupt):

@@ -149,6 +149,7 @@ def test_a_stage_writes_where_the_code_says(name: str) -> None:
         "finetune_large": [paths.model("large")],
         "finetune_small": [paths.model("small")],
         "calibrate": [paths.calibration],
+        "control": [paths.model("unaligned")],
         "align": [paths.model("aligned")],
         "sweep_unaligned": [paths.rows("unaligned").parent],
         "sweep_aligned": [paths.rows("aligned").parent],
@@ -161,5 +162,5 @@ def test_a_stage_writes_where_the_code_says(name: str) -> None:
 
 
 def test_a_changed_grid_does_not_retrain() -> None:
-    for name in ("prepare", "finetune_large", "finetune_small", "calibrate", "align"):
+    for name in ("prepare", "finetune_large", "finetune_small", "calibrate", "control", "align"):
         assert not any("sweep" in param or param == "tasks.${key}" for param in STAGES[name]["params"])

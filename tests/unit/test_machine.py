@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -58,3 +60,15 @@ def test_processes_share_out_the_threads(
         monkeypatch.setenv("OMP_NUM_THREADS", shared_out)
     set_up(MachineSettings(device="cpu", threads=threads))
     assert now == [own]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"runtime": "native", "device": "cuda"}, "runtime is native, which runs on a CPU, but device is cuda"),
+        ({"dtype": "int8", "runtime": "fused"}, "dtype is int8, which takes the native runtime, but runtime is fused"),
+    ],
+)
+def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MachineSettings(**settings)

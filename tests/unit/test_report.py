@@ -76,7 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any,
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    params = MagicMock(**{"task.return_value.metric": "rougeL"})
+    params = MagicMock(**{"task.return_value.metric": "rougeL", "task.return_value.seeds": (1,)})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
     monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])
@@ -116,7 +116,8 @@ def test_the_report_waits_for_a_timing(paths: TaskPaths, monkeypatch: pytest.Mon
 
 
 def summary_of(paths: TaskPaths) -> Summary:
-    return summarize("toy", "rougeL", report.read_sweeps(paths, "rougeL"))
+    arms = report.read_arms(paths, "rougeL", [1])
+    return summarize("toy", "rougeL", {drafter: rows for (drafter, _), (rows, _) in arms.items()}, arms=arms)
 
 
 def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
@@ -144,7 +145,7 @@ def test_model_facts_of_the_sweep_reach_the_summary(paths: TaskPaths, monkeypatc
 def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --drafter aligned"):
-        report.read_pairs(paths)
+        report.read_arms(paths, "rougeL", [1])
 
 
 def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
@@ -157,7 +158,7 @@ def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
 
 
 def test_rows_of_an_earlier_grid_are_left_out(paths: TaskPaths) -> None:
-    rows = report.read_sweeps(paths, "rougeL")["aligned"]
+    rows = report.read_rows_of(paths, "rougeL", "aligned")
     bild = [row for row in rows if row.method == "bild"]
     earlier = [dataclasses.replace(row, settings={"fallback_threshold": 0.123}) for row in bild]
     pair = PairRecord(grid=[GridPoint(method="bild", settings=row.settings) for row in bild])
@@ -204,9 +205,9 @@ def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None
     del rows[2][field]
     paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
     with pytest.raises(InputError, match=f"line 3: field '{field}' is missing; remove the file and make it by"):
-        report.read_sweeps(paths, "rougeL")
+        report.read_rows_of(paths, "rougeL", "aligned")
 
 
 def test_rows_of_another_metric_are_refused(paths: TaskPaths) -> None:
     with pytest.raises(InputError, match="chooses by rougeL, but the task's metric is bleu"):
-        report.read_sweeps(paths, "bleu")
+        report.read_rows_of(paths, "bleu", "aligned")

@@ -165,7 +165,7 @@ def opened(pair: Pair) -> LoadedPair:
 def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
     settings = sweep_settings(grid=list(grid), latency_examples=3, **changed)
     task = Task(metric="bleu", text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
-    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned")
+    rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned", 1)
     assert described
     return plain(rows)
 
@@ -183,19 +183,8 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert pair.keys() == {
-        "version",
-        "drafter",
-        "runtime",
-        "acceptance",
-        "sizes",
-        "outputs",
-        "costs",
-        "plan",
-        "vanilla_scatter",
-        "lineage",
-        "grid",
-    }
+    of_pair = {"drafter", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
+    assert pair.keys() == of_pair | {"version", "plan", "vanilla_scatter", "lineage", "grid"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
@@ -214,6 +203,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert named(record.points) == named(rows)
     assert {name for name, value in record.pairs[0].items() if value is not None} == {
         "drafter",
+        "seed",
         "runtime",
         "acceptance",
         "sizes",
@@ -236,7 +226,7 @@ def test_measured_rows_are_kept_when_the_grid_changes(records: list[Recorded], m
 
 @pytest.mark.parametrize("changed", [{"seed": 1}, {"latency_rounds": 2}])
 def test_other_settings_are_measured_anew(records: list[Recorded], changed: dict[str, Any]) -> None:
-    notes = PATHS.resume("sweep-aligned")
+    notes = PATHS.resume("sweep-aligned-1")
     before = {row["fingerprint"] for row in swept(SPECULATIVE)}
     assert {folder.name for folder in notes.iterdir()} == before
     after = {row["fingerprint"] for row in swept(SPECULATIVE, **changed)}

@@ -22,7 +22,7 @@ from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.settings import GridSettings
 from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
-from tasks.report import read_pairs, read_sweeps
+from tasks.report import read_arms
 from tests.architectures import models
 from tests.ticking import LIMIT, Words, sweep_settings
 from tests.toys import END, VOCABULARY, prefix_pair, random_table, says, toy_sources
@@ -89,8 +89,10 @@ def verdict(pair: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     settings = sweep_settings(grid=GRID, latency_examples=3, bootstrap_samples=200)
     task = Task(metric="bleu", text=TEXT, sweep=settings)
     for drafter in DRAFTERS:
-        sweep_stage.sweep(Params(active={"toy": Path()}, tasks={"toy": task}), task, PATHS, drafter)
-    summary = summarize("toy", "bleu", read_sweeps(PATHS, "bleu"), read_pairs(PATHS))
+        sweep_stage.sweep(Params(active={"toy": Path()}, tasks={"toy": task}), task, PATHS, drafter, 1)
+    arms = read_arms(PATHS, "bleu", [1])
+    rows = {drafter: arms[drafter, 1][0] for drafter in DRAFTERS}
+    summary = summarize("toy", "bleu", rows, {drafter: arms[drafter, 1][1] for drafter in DRAFTERS}, arms)
     return summary, as_lines(summary)
 
 

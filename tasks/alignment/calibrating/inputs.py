@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.corpora.example import stream_jsonl
+from tasks.corpora.example import Example, stream_jsonl
 from tasks.errors import InputError
 
 
@@ -19,7 +19,8 @@ class Shard:
     name: str
     first: int
     """Index of its first input, over all sets."""
-    sources: list[str]
+    examples: list[Example]
+    """The inputs with the corpus' references; unlabelled ones have none."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,18 @@ class InputSet:
 
     def shards(self, size: int) -> Iterator[Shard]:
         """Yield the shards with their texts."""
-        sources, first = self._sources(), self.first
+        examples, first = self._examples(), self.first
         for name, count in self.sizes(size).items():
-            yield Shard(name, first, list(itertools.islice(sources, count)))
+            yield Shard(name, first, list(itertools.islice(examples, count)))
             first += count
 
-    def _sources(self) -> Iterator[str]:
+    def _examples(self) -> Iterator[Example]:
         for file, indices in self.indices.items():
             wanted = iter(indices)
             following = next(wanted, None)
             for index, example in enumerate(stream_jsonl(file)):
                 if index == following:
-                    yield example.source
+                    yield example
                     following = next(wanted, None)
 
 

@@ -30,6 +30,8 @@ class LabelledOutputs:
 
     examples: list[Example]
     """Source and output, as the only reference, of each output that is fit for training."""
+    controls: list[Example]
+    """The same inputs with the corpus' references, in the same order; inputs without references are left out."""
     counts: Counter[str]
     """`inputs`; `outputs`; `kept` outputs and their `tokens`, end tokens included; each of `checks.FAULTS`; `repeated`: equal
     to an earlier output of the same input."""
@@ -54,18 +56,18 @@ class Labeller:
         self._request = Request(text.max_target_tokens, settings.sampling, settings.seed)
 
     def label(
-        self, sources: list[str], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
+        self, inputs: list[Example], first: int = 0, samples: int = 1, advance: Callable[[int], object] = lambda _: None
     ) -> LabelledOutputs:
         """Return the outputs for some inputs, in order.
 
         Args:
-            sources: The inputs.
+            inputs: The inputs, with the references that the corpus has for them.
             first: Index of the first input; it keys the random draws, with the seed.
             samples: Outputs drawn for each input.
             advance: Called with the number of outputs of each finished batch.
         """
-        counts, examples = Counter(inputs=len(sources)), list[Example]()
-        rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
+        counts, examples, controls = Counter(inputs=len(inputs)), list[Example](), list[Example]()
+        rows = encode(self._tokenizer, [one.source for one in inputs], self._text.max_source_tokens)
         generations = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
         texts = self._tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
         seen: set[tuple[int, str]] = set()
@@ -76,8 +78,10 @@ class Labeller:
             counts.update({"outputs": 1, kind: 1})
             if kind == "kept":
                 counts["tokens"] += len(one.tokens)
-                examples.append(Example(sources[input_index], (text,)))
-        return LabelledOutputs(examples, counts, None if self._predictor is None else self._predictor.along(examples))
+                examples.append(Example(inputs[input_index].source, (text,)))
+                if inputs[input_index].references:
+                    controls.append(inputs[input_index])
+        return LabelledOutputs(examples, controls, counts, None if self._predictor is None else self._predictor.along(examples))
 
     def _classify(self, one: Generation, text: str, seen: bool) -> str:
         fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)

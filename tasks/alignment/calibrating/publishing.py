@@ -21,7 +21,7 @@ from tasks.evaluation.results.output_check import OutputCheck
 from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
 
-PROVENANCE, CARD = "provenance.json", "README.md"
+PROVENANCE, CARD, REFERENCES = "provenance.json", "README.md", "references"
 _CARD = """\
 ---
 pretty_name: Calibration set of {task}
@@ -44,6 +44,8 @@ The outputs of this task's large model for the inputs of the corpus: the text th
 {rows}
 
 Outputs that are over-long, empty or degenerate are dropped, and so are equal outputs of one input. `validation` is held out.
+`calibration-references.jsonl` and `validation-references.jsonl` hold the same inputs in the same order with the references of
+the corpus: the text that the control of an alignment is trained on. Inputs without references are left out there.
 {stored}`provenance.json` names the model, the settings, the inputs and the versions that made it.
 """
 
@@ -79,6 +81,7 @@ def publish(folder: Path, shards: Shards, sets: Mapping[str, list[str]], provena
     with atomic_folder(folder) as partial:
         for name, parts in sets.items():
             _join([shards.examples(part) for part in parts], partial / f"{name}.jsonl")
+            _join([shards.controls(part) for part in parts], partial / f"{name}-{REFERENCES}.jsonl")
             for part in parts:
                 predictions = shards.predictions(part)
                 if predictions is not None:

@@ -14,7 +14,7 @@ from tasks.errors import writing
 from tasks.files import atomic_folder, checksum, partial_path
 from tasks.fingerprint import discard_others
 
-EXAMPLES, COUNTS, PREDICTIONS = "examples.jsonl", "counts.json", "predictions.safetensors"
+EXAMPLES, CONTROLS, COUNTS, PREDICTIONS = "examples.jsonl", "controls.jsonl", "counts.json", "predictions.safetensors"
 _SUMS = "sums.json"
 
 
@@ -38,6 +38,7 @@ class Shards:
         full = writing(f"the outputs of {name}", partial_path(folder), lambda: "goes on after the last finished shard")
         with full, atomic_folder(folder) as partial:
             write_jsonl(labelled.examples, partial / EXAMPLES)
+            write_jsonl(labelled.controls, partial / CONTROLS)
             (partial / COUNTS).write_text(json.dumps(labelled.counts), encoding="utf-8")
             if labelled.predictions:
                 from safetensors.torch import save_file
@@ -52,6 +53,10 @@ class Shards:
     def examples(self, name: str) -> Path:
         """Return the JSONL file of its examples."""
         return self._folder / name / EXAMPLES
+
+    def controls(self, name: str) -> Path:
+        """Return the JSONL file of the corpus' references for the same inputs."""
+        return self._folder / name / CONTROLS
 
     def predictions(self, name: str) -> Path | None:
         """Return the file of its stored predictions; None if it has none."""

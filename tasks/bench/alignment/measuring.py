@@ -1,185 +1,178 @@
-"""Evaluation of a drafter beside the large model: acceptance, and speed of the pair."""
+"""Evaluation of a drafter beside the large model by replay: exact counts and texts, and speed from one cost model for all.
+
+All drafters have one architecture, so that one model's times are those of all. Nothing is timed for a drafter of its own:
+evaluations may run side by side, and a busy machine does not change them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 
+from tasks.bench.alignment.criterion import lower_bound
 from tasks.bench.alignment.drafters import Comparison
-from tasks.bench.alignment.rows import BildResult, DrafterMeasurements
+from tasks.bench.alignment.rows import DrafterMeasurements, PointResult
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.registry import Request
-from tasks.decoding.settings import BildSettings, SamplingSettings, SpeculativeSettings
+from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import Rows, Runtime
+from tasks.decoding.registry import Pair, Request
+from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.settings import SamplingSettings, VanillaSettings
 from tasks.evaluation.acceptance import measure_acceptance
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES, TradeOff, choose
-from tasks.evaluation.measurements import measure, measure_timed
-from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.pair import AcceptanceRate
-from tasks.evaluation.results.points import Measurements, TimedMeasurements
-from tasks.evaluation.results.rows import MeasuredRow, Outcome, RowHeader, TimedRow
+from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweeping.costs import Costs, measure_costs
+from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
-from tasks.evaluation.sweeping.outputs import Outputs, Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.replaying import duplicates, replay_grid
-from tasks.evaluation.timing import on_threads
+from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
+from tasks.evaluation.sweeping.replaying import replay_grid
+from tasks.evaluation.timing import on_threads, synchronised_clock
 from tasks.fingerprint import fingerprint
-from tasks.locks import timing_lock
-from tasks.paths import TaskPaths
-from tasks.sweep import LoadedPair, load_pair
+from tasks.locks import timing_lock, working_lock
+from tasks.machine import set_up
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import vocabulary_size
+from tasks.models.tokenizers import load_tokenizer
 
-FIXED = SweepPoint("bild", BildSettings(fallback_threshold=0.6, rollback_threshold=2.0, max_draft=10))
-"""BiLD at the thresholds at which fallback and rollback rates are compared."""
-SPECULATIVE = SweepPoint("speculative", SpeculativeSettings(draft_length=5))
-_GRID = GridSettings(
-    method="bild",
-    values={
-        "fallback_threshold": [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-        "rollback_threshold": [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0],
-        "max_draft": [10],
-    },
-)
-"""The ranges of both papers, and lower rollback thresholds, at which even a poor drafter loses no quality."""
-_TIMED = 2
-"""Points without loss that are timed on validation: those with the highest predicted speed."""
-_COST_SOURCES = 12
-_MOST_EXAMPLES = 60
+MEASURED_BY = [
+    "decoding",
+    "models",
+    *(f"bench/alignment/{module}" for module in ("criterion", "measuring")),
+    *(f"evaluation/{module}" for module in ("acceptance", "quality", "statistics")),
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "replaying")),
+]
+"""Code that a measurement depends on."""
+ALONE = SweepPoint("vanilla_small", VanillaSettings())
+"""The drafter alone."""
+_PRESETS = {"bleu": "translation"}
+"""BiLD's range for the task's metric; summaries otherwise."""
+_COST_SOURCES = 24
+_ACCEPTANCE_TOKENS = 5_000
 _SAMPLED = SamplingSettings(temperature=1.0)
 
 
-@dataclass(frozen=True)
-class _DrafterPaths(TaskPaths):
-    """The paths of a task, with the drafter of a recipe in place of the aligned one."""
-
-    drafter: Path
-
-    def model(self, name: str) -> Path:
-        return self.drafter if name == "aligned" else super().model(name)
+def grid_of(metric: str) -> list[SweepPoint]:
+    """Return BiLD's points for a task of this metric: the paper's range."""
+    return expand([GridSettings(method="bild", preset=_PRESETS.get(metric, "summarization"))])
 
 
-def sweep_settings(task_sweep: SweepSettings) -> SweepSettings:
-    """Return the settings of the measurement: greedy, with at most 60 of the task's timed examples."""
-    examples = min(task_sweep.latency_examples, _MOST_EXAMPLES)
-    return dataclasses.replace(task_sweep, grid=[], sampling=SamplingSettings(), latency_examples=examples)
+SPECULATIVE = expand([GridSettings(method="speculative", preset="block_sizes")])
 
 
-class DrafterEvaluation:
-    """One drafter and the large model on validation and test."""
+def sweep_settings(task_sweep: SweepSettings, examples: int) -> SweepSettings:
+    """Return the settings of the measurement: greedy, with counts of all examples."""
+    return dataclasses.replace(task_sweep, grid=[], sampling=SamplingSettings(), latency_examples=max(2, examples))
 
-    def __init__(self, comparison: Comparison, drafter: Path) -> None:
-        task = comparison.task
-        paths = _DrafterPaths(comparison.name, drafter)
-        self.sweep = sweep_settings(task.sweep)
-        self.opened: LoadedPair = load_pair(comparison.params, task, paths, "aligned", [])
+
+class PairEvaluation:
+    """A drafter and the large model on one split."""
+
+    def __init__(self, comparison: Comparison, drafter: Path, split: str) -> None:
+        """Load both models, and the first examples of the split."""
+        task, paths = comparison.task, comparison.paths
+        self.device, dtype = set_up(comparison.params.machine)
+        self.sweep = sweep_settings(task.sweep, comparison.examples)
+        self.tokenizer = load_tokenizer(paths.model("large"))
+        small, large = (load_model(folder, self.device, dtype) for folder in (drafter, paths.model("large")))
+        runtime = Runtime.of(comparison.params.machine.runtime, comparison.params.machine.dtype)
+        self.pair: Pair = open_pair(small, large, vocabulary_size(self.tokenizer, small, large), [], runtime)
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
-        self.evaluator = PointEvaluator(
-            self.opened.pair, self.opened.tokenizer, task.metric, self.request, self.sweep, self.opened.device
-        )
-        self.validation, self.test = (
-            Split(name, read_jsonl(paths.split(name)), self.opened.tokenizer, task.text.max_source_tokens, self.sweep)
-            for name in (CHOSEN_ON, REPORTED_ON)
-        )
+        self.metric = task.metric
+        examples = read_jsonl(paths.split(split))[: comparison.examples]
+        self.split = Split(split, examples, self.tokenizer, task.text.max_source_tokens, self.sweep)
+        self._text = lru_cache(maxsize=1 << 16)(self._detokenise)
 
-    def measure(self, folder: Path) -> DrafterMeasurements:
-        """Measure the drafter on test.
+    def measure(self, costs: Costs, folder: Path) -> DrafterMeasurements:
+        """Measure the drafter.
 
         Args:
-            folder: An empty folder for the predictions that BiLD's points are replayed from.
+            costs: The comparison's cost model.
+            folder: An empty folder for the predictions that points are replayed from.
         """
-        with timing_lock(self.opened.device):
-            fixed, speculative = self._measured(FIXED), self._timed(SPECULATIVE)
-            bild = self.bild(folder)
-            sampled, greedy = self._acceptance(_SAMPLED), self._acceptance(SamplingSettings())
+        with working_lock(self.device.type):
+            grid = grid_of(self.metric)
+            outputs = self._replayed([*grid, *SPECULATIVE, ALONE], folder)
+            speculative = [self._speedup(outputs[point], point, costs) for point in SPECULATIVE if point in outputs]
             return DrafterMeasurements(
-                acceptance_rate=sampled.rate,
-                acceptance_rate_interval=sampled.interval,
-                acceptance_rate_tokens=sampled.tokens,
-                acceptance_greedy=greedy.rate,
-                acceptance_greedy_interval=greedy.interval,
-                acceptance_greedy_tokens=greedy.tokens,
-                accepted_length=speculative.mean_accepted_length,
-                speculative_speedup=speculative.speedup,
-                fallback_rate=fixed.fallback_rate,
-                rollback_rate=fixed.rollback_rate,
-                vanilla_quality=self._vanilla_quality(self.test),
-                bild_speedup=None if bild is None else bild.speedup,
-                bild_quality_difference=None if bild is None else bild.quality_difference,
-                bild=bild,
+                points=[self._result(point, outputs[point], costs) for point in grid if point in outputs],
+                speculative_speedup=max(speculative),
+                acceptance_rate=self._acceptance(_SAMPLED),
+                acceptance_greedy=self._acceptance(SamplingSettings()),
+                drafter_quality=self._quality(outputs[ALONE]).value,
+                vanilla_quality=self._vanilla_quality.value,
             )
 
-    def _acceptance(self, sampling: SamplingSettings) -> AcceptanceRate:
-        """Measure α of the pair on test for one way of sampling."""
-        return measure_acceptance(
-            *(self.opened.pair, self.test.sources, sampling, self.sweep.seed),
-            *(self.request.max_new_tokens, self.sweep.quality_batch),
-            samples=self.sweep.bootstrap_samples,
-        )
+    def measure_points(self, points: Sequence[SweepPoint], costs: Costs, folder: Path) -> list[PointResult]:
+        """Measure these points alone; `costs` and `folder` as for `measure`."""
+        with working_lock(self.device.type):
+            outputs = self._replayed(points, folder)
+            return [self._result(point, outputs[point], costs) for point in points]
 
-    def bild(self, folder: Path) -> BildResult | None:
-        """Choose BiLD's thresholds on validation and measure them on test; None if all of them lose too much quality."""
-        point = self._choice(folder)
-        if point is None:
-            return None
-        found = self._timed(point)
-        difference = found.quality - self._vanilla_quality(self.test)
-        return joined(BildResult, found, method=point.method, settings=point.row_settings, quality_difference=difference)
+    def costs(self) -> Costs:
+        """Time the parts of decoding with this pair."""
+        sources = self.split.sources[:_COST_SOURCES]
+        with timing_lock(self.device.type), on_threads(self.sweep.latency_threads):
+            return measure_costs(self.pair, sources, self.request, synchronised_clock(self.device.type))
 
-    def _choice(self, folder: Path) -> SweepPoint | None:
-        """Return the grid's fastest point without loss on validation; only the points predicted to be fastest are timed."""
-        points = expand([_GRID])
-        evaluator, split = self.evaluator, self.validation
+    def _replayed(self, points: Sequence[SweepPoint], folder: Path) -> dict[SweepPoint, Outputs]:
         with on_threads(self.sweep.latency_threads):
-            known = [evaluator.vanilla(split).tokens]
-            found = replay_grid(points, evaluator.pair, evaluator.request, split, folder, "replay", known)
-        same = duplicates(found.outputs, points)
-        quality = {
-            index: evaluator.assess(outputs, split).quality[evaluator.metric]
-            for index, outputs in found.outputs.items()
-            if index not in same
-        }
-        least = self._vanilla_quality(split) - TOLERANCES["no_loss"]
-        left = {index: found.outputs[index] for index, value in quality.items() if value >= least}
-        speedups: dict[int, float] = {}
-        vanilla = self._costs.latency(VANILLA.method, evaluator.vanilla(split).timed(split))
-        while left and len(speedups) < _TIMED:
-            index = min(left, key=lambda one: self._costs.latency("bild", left[one].timed(split)))
-            speedups[index] = evaluator.time(points[index], left.pop(index), split, None).speedup
-            # The points timed so far show how much time a point takes beyond the runs of its models.
-            self._costs.fit_overheads(
-                [("bild", found.outputs[one].timed(split), vanilla / speedup) for one, speedup in speedups.items()]
-            )
-        timed = list(speedups)
-        best = choose([TradeOff(quality[index], speedups[index]) for index in timed], least, 0.0)
-        return None if best is None else points[timed[best]]
+            known: list[Rows] = [[list(tokens) for tokens in self._vanilla.tokens]]
+            found = replay_grid(points, self.pair, self.request, self.split, folder, "replay", known)
+        return {points[index]: outputs for index, outputs in found.outputs.items()}
 
     @cached_property
-    def _costs(self) -> Costs:
-        sources = [self.validation.sources[example] for example in self.validation.timed[:_COST_SOURCES]]
-        with on_threads(self.sweep.latency_threads):
-            return measure_costs(self.evaluator.pair, sources, self.request, self.evaluator.clock)
+    def _vanilla(self) -> Outputs:
+        batch = self.sweep.quality_batch
+        generations = decode_all(VANILLA.method, VANILLA.settings, self.pair, self.split.sources, self.request, batch)
+        return collect_outputs("decoded", generations, self.split)
 
-    def _measured(self, point: SweepPoint) -> Measurements:
-        """Measure a point on test without timing it."""
-        header, outcome, _ = self._outcome(point)
-        return measure(joined(MeasuredRow, header, outcome))
+    @cached_property
+    def _vanilla_quality(self) -> Quality:
+        return self._quality(self._vanilla)
 
-    def _timed(self, point: SweepPoint) -> TimedMeasurements:
-        """Measure and time a point on test."""
-        header, outcome, outputs = self._outcome(point)
-        return measure_timed(joined(TimedRow, header, outcome, self.evaluator.time(point, outputs, self.test, None)))
+    def _quality(self, outputs: Outputs) -> Quality:
+        texts = [self._text(tuple(tokens)) for tokens in outputs.tokens]
+        references = [example.references for example in self.split.examples]
+        return score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
-    def _outcome(self, point: SweepPoint) -> tuple[RowHeader, Outcome, Outputs]:
-        outputs = self.evaluator.decoded(point, self.test)
-        header = self.evaluator.header(point, self.test, "", "aligned")
-        return header, self.evaluator.assess(outputs, self.test), outputs
+    def _detokenise(self, tokens: tuple[int, ...]) -> str:
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
 
-    def _vanilla_quality(self, split: Split) -> float:
-        return float(self.evaluator.assess(self.evaluator.vanilla(split), split).quality[self.evaluator.metric])
+    def _result(self, point: SweepPoint, outputs: Outputs, costs: Costs) -> PointResult:
+        quality, vanilla = self._quality(outputs), self._vanilla_quality
+        return PointResult(
+            settings=point.row_settings,
+            quality_difference=quality.value - vanilla.value,
+            lower_bound=lower_bound(quality.resampled, vanilla.resampled),
+            speedup=self._speedup(outputs, point, costs),
+        )
+
+    def _speedup(self, outputs: Outputs, point: SweepPoint, costs: Costs) -> float:
+        vanilla = costs.latency(VANILLA.method, self._vanilla.timed(self.split))
+        return vanilla / costs.latency(point.method, outputs.timed(self.split))
+
+    def _acceptance(self, sampling: SamplingSettings) -> float:
+        """Measure α of the pair for one way of sampling."""
+        return measure_acceptance(
+            *(self.pair, self.split.sources, sampling, self.sweep.seed, self.request.max_new_tokens, self.sweep.quality_batch),
+            most_tokens=_ACCEPTANCE_TOKENS,
+            samples=self.sweep.bootstrap_samples,
+        ).rate
 
 
-def measurement_fingerprint(comparison: Comparison, drafter: str) -> str:
-    """Return the fingerprint of a drafter, which has the fingerprint `drafter`, and of the settings of its measurement."""
-    return fingerprint({"drafter": drafter, "sweep": sweep_settings(comparison.task.sweep), "grid": _GRID}, [], [])
+def cost_model(comparison: Comparison, split: str) -> Costs:
+    """Return the comparison's cost model: the start beside the large model, timed once and kept with the drafters."""
+    machine = dataclasses.replace(comparison.params.machine, processes=0)
+    named = fingerprint({"of": comparison.data, "machine": machine}, [], ["evaluation/sweeping/costs"])
+    path = comparison.out / "costs" / f"{named}.json"
+    return load_or_measure_costs(path, lambda: PairEvaluation(comparison, comparison.paths.model("small"), split).costs())
+
+
+def measurement_fingerprint(comparison: Comparison, drafter: str, split: str, costs: Costs) -> str:
+    """Return the fingerprint of a measurement on a split of the drafter with the fingerprint `drafter`."""
+    points = [str(point) for point in (*grid_of(comparison.task.metric), *SPECULATIVE)]
+    sweep = sweep_settings(comparison.task.sweep, comparison.examples)
+    how = {"drafter": drafter, "sweep": sweep, "points": points, "costs": costs.record()}
+    return fingerprint(how, [comparison.paths.split(split)], MEASURED_BY)

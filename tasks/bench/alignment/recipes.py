@@ -1,4 +1,4 @@
-"""The recipes that are compared. Each is a few changes to BiLD's own alignment."""
+"""The recipes that are compared: what a drafter learns from, and where it starts. Everything else is equal."""
 
 from __future__ import annotations
 
@@ -12,31 +12,36 @@ from tasks.evaluation.results.codec import Setting
 from tasks.training.settings import TrainingSettings
 
 Changes = Mapping[str, Setting]
-UNALIGNED = "unaligned"
-"""The small model as fine-tuning left it."""
-FROM_START, FROM_TRAINED = 1.0, 1 / 3
-"""Peak learning rates as shares of the rate that the small model is fine-tuned at. Trained weights take a lower one."""
-_EVALUATIONS = 4
-_REPLAY_ROUNDS, _REPLAY_SHARE = 2, 8
-"""A round of replay is one eighth of all steps."""
+FAMILIES = ("references", "hard labels", "stored divergence", "mix", "on-policy")
+"""What a drafter learns from, the simplest first; see docs/alignment.md for the rule that this order is part of."""
+CONTROL = "references"
+"""The family of the control."""
 _PLAIN: Changes = {"exit_loss": "none", "draft_heads": 0, "exit_classifier": False, "trunk": "trained", "patience": 0}
+
+_TRAINED_SHARE = 1 / 3
+"""Peak learning rate of trained weights as a share of that of random ones, where the task gives none for them."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to align."""
+    """One way to train a drafter."""
 
+    family: str
+    """One of `FAMILIES`."""
     changes: Changes
     """Settings of `align` that differ from BiLD's."""
     source: str
     """The paper."""
-    rate: float = FROM_TRAINED
-    """Peak learning rate, as a share of the rate that the small model is fine-tuned at."""
 
     @property
     def start(self) -> str:
-        """The model that training begins with."""
+        """The model that training begins with: `fine_tuned`, or `pretrained`, which is random for a small model of its own."""
         return str(self.changes["start"])
+
+    @property
+    def learns_references(self) -> bool:
+        """Whether its targets are the references of the corpus instead of the large model's outputs."""
+        return self.family == CONTROL
 
     @property
     def is_on_policy(self) -> bool:
@@ -49,58 +54,74 @@ class Recipe:
         return self.changes.get("reference") == "stored"
 
 
-def _trained(source: str, **changes: Setting) -> Recipe:
-    return Recipe({"start": "fine_tuned", **changes}, source)
+def _recipe(family: str, source: str, start: str = "fine_tuned", **changes: Setting) -> Recipe:
+    return Recipe(family, {"start": start, **changes}, source)
 
 
+def _stored(family: str, source: str, start: str = "fine_tuned", **changes: Setting) -> Recipe:
+    return _recipe(family, source, start, reference="stored", **changes)
+
+
+_JS = "jensen_shannon"
 RECIPES: dict[str, Recipe] = {
-    "sequence": Recipe({"start": "pretrained"}, "BiLD, 3.5.1", FROM_START),
-    "sequence_fine_tuned": _trained("BiLD, 7.1.1"),
-    "forward_kl": _trained("DistillSpec", loss="forward_kl"),
-    "reverse_kl": _trained("DistillSpec", loss="reverse_kl"),
-    "jensen_shannon": _trained("DistillSpec; GKD", loss="jensen_shannon"),
-    "total_variation": _trained("DistillSpec", loss="total_variation"),
-    "stored": _trained("DistillSpec, offline", loss="jensen_shannon", reference="stored"),
-    "stored_tenth": _trained("DistillSpec, offline", loss="jensen_shannon", beta=0.1, reference="stored"),
-    "on_policy": _trained("GKD", loss="jensen_shannon", on_policy=0.5),
-    "interleaved": _trained("SKD", loss="jensen_shannon", on_policy=0.5, writer="interleaved"),
-    "replay": _trained("Online SD; Draft-OPD", loss="jensen_shannon", replay_rounds=_REPLAY_ROUNDS),
+    "references": _recipe("references", "the control"),
+    "hard_labels": _recipe("hard labels", "BiLD, 3.5.1"),
+    "forward_kl": _stored("stored divergence", "DistillSpec, offline", loss="forward_kl"),
+    "jensen_shannon_0.1": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.1),
+    "jensen_shannon_0.5": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.5),
+    "jensen_shannon_0.9": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.9),
+    "mix": _stored("mix", "Hinton et al.", loss=_JS, beta=0.5, label_weight=0.5),
+    "on_policy": _recipe("on-policy", "GKD", loss=_JS, beta=0.5, on_policy=0.5),
+    "references_random": _recipe("references", "the control", "pretrained"),
+    "hard_labels_random": _recipe("hard labels", "BiLD, 7.1.1", "pretrained"),
+    "jensen_shannon_random": _stored("stored divergence", "GKD, offline", "pretrained", loss=_JS, beta=0.5),
+    "mix_random": _stored("mix", "Hinton et al.", "pretrained", loss=_JS, beta=0.5, label_weight=0.5),
 }
-NAMES = (*RECIPES, UNALIGNED)
-SEQUENCE = {"pretrained": "sequence", "fine_tuned": "sequence_fine_tuned"}
-"""BiLD's own alignment, by the model that training begins with."""
+NAMES = tuple(RECIPES)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
     """Return these recipes, each once; raise `InputError` for an unknown name."""
     for name in names:
-        if name not in NAMES:
+        if name not in RECIPES:
             raise InputError(f"--recipes names {name!r}, which is no recipe; name some of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
+
+
+def control_of(recipe: str) -> str:
+    """Return the control of the same start."""
+    return next(name for name, one in RECIPES.items() if one.learns_references and one.start == RECIPES[recipe].start)
+
+
+def simplicity(recipe: str) -> int:
+    """Return the place of a recipe's family in `FAMILIES`; 0 is the simplest."""
+    return FAMILIES.index(RECIPES[recipe].family)
 
 
 def settings_of(recipe: str, align: AlignSettings, small: TrainingSettings, seed: int, steps: int) -> AlignSettings:
     """Return the settings of a recipe.
 
+    The last weights are kept, whatever the task's `align.choose_by` says, so that no recipe gains by a choice among weights.
+
     Args:
         recipe: One of `RECIPES`.
         align: The task's own settings, from which the optimiser, the batch and other settings of training are taken.
-        small: The settings that the small model is fine-tuned with, for the learning rate.
+        small: The settings that the small model is fine-tuned with: their learning rate suits its own start.
         seed: Orders the examples.
-        steps: Rounded up to a multiple of 4, so that evaluations are evenly spaced and the last one follows the last step.
+        steps: Number of optimiser steps.
     """
-    steps = -(-steps // _EVALUATIONS) * _EVALUATIONS
     known = RECIPES[recipe]
     training = {field.name: getattr(align, field.name) for field in dataclasses.fields(TrainingSettings)}
     length = {
         "steps": steps,
         "warmup_steps": min(align.warmup_steps, steps // 10),
-        "evaluate_every": steps // _EVALUATIONS,
+        "evaluate_every": steps,
         # An interrupted run starts again from its first step: half a run does not give a training time.
         "checkpoint_every": steps,
-        "choose_by": "acceptance_rate",
+        "choose_by": "last",
     }
-    if "replay_rounds" in known.changes:
-        length["replay_steps"] = max(1, steps // _REPLAY_SHARE)
-    learning_rate = known.rate * small.learning_rate
-    return AlignSettings(**{**training, **_PLAIN, **length, "seed": seed, "learning_rate": learning_rate, **known.changes})
+    rate = align.learning_rate
+    if known.start != align.start:
+        # The task's own rate suits the task's own start.
+        rate = small.learning_rate * (_TRAINED_SHARE if known.start == "fine_tuned" else 1)
+    return AlignSettings(**{**training, **_PLAIN, **length, "seed": seed, "learning_rate": rate, **known.changes})

@@ -1,98 +1,100 @@
-"""What is known of each compared drafter: the cost of its training, and what decoding with it measured."""
+"""What is known of each compared drafter: the cost of its training, and what replaying with it measured."""
 
 from __future__ import annotations
 
+import json
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from tasks.evaluation.results.codec import Settings, decode
-from tasks.evaluation.results.row_file import RowFile
-from tasks.evaluation.statistics import Interval
+from tasks.errors import InputError
+from tasks.evaluation.results.codec import Settings, Source, decode, encode, parse
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """A drafter to train: a recipe, one seed and a number of steps. Budgets that come to the same steps share it."""
+
+    seed: int
+    recipe: str
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{self.recipe}-{self.steps}-{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingCost:
-    """Cost and result of training a drafter; all None for the small model that is not aligned."""
+    """The cost of training a drafter."""
 
-    work: str | None = None
-    """Fingerprint of settings, training time, data and code."""
-    steps: int | None = None
-    kept: int | None = None
-    """The step whose weights were kept."""
-    training_seconds: float | None = None
-    """Without evaluations."""
-    steps_per_second: float | None = None
-    target_tokens: int | None = None
-    held_out: dict[str, float] | None = None
-    """Measurements on held-out text."""
+    work: str
+    """Fingerprint of settings, data and code."""
+    training_seconds: float
+    """Without evaluation; processor seconds where training has one CPU thread."""
+    target_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedRow(TrainingCost):
-    """A drafter that is trained."""
+class PointResult:
+    """A replayed point of BiLD on one split."""
 
-    recipe: str
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class BildResult:
-    """BiLD at the thresholds that were chosen on validation without loss, measured on test."""
-
-    method: str
     settings: Settings
     quality_difference: float
-    """Quality minus vanilla's, in points."""
-    quality: float
-    quality_difference_interval: Interval | None = None
+    """Quality minus that of the large model alone, in points."""
+    lower_bound: float
+    """One-sided 95 % bound of the difference."""
     speedup: float
-    speedup_interval: Interval | None = None
-    large_calls_per_token: float | None = None
+    """Predicted over the large model alone: from the counts of all examples and the comparison's one cost model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterMeasurements:
-    """Measurements of a drafter with the large model on the test split."""
+    """Measurements of a drafter with the large model on validation. Nothing is timed: every number is of counts and texts."""
 
+    points: list[PointResult]
+    """BiLD's grid."""
+    speculative_speedup: float
+    """Predicted for the best draft length."""
     acceptance_rate: float
     """α for sampling at temperature 1 (SD, Definition 3.2)."""
-    acceptance_rate_interval: Interval
-    acceptance_rate_tokens: int
-    """Positions that α is the mean of."""
     acceptance_greedy: float
-    """α for greedy decoding."""
-    acceptance_greedy_interval: Interval
-    acceptance_greedy_tokens: int
-    accepted_length: float | None = None
-    """Mean accepted length of speculative decoding."""
-    speculative_speedup: float
-    fallback_rate: float | None = None
-    """Of BiLD at fixed thresholds, as is `rollback_rate`."""
-    rollback_rate: float | None = None
+    """Share of positions at which both models put the same token."""
+    drafter_quality: float
+    """Quality of the drafter alone, in points."""
     vanilla_quality: float
-    bild_speedup: float | None = None
-    """None where every threshold loses too much, as for the next two."""
-    bild_quality_difference: float | None = None
-    bild: BildResult | None = None
+    """Quality of the large model alone, in points."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrafterRow(DrafterMeasurements, TrainedRow):
+class DrafterRow(DrafterMeasurements, TrainingCost):
     """A drafter that is trained and measured."""
 
+    recipe: str
+    seed: int
+    steps: int
     measured: str
-    """Fingerprint of the drafter and of the settings of the measurement."""
-    fingerprint: str = ""
-    """Of the text and the code of the measurement."""
+    """Fingerprint of the drafter and of settings, text, cost model and code of the measurement."""
 
 
-class DrafterRowFile(RowFile[DrafterRow]):
-    """The rows of one comparison."""
+def read_record(kind: type[_T], path: Path) -> _T | None:
+    """Return a stored record; None where there is none, or one of another form, which is made again."""
+    source = Source(str(path), "remove it")
+    try:
+        return decode(kind, parse(path.read_text(encoding="utf-8"), source), source)
+    except (FileNotFoundError, InputError):
+        return None
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        super().__init__(path, fingerprint, lambda value, source: decode(DrafterRow, value, source))
 
-    def find(self, recipe: str, seed: int, measured: str) -> DrafterRow | None:
-        """Return the last row of a drafter that was measured as `measured` says, if there is one."""
-        wanted = recipe, seed, measured
-        return next((row for row in reversed(self.rows) if (row.recipe, row.seed, row.measured) == wanted), None)
+def write_record(path: Path, record: DataclassInstance) -> None:
+    """Write a record as JSON, in one piece."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two commands may write one record at the same time: each writes a file of its own, and the last one counts.
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".partial", delete=False) as partial:
+        partial.write(json.dumps(encode(record), indent=2) + "\n")
+    Path(partial.name).replace(path)

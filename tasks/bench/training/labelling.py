@@ -99,10 +99,11 @@ def compare_labelling(task: str, params: str, threads: int, inputs: int, rounds:
     runtime = Runtime.of(loaded.machine.runtime, "float32")
     decoder = open_decoder(load_model(folder, device), "large", vocabulary_size(tokenizer, model), runtime)
     labeller = Labeller(decoder, tokenizer, text, settings)
-    sources = [one.source for one in read_jsonl(paths.split("train"))[:inputs]]
+    examples = read_jsonl(paths.split("train"))[:inputs]
+    sources = [one.source for one in examples]
     baseline = GenerateLabeller(model, tokenizer, text)
-    counts = labeller.label(sources).counts
-    timed: dict[str, TimedWork] = {_OURS: timed_by(lambda _: labeller.label(sources), synchronised_clock(device.type))}
+    counts = labeller.label(examples).counts
+    timed: dict[str, TimedWork] = {_OURS: timed_by(lambda _: labeller.label(examples), synchronised_clock(device.type))}
     for size in sorted({*BATCHES, settings.batch_size}):
         run = partial(_generated, baseline, sources, size)
         timed[f"batches of {size}"] = timed_by(run, synchronised_clock(device.type))

@@ -30,8 +30,10 @@ __all__ = [
     "CASCADE_BOUNDS",
     "CASCADE_RULES",
     "DRAFTERS",
+    "GREEDY_ONLY",
     "METHOD_SETTINGS",
     "ORACLES",
+    "T5_ONLY",
     "TABLES",
     "AdaptiveSettings",
     "BeamSettings",
@@ -54,6 +56,12 @@ __all__ = [
 
 ORACLES = ("bild_oracle", "diff_oracle")
 """Methods that run both models at every step: they show what a rule could do, and are never worth deploying."""
+
+GREEDY_ONLY = ("beam_large", "speculative_beam")
+"""Methods that draw no tokens, and take temperature 0 alone."""
+
+T5_ONLY = ("calm",)
+"""Methods that need the layers of a T5 or mT5."""
 
 METHOD_SETTINGS: dict[str, type] = {
     name: fields

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
+from tasks.evaluation.report.arms import Swept, compare_arms
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
 from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
@@ -24,7 +25,11 @@ from tasks.paths import DRAFTERS
 
 
 def summarize(
-    task: str, metric: str, sweeps: Mapping[str, Sequence[SweepRow]], pairs: Mapping[str, PairRecord | None] | None = None
+    task: str,
+    metric: str,
+    sweeps: Mapping[str, Sequence[SweepRow]],
+    pairs: Mapping[str, PairRecord | None] | None = None,
+    arms: Mapping[tuple[str, int], Swept] | None = None,
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -33,6 +38,7 @@ def summarize(
         metric: its metric.
         sweeps: for each of `DRAFTERS` the rows of its sweep, both splits; of rows for the same point the last counts.
         pairs: what each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
+        arms: the sweeps of every seed; without them nothing is said of alignment beyond this seed.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -57,6 +63,7 @@ def summarize(
         pareto=pareto_fronts(found.points, reference),
         hypervolume_reference=reference and HypervolumeReference(speedup=reference.speedup, quality=reference.quality),
         pairs=about,
+        arms=compare_arms(task, arms or {}),
         failed=failures(rows),
         definitions=DEFINITIONS,
         tables=PaperTables(shares=[], cascade=[], speculative=[], lenience=[]),

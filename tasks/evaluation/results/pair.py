@@ -13,6 +13,7 @@ from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, en
 from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
+from tasks.models.training_record import TrainingRecord
 
 BUSY = 0.2
 """Scatter of vanilla's times from visit to visit above which the machine is called busy (`docs/performance.md`)."""
@@ -190,6 +191,10 @@ class PairRecord:
     """All of `pair.json`; None for what is not known, or not known yet."""
 
     drafter: str | None = None
+    seed: int | None = None
+    """Of the drafter's training."""
+    training: TrainingRecord | None = None
+    """The drafter's training."""
     runtime: str | None = None
     """What the large model runs on, described."""
     acceptance: PairAcceptance | None = None

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tasks.evaluation.results.arms import ArmComparison
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, OperatingPoint, TimedPoint, UntimedPoint
@@ -129,6 +130,8 @@ class Summary:
     pareto: list[ParetoFront]
     hypervolume_reference: HypervolumeReference | None = None
     pairs: SweptPairs
+    arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
+    """Aligned against unaligned drafters over all seeds."""
     failed: list[FailedPoint]
     definitions: dict[str, str]
     """What each number is, by its key."""

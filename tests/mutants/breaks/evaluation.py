@@ -108,9 +108,24 @@ BREAKS = (
         ("tests/unit/bench/test_peers.py::test_ratios_are_to_the_fastest_peer",),
     ),
     Break(
-        "drafter-of-other-work-not-measured", "tasks.bench.alignment.rows", "DrafterRowFile.find",
-        "(row.recipe, row.seed, row.measured) == wanted", "(row.recipe, row.seed) == wanted[:2]",
+        "drafter-of-other-work-not-measured", "tasks.bench.alignment.work", "stored_row",
+        "known.measured == _measured(comparison, run, CHOSEN_ON, costs)", "known.measured",
+        ("tests/unit/bench/test_alignment_command.py",),
+    ),
+    Break(
+        "ineligible-points-compared", "tasks.bench.alignment.criterion", "fastest_kept",
+        "if point.lower_bound > -MARGIN and", "if",
         ("tests/unit/bench/test_alignment.py",),
+    ),
+    Break(
+        "recipe-better-within-seeds", "tasks.bench.alignment.criterion", "Difference.is_beyond_seeds",
+        "self.interval is not None and self.interval[0] > 0", "self.mean > 0",
+        ("tests/unit/bench/test_alignment.py",),
+    ),
+    Break(
+        "control-learns-outputs", "tasks.bench.alignment.drafters", "Comparison.job",
+        "paths.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set", "paths.calibration_set",
+        ("tests/unit/bench/test_alignment_command.py",),
     ),
     Break(
         "resume-loses-the-last-row", "tasks.evaluation.results.row_file", "_intact",

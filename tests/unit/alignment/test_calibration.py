@@ -22,7 +22,7 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.training.data import JsonlDataset
 from tasks.training.predictions import target_log_probs
-from tests.calibration import DRAWN, SOURCES, TEXT, examples, saved, tiny
+from tests.calibration import DRAWN, INPUTS, SOURCES, TEXT, examples, saved, tiny
 
 END = 1
 SAMPLED = CalibrateSettings(batch_size=32, sampling=DRAWN, seed=3)
@@ -79,14 +79,14 @@ def corpus(tmp_path: Path) -> list[Path]:
 def test_shards_hold_every_input_once_and_in_order(corpus: list[Path]) -> None:
     whole = input_set("calibration", corpus[1:], (corpus[0], 1.0, 0), first=100)
     shards = list(whole.shards(12))
-    assert [source for shard in shards for source in shard.sources] == SOURCES
+    assert [one.source for shard in shards for one in shard.examples] == SOURCES
     assert [shard.first for shard in shards] == [100, 112, 124, 136]
-    assert {shard.name: len(shard.sources) for shard in shards} == whole.sizes(12)
+    assert {shard.name: len(shard.examples) for shard in shards} == whole.sizes(12)
     assert [*whole.sizes(12)] == [f"calibration-0000{number}" for number in range(4)]
 
 
 def test_a_fraction_is_drawn_by_its_seed(corpus: list[Path]) -> None:
-    drawn = [[*next(input_set("c", [], (corpus[0], 0.3, seed)).shards(99)).sources] for seed in (0, 0, 1)]
+    drawn = [[one.source for one in next(input_set("c", [], (corpus[0], 0.3, seed)).shards(99)).examples] for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(drawn[0]) == 9
     assert sorted(drawn[0], key=SOURCES.index) == drawn[0]
@@ -111,7 +111,7 @@ def opened(architecture: str) -> Decoder:
 @pytest.mark.parametrize("architecture", ["t5", "llama"])
 def test_outputs_are_the_texts_of_the_model_and_all_are_counted(architecture: str) -> None:
     _, tokenizer = tiny(architecture)
-    labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(SOURCES)
+    labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(INPUTS)
     counts = labelled.counts
     assert counts["inputs"] == counts["outputs"] == len(SOURCES)
     assert counts["kept"] == len(labelled.examples) > 4
@@ -124,16 +124,16 @@ def test_outputs_are_the_texts_of_the_model_and_all_are_counted(architecture: st
 
 def test_outputs_depend_on_the_number_of_an_input_and_not_on_its_shard() -> None:
     labeller = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED)
-    whole = labeller.label(SOURCES, first=50, samples=2)
-    parts = [labeller.label(SOURCES[begin : begin + 15], first=50 + begin, samples=2) for begin in range(0, len(SOURCES), 15)]
+    whole = labeller.label(INPUTS, first=50, samples=2)
+    parts = [labeller.label(INPUTS[begin : begin + 15], first=50 + begin, samples=2) for begin in range(0, len(SOURCES), 15)]
     assert [example for part in parts for example in part.examples] == whole.examples
-    assert labeller.label(SOURCES, first=51, samples=2).examples != whole.examples
+    assert labeller.label(INPUTS, first=51, samples=2).examples != whole.examples
 
 
 def test_equal_outputs_of_one_input_are_kept_once() -> None:
     cold = CalibrateSettings(sampling=SamplingSettings(temperature=0.3), samples=8, batch_size=64, max_repeats=0)
     found = list[int]()
-    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, cold).label(SOURCES[:6], samples=8, advance=found.append)
+    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, cold).label(INPUTS[:6], samples=8, advance=found.append)
     pairs = [(example.source, example.references) for example in labelled.examples]
     assert len(set(pairs)) == len(pairs) == labelled.counts["kept"]
     assert labelled.counts["outputs"] == sum(found) == 48
@@ -163,7 +163,7 @@ def test_more_predictions_than_tokens_are_refused() -> None:
 
 
 def test_a_shard_is_complete_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED).label(SOURCES[:5])
+    labelled = Labeller(opened("t5"), tiny("t5")[1], TEXT, SAMPLED).label(INPUTS[:5])
     (tmp_path / "stale" / "calibration-00000").mkdir(parents=True)
     (tmp_path / "stray").touch()
     shards = Shards(tmp_path / "new")

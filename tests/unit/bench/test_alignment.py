@@ -1,4 +1,4 @@
-"""Recipes, the clock of training, rows on disk, and the tables made from them."""
+"""Recipes, the clock of training, records on disk, the criterion, and the tables made from them."""
 
 from __future__ import annotations
 
@@ -6,57 +6,64 @@ import dataclasses
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tasks.alignment.settings import AlignSettings
-from tasks.bench.alignment.recipes import NAMES, RECIPES, SEQUENCE, UNALIGNED, chosen, settings_of
-from tasks.bench.alignment.rows import DrafterRow, DrafterRowFile
-from tasks.bench.alignment.table import markdown, summarize
+from tasks.bench.alignment.criterion import choose, default_of, difference, fastest_kept, lower_bound, speed_at_kept_quality
+from tasks.bench.alignment.recipes import FAMILIES, NAMES, RECIPES, chosen, control_of, settings_of
+from tasks.bench.alignment.rows import DrafterRow, PointResult, Run, TrainingCost, read_record, write_record
+from tasks.bench.alignment.summary import summarize, summarize_test, to_test
+from tasks.bench.alignment.table import markdown
 from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.errors import InputError
+from tasks.evaluation.results.codec import Settings
 from tasks.training.data import IGNORED, Batch
 from tasks.training.settings import TrainingSettings
 
 SMALL = TrainingSettings(learning_rate=0.03)
-# Settings of a task that must not reach a recipe, except for the optimiser and the batch.
+# Settings of a task that must not reach a recipe, except for the optimiser, the batch and the rate of its own start.
 ALIGN = AlignSettings(
-    optimizer="adamw", batch_size=7, warmup_steps=50, on_policy=0.3, loss="reverse_kl", patience=2, choose_by="quality"
-)
+    optimizer="adamw", batch_size=7, warmup_steps=50, on_policy=0.3, loss="reverse_kl", patience=2, choose_by="quality",
+    start="fine_tuned", learning_rate=0.02,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_changes_only_the_settings_that_it_names(recipe: str) -> None:
     found = dataclasses.asdict(settings_of(recipe, ALIGN, SMALL, seed=3, steps=202))
-    plain = dataclasses.asdict(settings_of("sequence", ALIGN, SMALL, seed=3, steps=202))
-    differs = {name for name in found if found[name] != plain[name]} - {"learning_rate", "replay_steps"}
+    plain = dataclasses.asdict(settings_of(control_of(recipe), ALIGN, SMALL, seed=3, steps=202))
+    differs = {name for name in found if found[name] != plain[name]}
     assert differs == {name for name, value in RECIPES[recipe].changes.items() if value != plain[name]}
-    assert found["learning_rate"] == pytest.approx(0.03 * RECIPES[recipe].rate)
-    assert (found["optimizer"], found["batch_size"], found["seed"]) == ("adamw", 7, 3)
+    assert (found["optimizer"], found["batch_size"], found["seed"], found["steps"]) == ("adamw", 7, 3, 202)
+    assert (found["choose_by"], found["evaluate_every"], found["warmup_steps"]) == ("last", 202, 20)
 
 
-def test_a_run_is_evaluated_four_times_and_the_last_time_at_its_end() -> None:
-    found = settings_of("replay", ALIGN, SMALL, seed=1, steps=202)
-    assert (found.steps, found.evaluate_every, found.choose_by) == (204, 51, "acceptance_rate")
-    assert (found.warmup_steps, found.replay_rounds, found.replay_steps) == (20, 2, 25)
+def test_the_rate_suits_the_start() -> None:
+    def rate(recipe: str, align: AlignSettings) -> float:
+        return settings_of(recipe, align, SMALL, seed=1, steps=100).learning_rate
+
+    assert (rate("hard_labels", ALIGN), rate("hard_labels_random", ALIGN)) == (0.02, 0.03)
+    pretrained = dataclasses.replace(ALIGN, start="pretrained")
+    assert rate("hard_labels", pretrained) == pytest.approx(0.01)
+    assert rate("hard_labels_random", pretrained) == 0.02
 
 
 def test_the_shortest_run_is_valid_for_every_recipe() -> None:
-    assert {settings_of(recipe, ALIGN, SMALL, seed=1, steps=1).steps for recipe in RECIPES} == {4}
+    assert {settings_of(recipe, ALIGN, SMALL, seed=1, steps=1).steps for recipe in RECIPES} == {1}
 
 
-def test_bild_alignment_exists_for_both_starts() -> None:
-    assert {start: RECIPES[name].start for start, name in SEQUENCE.items()} == {
-        "pretrained": "pretrained",
-        "fine_tuned": "fine_tuned",
-    }
-    assert {RECIPES[name].changes.get("loss") for name in SEQUENCE.values()} == {None}
+def test_both_starts_have_a_control_and_every_family_a_recipe() -> None:
+    assert {control_of(recipe) for recipe in RECIPES} == {"references", "references_random"}
+    assert {one.family for one in RECIPES.values()} == set(FAMILIES)
+    assert control_of("mix_random") == "references_random"
 
 
 def test_an_unknown_recipe_is_named() -> None:
-    assert chosen(["replay", UNALIGNED, "replay"]) == ["replay", UNALIGNED]
-    with pytest.raises(InputError, match=r"--recipes names .kl., which is no recipe; name some of sequence") as error:
-        chosen(["replay", "kl"])
+    assert chosen(["on_policy", "references", "on_policy"]) == ["on_policy", "references"]
+    with pytest.raises(InputError, match=r"--recipes names .kl., which is no recipe; name some of references") as error:
+        chosen(["on_policy", "kl"])
     assert all(name in str(error.value) for name in NAMES)
 
 
@@ -89,82 +96,140 @@ def test_one_thread_is_timed_by_processor_time(monkeypatch: pytest.MonkeyPatch) 
     assert training_clock(torch.device("cpu")) is time.perf_counter
 
 
-def row(recipe: str, seed: int, rate: float, bild: float | None = 2.0, measured: str = "") -> DrafterRow:
+def point(speedup: float, bound: float, difference: float = 0.0) -> PointResult:
+    settings: Settings = {"fallback_threshold": 0.5, "rollback_threshold": speedup}
+    return PointResult(settings=settings, quality_difference=difference, lower_bound=bound, speedup=speedup)
+
+
+def test_the_bound_is_the_fifth_percentile_of_paired_differences() -> None:
+    vanilla = np.linspace(90, 95, 101)
+    assert lower_bound(vanilla - np.arange(101), vanilla) == pytest.approx(-95)
+
+
+def test_only_points_that_keep_the_quality_are_eligible() -> None:
+    points = [point(1.2, 0.0), point(1.8, -0.49), point(2.5, -0.5), point(3.0, -2.0, difference=0.1)]
+    assert fastest_kept(points) == points[1]
+    assert speed_at_kept_quality(points) == 1.8
+    # The large model alone keeps the quality as well, and is the choice where nothing is faster.
+    assert speed_at_kept_quality([point(3.0, -2.0), point(0.8, 0.0)]) == speed_at_kept_quality([]) == 1.0
+
+
+def test_recipes_are_paired_by_seed() -> None:
+    found = difference({"mix": {1: 2.0, 2: 2.2, 3: 2.1}, "references": {1: 1.5, 2: 1.6, 3: 1.7, 4: 9.0}}, "mix", "references")
+    # Differences 0.5, 0.6, 0.4: the mean ± t(0.975, 2 degrees) × 0.1 / √3.
+    assert found.mean == pytest.approx(0.5)
+    assert found.interval == pytest.approx((0.5 - 4.3027 * 0.1 / 3**0.5, 0.5 + 4.3027 * 0.1 / 3**0.5), abs=1e-4)
+    assert found.is_beyond_seeds
+    alone = difference({"mix": {1: 2.0}, "references": {1: 1.5}}, "mix", "references")
+    assert alone.interval is None and not alone.is_beyond_seeds
+
+
+def over_seeds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values, start=1))
+
+
+def test_a_simpler_recipe_stays_unless_another_is_better_beyond_seeds() -> None:
+    speeds = {
+        "references": over_seeds(1.50, 1.52, 1.51),
+        "on_policy": over_seeds(1.4, 2.6, 1.9),
+        "hard_labels_random": over_seeds(1.2, 1.2, 1.2),
+        "hard_labels": over_seeds(1.70, 1.73, 1.71),
+        "jensen_shannon_0.1": over_seeds(1.71, 1.71, 1.73),
+        "jensen_shannon_0.9": over_seeds(1.1, 1.1, 1.1),
+    }
+    found = choose(speeds)
+    assert found.recipe == "hard_labels"
+    assert [(one.recipe, one.against) for one in found.comparisons] == [
+        ("hard_labels", "references"),
+        ("jensen_shannon_0.1", "hard_labels"),
+        ("on_policy", "hard_labels"),
+    ]
+    better = {**speeds, "mix": over_seeds(1.80, 1.84, 1.82)}
+    assert choose(better).recipe == "mix"
+    assert choose({"on_policy": over_seeds(1.0)}).recipe == "on_policy"
+
+
+def test_the_default_is_the_simpler_choice_of_the_two_budgets() -> None:
+    def default(steps: str, time: str) -> str:
+        return default_of({"steps": choose({steps: over_seeds(1.0)}), "time": choose({time: over_seeds(1.0)})})
+
+    assert default("mix", "hard_labels") == default("hard_labels", "mix") == "hard_labels"
+    assert default("jensen_shannon_0.1", "jensen_shannon_0.9") == "jensen_shannon_0.1"
+
+
+def row(recipe: str, seed: int, steps: int, *points: PointResult) -> DrafterRow:
     return DrafterRow(
         recipe=recipe,
         seed=seed,
-        measured=measured,
-        acceptance_rate=rate,
-        acceptance_rate_interval=(rate, rate),
-        acceptance_rate_tokens=10,
-        acceptance_greedy=rate,
-        acceptance_greedy_interval=(rate, rate),
-        acceptance_greedy_tokens=10,
-        accepted_length=1.0,
-        speculative_speedup=1.0,
-        fallback_rate=1.0,
-        rollback_rate=None,
-        vanilla_quality=40.0,
-        bild_speedup=bild,
-        bild_quality_difference=None,
-        bild=None,
+        steps=steps,
+        work="",
+        measured="",
+        training_seconds=12.0,
+        target_tokens=2_000_000,
+        points=list(points),
+        speculative_speedup=1.5,
+        acceptance_rate=0.8,
+        acceptance_greedy=0.7 + seed / 100,
+        drafter_quality=80.0,
+        vanilla_quality=90.0,
     )
 
 
-def test_a_row_is_found_by_recipe_seed_and_measurement_when_the_file_is_opened_again(tmp_path: Path) -> None:
-    rows = DrafterRowFile(tmp_path / "rows.jsonl", "now")
-    rows.append(row("sequence", 1, 0.5, measured="before"))
-    wanted = rows.append(row("sequence", 1, 0.6, None, measured="now"))
-    again = DrafterRowFile(tmp_path / "rows.jsonl", "now")
-    assert again.find("sequence", 1, "now") == wanted
-    assert again.find("sequence", 1, "before") == rows.rows[0]
-    assert all(again.find(*other) is None for other in (("sequence", 2, "now"), ("replay", 1, "now"), ("sequence", 1, "other")))
-    assert DrafterRowFile(tmp_path / "rows.jsonl", "of other text").rows == []
-
-
-ROWS = [
-    row("sequence", 1, 0.80),
-    row("sequence", 2, 0.90),
-    row("sequence_fine_tuned", 1, 0.84, bild=None),
-    row("sequence_fine_tuned", 2, 0.88, bild=2.0),
-    row("forward_kl", 1, 0.92, bild=2.2),
-    row("forward_kl", 2, 0.94, bild=2.4),
-    row(UNALIGNED, 0, 0.7),
-]
-
-
-def test_a_recipe_is_compared_seed_by_seed_with_bilds_alignment_of_the_same_start() -> None:
-    found = summarize(ROWS).recipes
-    kl = found["forward_kl"]
-    assert kl.columns["acceptance_rate"].mean == pytest.approx(0.93)
-    assert kl.columns["acceptance_rate"].spread == pytest.approx(0.02 / 2**0.5)
-    assert kl.against == "sequence_fine_tuned"
-    assert kl.difference["acceptance_rate"].values == pytest.approx([0.08, 0.06])
-    assert kl.difference["rejections_fewer"].values == pytest.approx([1 - 0.08 / 0.16, 1 - 0.06 / 0.12])
-    # There is no ratio if one of the two loses quality at all thresholds.
-    assert kl.difference["bild_speedup"].values == pytest.approx([1.2])
-    assert "rollback_rate" not in kl.columns
-    assert (found["sequence"].against, found[UNALIGNED].against) == ("", "")
-    values = found["sequence"].as_json()
-    assert values["seeds"] == [1, 2] and values.keys().isdisjoint({"against", "difference", "rollback_rate"})
-
-
-def test_the_best_recipe_is_compared_with_bilds_own() -> None:
-    found = summarize(ROWS)
-    assert found.best == "forward_kl" and found.best_over_sequence is not None
-    assert found.best_over_sequence["acceptance_rate"].values == pytest.approx([0.12, 0.04])
-    assert found.best_over_sequence["bild_speedup"].values == pytest.approx([1.1, 1.2])
-    alone = summarize([row(UNALIGNED, 0, 0.99)])
-    assert alone.best is None and "best_over_sequence" not in alone.as_json()
-
-
-def test_the_tables_show_the_best_first_with_the_spread_over_seeds() -> None:
-    lines = markdown(summarize(ROWS)).splitlines()
-    names = [line.split("|")[1].strip() for line in lines if line]
-    assert names == [
-        *("recipe", "---", "`forward_kl`", "`sequence_fine_tuned`", "`sequence`", f"`{UNALIGNED}`"),
-        *("recipe", "---", "`forward_kl`"),
+def rows() -> dict[Run, DrafterRow]:
+    """On-policy steps take twice as long."""
+    found = [
+        *(row("references", seed, 100, point(1.2 + seed / 100, 0.0), point(3.0, -1.0)) for seed in (1, 2)),
+        *(row("on_policy", seed, 100, point(1.5 + seed / 100, 0.0, difference=0.25)) for seed in (1, 2)),
+        *(row("on_policy", seed, 50, point(1.5, -0.6)) for seed in (1, 2)),
     ]
-    assert lines[2].startswith("| `forward_kl` | fine-tuned | 2 | 0.930 ± 0.014 | 0.930 ± 0.014 | 1.00 ± 0.00 | 100.0 ± 0.0 |")
-    assert lines[5].startswith(f"| `{UNALIGNED}` |  | 1 | 0.700 | 0.700 | 1.00 | 100.0 |")
-    assert "| `sequence_fine_tuned` | +0.070 ± 0.014 | +50.0 ± 0.0 |" in lines[-1]
+    return {Run(one.seed, one.recipe, one.steps): one for one in found}
+
+
+STEPS = {"steps": {"references": 100, "on_policy": 100}, "time": {"references": 100, "on_policy": 50}}
+
+
+def test_budgets_read_the_drafters_of_their_steps() -> None:
+    found = summarize(STEPS, rows())
+    equal_steps, equal_time = found.budgets["steps"], found.budgets["time"]
+    assert equal_steps.recipes["on_policy"].columns["bild_speedup"].values == pytest.approx([1.51, 1.52])
+    assert equal_steps.recipes["on_policy"].columns["bild_speedup"].spread == pytest.approx(0.01 / 2**0.5)
+    assert equal_time.recipes["on_policy"].columns["bild_speedup"].values == [1.0, 1.0]
+    assert equal_time.recipes["on_policy"].thresholds == ["vanilla", "vanilla"]
+    assert equal_steps.recipes["references"] == equal_time.recipes["references"]
+    # It wins for equal steps only.
+    assert (equal_steps.choice.recipe, equal_time.choice.recipe, found.default) == ("on_policy", "references", "references")
+
+
+def test_the_default_and_its_control_are_tested() -> None:
+    found = summarize({"steps": STEPS["steps"]}, rows())
+    assert to_test(found) == ["on_policy", "references"]
+    assert to_test(summarize({"steps": {"on_policy": 100}}, rows())) == ["on_policy"]
+    tested = summarize_test("on_policy", {1: point(1.4, -0.2, difference=-0.1), 2: None})
+    assert (tested.speedup.values, tested.lower_bound.values, tested.quality_difference.mean) == (
+        [1.4, 1.0],
+        [-0.2, 0.0],
+        -0.05,
+    )
+
+
+def test_the_tables_show_the_fastest_first_with_the_spread_over_seeds() -> None:
+    tested = [summarize_test("references", {1: point(1.4, -0.2, difference=-0.1), 2: point(1.4, -0.2, difference=-0.1)})]
+    lines = markdown(summarize(STEPS, rows()), tested).splitlines()
+    assert lines[4].startswith(
+        "| `on_policy` | on-policy | fine-tuned | 100 | 2 | 1.515 ± 0.007 | +0.25 ± 0.00 | 0.715 ± 0.007 | 0.800 ± 0.000 |"
+    )
+    assert lines[5].startswith("| `references` | references | fine-tuned | 100 | 2 | 1.215 ± 0.007 | +0.00 ± 0.00 |")
+    assert "| `on_policy` | `references` | +0.300 [+0.300, +0.300] | yes |" in lines
+    assert "| `on_policy` | `references` | -0.215 [-0.279, -0.151] | no |" in lines
+    assert lines[-1] == "| `references` | 2 | 1.400 ± 0.000 | -0.10 ± 0.00 | -0.20 ± 0.00 |"
+
+
+def test_a_record_of_another_form_is_made_again(tmp_path: Path) -> None:
+    path, cost = tmp_path / "one" / "training.json", TrainingCost(work="now", training_seconds=2.5, target_tokens=7)
+    assert read_record(TrainingCost, path) is None
+    write_record(path, cost)
+    assert read_record(TrainingCost, path) == cost
+    assert [file.name for file in path.parent.iterdir()] == ["training.json"]
+    for damaged in ('{"work": "now"}', '{"work'):
+        path.write_text(damaged)
+        assert read_record(TrainingCost, path) is None

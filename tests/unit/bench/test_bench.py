@@ -172,8 +172,8 @@ def train(folder: Path) -> None:
     tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
     large, small = random_pair(Shape(2, 32, 2, small_layers=1, vocabulary=64))
     paths = TaskPaths("translation")
-    for name, model in (("large", large), ("aligned", small)):
-        save_model(model, tokenizer, folder / paths.model(name))
+    for place, model in ((paths.model("large"), large), (paths.model("aligned", 1), small)):
+        save_model(model, tokenizer, folder / place)
     split = folder / paths.split("validation")
     split.parent.mkdir(parents=True)
     write_jsonl([Example(text, (text,)) for text in texts[:6]], split)

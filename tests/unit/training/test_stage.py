@@ -17,6 +17,7 @@ from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
+from tasks.models.training_record import read_training_record
 from tasks.paths import TaskPaths
 from tasks.training import stage
 from tasks.training.context import TrainingContext, TrainingJob, open_context
@@ -148,7 +149,14 @@ def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured
     (step, curve), (last, end) = Recorded.metrics
     assert (step, last) == (2, 4)
     assert curve == measured[0]
-    assert end == {"seconds": 1.0, "steps": 4, "kept_step": 2, "kept_validation_loss": 2.5, "kept_acceptance_rate": 0.5}
+    assert end == {
+        "seconds": 1.0,
+        "steps": 4,
+        "target_tokens": 0,
+        "kept_step": 2,
+        "kept_validation_loss": 2.5,
+        "kept_acceptance_rate": 0.5,
+    }
     assert Recorded.tags["work"] == open_context(job).resume.name
     assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
 
@@ -180,6 +188,23 @@ def test_a_saved_model_writes_texts_as_long_as_it_was_trained_on(job: TrainingJo
     model.generation_config.eos_token_id = None
     assert model.generate(input_ids=torch.tensor([[5, 6, 1]])).shape == (1, 1 + 13)
     assert measured
+
+
+def test_a_finished_seed_is_kept_and_another_is_trained(
+    job: TrainingJob, measured: list[dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeded = dataclasses.replace(job, seed=1)
+    train_stage(seeded, make_spec)
+    weights = seeded.folder / "model.safetensors"
+    written = weights.stat().st_mtime_ns
+    record = read_training_record(seeded.folder)
+    assert record is not None and (record.steps, record.examples) == (4, len(open_context(job).examples))
+    capsys.readouterr()
+    train_stage(seeded, make_spec)
+    assert "seed 1 is already trained" in capsys.readouterr().out
+    assert weights.stat().st_mtime_ns == written
+    train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), make_spec)
+    assert weights.stat().st_mtime_ns > written
 
 
 def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_says_so(

@@ -26,7 +26,7 @@ def test_every_number_is_the_recorded_one(sweeps: Sweeps) -> None:
     summary = summary_record("bleu", sweeps, pairs)
     values = json.loads(summary_json(summary))
     recorded = json.loads((RECORDED / "summary.json").read_text(encoding="utf-8"))
-    assert values.keys() == {*recorded, "version", "definitions", "pairs"} and values["version"] == VERSION
+    assert values.keys() == {*recorded, "version", "definitions", "pairs", "arms"} and values["version"] == VERSION
     # Texts may be reworded; the recommended point may not change.
     values["verdict"] = values["verdict"]["point"]
     assert {name: values[name] for name in recorded} == recorded

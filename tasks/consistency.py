@@ -1,0 +1,120 @@
+"""Refuses a task of params.yaml whose sections contradict each other, before anything is trained.
+
+Only what the file alone tells is checked. What a model with `pretrained` can do is known once its stage has loaded it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tasks.decoding.settings import GREEDY_ONLY, T5_ONLY
+from tasks.errors import InputError
+from tasks.evaluation.sweeping.grid import expand_entry
+
+if TYPE_CHECKING:
+    from tasks.config import Task
+    from tasks.evaluation.sweeping.grid import SweepPoint
+    from tasks.machine import MachineSettings
+    from tasks.models.settings import ModelSettings
+    from tasks.training.settings import TrainingSettings
+
+_GPT2_POSITIONS = 1024
+"""Of a randomly initialised model (the default of transformers)."""
+
+
+def check_task(task: Task, machine: MachineSettings) -> None:
+    """Check the sections of a task against each other.
+
+    Raises:
+        InputError: names the section, the contradiction and the fix, for the first that is found.
+    """
+    for problem in _problems(task, machine):
+        raise InputError(problem)
+
+
+def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
+    yield from _pair(task)
+    for name, model, training in (
+        ("finetune.large", task.models.large, task.finetune.large),
+        ("finetune.small", task.models.small, task.finetune.small),
+        ("align", task.models.small, task.align),
+    ):
+        # Alignment from the fine-tuned model starts from a checkpoint, so that its trunk may be frozen.
+        loaded = name == "align" and task.align.start == "fine_tuned"
+        yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
+    yield from _calibration(task)
+    for index, entry in enumerate(task.sweep.grid):
+        for point in expand_entry(entry):
+            yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
+
+
+def _pair(task: Task) -> Iterator[str]:
+    small, large = task.models.small, task.models.large
+    if small.pretrained is None and large.pretrained is None and (small.architecture == "t5") != (large.architecture == "t5"):
+        yield (
+            f"models: small is {small.architecture} but large is {large.architecture}, and an encoder-decoder (t5) makes no "
+            "pair with a decoder-only model (llama, gpt2); give both one architecture"
+        )
+    longest = task.text.max_source_tokens + task.text.max_target_tokens
+    for name, model in (("small", small), ("large", large)):
+        if model.pretrained is None and model.architecture == "gpt2" and longest > _GPT2_POSITIONS:
+            yield (
+                f"text: max_source_tokens and max_target_tokens come to {longest}, but models.{name} is a gpt2 of "
+                f"{_GPT2_POSITIONS} positions; lower them"
+            )
+
+
+def _training(model: ModelSettings, training: TrainingSettings, machine: MachineSettings, *, loaded: bool) -> Iterator[str]:
+    if training.precision == "float16" and machine.device == "cpu":
+        yield "precision is float16, which needs a GPU, but machine.device is cpu; set precision to auto"
+    if model.pretrained is not None:
+        return
+    layers = model.decoder_layers
+    if training.precision == "float16" and model.architecture == "t5":
+        yield "precision is float16, in which the activations of a t5 overflow; set precision to auto"
+    if training.trunk == "frozen" and not loaded:
+        yield "trunk is frozen, but the model starts from random weights; set its pretrained, or trunk to trained"
+    if training.has_auxiliary_losses and model.architecture != "t5":
+        yield (
+            f"exit_loss, draft_heads and exit_classifier need the layers of a t5, but the model is a {model.architecture}; "
+            "leave them out, or set its architecture to t5"
+        )
+    if training.exit_loss == "first_last" and training.exit_layer >= layers:
+        yield f"exit_layer is {training.exit_layer}, but the decoder has {layers} layers; it must be less"
+    if training.exit_classifier and layers == 1:
+        yield "exit_classifier is set, but the decoder has one layer, with none to exit before; give it more"
+
+
+def _calibration(task: Task) -> Iterator[str]:
+    kept = task.calibrate.top_logits
+    if task.align.reads_stored and not kept:
+        yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
+    if task.tokenizer.pretrained is None and kept > task.tokenizer.vocabulary:
+        yield f"calibrate: top_logits is {kept}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
+
+
+def _point(point: SweepPoint, task: Task) -> Iterator[str]:
+    temperature = task.sweep.sampling.temperature
+    if point.method in GREEDY_ONLY and temperature > 0:
+        yield (
+            f"{point.method} draws no tokens, but sweep.sampling.temperature is {temperature}; set it to 0 or remove the entry"
+        )
+    large, training = task.models.large, task.finetune.large
+    if large.pretrained is not None:
+        return
+    if point.method in T5_ONLY and large.architecture != "t5":
+        yield f"{point.method} needs the layers of a t5, but models.large is a {large.architecture}; remove the entry"
+    if getattr(point.settings, "confidence", None) == "classifier" and not training.exit_classifier:
+        yield (
+            f"{point.method} with confidence classifier needs a classifier, which finetune.large does not train; set its "
+            "exit_classifier or remove the value"
+        )
+    drafter = getattr(point.settings, "drafter", None)
+    if drafter == "heads" and not training.draft_heads:
+        yield "the drafter heads needs heads, which finetune.large does not train; set its draft_heads or remove the value"
+    if drafter == "early_layer" and training.exit_layer >= large.decoder_layers:
+        yield (
+            f"the drafter early_layer runs {training.exit_layer} layers (finetune.large.exit_layer), but models.large has "
+            f"{large.decoder_layers} decoder layers; it needs more, or remove the value"
+        )

@@ -1,0 +1,63 @@
+"""What alignment gives, in words and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks.evaluation.report.arms import NO_LOSS, ONE_POINT, SPECULATIVE
+from tasks.evaluation.report.formatting import interval_text, settings_text
+from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
+
+_PURPOSES = {
+    SPECULATIVE: "speculative decoding",
+    NO_LOSS: "BiLD chosen for no loss",
+    ONE_POINT: "BiLD chosen for at most one point",
+}
+_FINDINGS = {
+    "helps": "alignment makes {what} {ratio} times as fast on test",
+    "hurts": "alignment slows {what} down to {ratio} times its speed on test",
+    "open": "whether alignment helps {what} is open ({ratio} times as fast on test)",
+}
+
+
+def effect_sentences(arms: ArmComparison) -> Iterator[str]:
+    """What alignment changes beyond seeds and examples, a sentence for each purpose; nothing where no arms were compared."""
+    for effect in arms.effects:
+        seeds = len(effect.by_seed)
+        over = f"over {seeds} seeds" if seeds > 1 else "with one seed, which proves nothing"
+        ratio = f"{effect.mean:.2f}{interval_text(effect.interval)}"
+        text = _FINDINGS[effect.finding].format(what=_PURPOSES[effect.purpose], ratio=ratio)
+        yield f"Against drafters trained equally long on references, {text}, {over}."
+
+
+def arms_table(arms: ArmComparison) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows: a row for each drafter, with its points on test, and a row for each effect."""
+    headings = ["drafter", "seed", "steps", "target tokens", *_PURPOSES.values()]
+    rows = [_drafter_row(result) for result in arms.results]
+    if arms.effects:
+        effects = {effect.purpose: effect for effect in arms.effects}
+        cells = [_effect_cell(effects.get(purpose)) for purpose in _PURPOSES]
+        rows.append(["aligned over unaligned", "all", "", "", *cells])
+    return headings, rows
+
+
+def _drafter_row(result: ArmResult) -> list[str]:
+    training, points = result.training, {point.purpose: point for point in result.points}
+    taken = ["", ""] if training is None else [str(training.steps), f"{training.target_tokens:,}"]
+    return [result.drafter, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in _PURPOSES)]
+
+
+def _point_cell(point: ArmPoint | None) -> str:
+    if point is None:
+        return "not swept"
+    if point.settings is None:
+        return "none: vanilla"
+    speed = f"{point.speedup:.2f}×{interval_text(point.speedup_interval)}"
+    quality = f"{point.quality_difference:+.2f}{interval_text(point.quality_difference_interval, '+')}"
+    return f"{speed}, {quality} ({settings_text(point.settings)})"
+
+
+def _effect_cell(effect: AlignmentEffect | None) -> str:
+    if effect is None:
+        return ""
+    return f"{effect.mean:.2f}{interval_text(effect.interval)}: {effect.finding}"

@@ -1,0 +1,65 @@
+"""The effect of alignment over seeds and examples, on results made by hand and by simulation."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tasks.evaluation.report.arms import NO_LOSS, effect_of
+from tasks.evaluation.results.arms import ArmPoint, ArmResult
+
+
+def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResult]:
+    """Unaligned and aligned speed-ups, seed by seed, with the standard error of their logarithms over examples."""
+    reach = math.exp(1.959964 * error)
+    return [
+        ArmResult(
+            drafter=drafter,
+            seed=seed,
+            points=[ArmPoint(purpose=NO_LOSS, speedup=value, speedup_interval=(value / reach, value * reach))],
+        )
+        for seed, pair in enumerate(speedups)
+        for drafter, value in zip(("unaligned", "aligned"), pair, strict=True)
+    ]
+
+
+def test_the_effect_is_the_mean_ratio_of_the_seeds() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 1.2), (1.5, 1.8), (2.0, 2.4)))
+    assert effect is not None
+    assert effect.by_seed == pytest.approx({0: 1.2, 1: 1.2, 2: 1.2})
+    assert effect.mean == pytest.approx(1.2)
+    assert effect.interval == pytest.approx((1.2, 1.2))
+    assert effect.finding == "helps"
+
+
+def test_scatter_over_seeds_leaves_the_effect_open() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 1.4), (1.0, 1.0), (1.0, 1.2)))
+    assert effect is not None and effect.interval is not None
+    assert effect.mean > 1.1 and effect.interval[0] < 1 and effect.finding == "open"
+
+
+def test_more_seeds_do_not_reduce_the_error_over_examples() -> None:
+    effects = [effect_of(NO_LOSS, results(*[(1.0, 1.1)] * seeds, error=0.1)) for seeds in (10, 1000)]
+    errors = [math.log(effect.interval[1] / effect.mean) for effect in effects if effect is not None and effect.interval]
+    assert errors == pytest.approx([2.262 * 0.1 * math.sqrt(2), 1.962 * 0.1 * math.sqrt(2)], rel=1e-3)
+
+
+def test_one_seed_proves_nothing() -> None:
+    effect = effect_of(NO_LOSS, results((1.0, 3.0)))
+    assert effect is not None and effect.interval is None and effect.finding == "open"
+
+
+def test_an_arm_alone_has_no_effect() -> None:
+    assert effect_of(NO_LOSS, results((1.0, 1.2))[:1]) is None
+
+
+def test_without_an_effect_few_simulations_find_one() -> None:
+    rng, found = random.Random(0), 0
+    for _ in range(2000):
+        shared = rng.gauss(0, 0.03)  # the error over examples, which all seeds share
+        pairs = [(1.5, 1.5 * math.exp(shared + rng.gauss(0, 0.05))) for _ in range(3)]
+        effect = effect_of(NO_LOSS, results(*pairs, error=0.03 / math.sqrt(2)))
+        found += effect is not None and effect.finding != "open"
+    assert found / 2000 < 0.06

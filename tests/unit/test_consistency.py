@@ -1,0 +1,116 @@
+"""Contradictions between the sections of params.yaml are refused before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tasks.config import load
+from tasks.decoding.registry import METHODS, Request, build_method
+from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY, SamplingSettings
+from tasks.errors import InputError
+from tests.architectures import pair_of
+
+ROOT = Path(__file__).parents[2]
+Change = Callable[[dict[str, Any]], object]
+
+
+def loaded(path: Path, change: Change) -> None:
+    """Load params.yaml with one task changed."""
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    change(params["tasks"]["translation"])
+    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    load(path)
+
+
+def grid(method: str, **values: list[Any]) -> Change:
+    return lambda task: task["sweep"].update(grid=[{"method": "bild", "values": {}}, {"method": method, "values": values}])
+
+
+def both(*changes: Change) -> Change:
+    return lambda task: [change(task) for change in changes]
+
+
+def models(which: tuple[str, ...] = ("small", "large"), **changes: Any) -> Change:
+    return lambda task: [task["models"][name].update(changes) for name in which]
+
+
+def stage(name: str, **changes: Any) -> Change:
+    return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
+
+
+CONTRADICTIONS: list[tuple[Change, str]] = [
+    (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
+    (
+        both(models(architecture="gpt2"), lambda task: task["text"].update(max_source_tokens=1000)),
+        "text: max_source_tokens and",
+    ),
+    (stage("large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5 overflow"),
+    (stage("small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from random"),
+    (both(models(architecture="llama"), stage("large", draft_heads=2)), "finetune.large: exit_loss, draft_heads and exit_cl"),
+    (stage("large", exit_loss="first_last", exit_layer=6), "finetune.large: exit_layer is 6, but the decoder has 6 layers"),
+    (stage("small", exit_classifier=True), "finetune.small: exit_classifier is set, but the decoder has one layer"),
+    (
+        both(stage("align", loss="forward_kl", reference="stored"), lambda task: task["calibrate"].update(top_logits=0)),
+        "align: reference is stored, but calibrate.top_logits is 0",
+    ),
+    (lambda task: task["calibrate"].update(top_logits=100_000), "calibrate: top_logits is 100000, but tokenizer.vocabulary"),
+    (
+        both(grid("beam_large", beams=[2]), lambda task: task["sweep"].update(sampling={"temperature": 1.0})),
+        "sweep.grid.1: beam_large draws no tokens, but sweep.sampling.temperature is 1.0",
+    ),
+    (both(models(architecture="llama"), grid("calm")), "sweep.grid.1: calm needs the layers of a t5"),
+    (grid("calm", confidence=["softmax", "classifier"]), "sweep.grid.1: calm with confidence classifier needs a classifier"),
+    (grid("speculative", drafter=["small", "heads"]), "sweep.grid.1: the drafter heads needs heads"),
+    (
+        both(models(("large",), decoder_layers=1), grid("bild", drafter=["early_layer"])),
+        "sweep.grid.1: the drafter early_layer runs 1 layers (finetune.large.exit_layer), but models.large has 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), CONTRADICTIONS)
+def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path / "params.yaml", change)
+    assert f"params.yaml: tasks.translation.{words}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
+        both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),
+        both(stage("large", exit_classifier=True), grid("calm", confidence=["classifier"])),
+        # A checkpoint decides what it can do, and nothing here knows it.
+        both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),
+        both(models(pretrained="folder"), stage("large", trunk="frozen", draft_heads=2), grid("bild", drafter=["heads"])),
+        both(models(architecture="llama"), grid("speculative", drafter=["early_layer"])),
+    ],
+)
+def test_what_fits_together_is_accepted(change: Change, tmp_path: Path) -> None:
+    loaded(tmp_path / "params.yaml", change)
+
+
+def refused(architecture: str, temperature: float) -> set[str]:
+    """The methods whose construction refuses this pair or this sampling, at their default settings."""
+    found = set()
+    for name in METHODS:
+        try:
+            build_method(
+                name, METHOD_SETTINGS[name](), pair_of(architecture), Request(8, SamplingSettings(temperature=temperature), 1)
+            )
+        except InputError:
+            found.add(name)
+    return found
+
+
+def test_the_lists_are_those_of_the_methods() -> None:
+    assert refused("t5", 0.0) == set()
+    assert refused("t5", 1.0) == set(GREEDY_ONLY)
+    assert refused("llama", 0.0) == set(T5_ONLY)
