@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 _CODE = [
     "decoding",
     "models",
-    *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "point_evaluator", "replaying", "token_check")),
-    *(f"evaluation/{module}" for module in ("mismatches", "quality", "rounds", "statistics", "timing")),
+    *(f"evaluation/sweeping/{module}" for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying")),
+    "evaluation/sweeping/token_check",
+    *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods")

@@ -25,6 +25,9 @@ def measure_timed(row: TimedRow) -> TimedMeasurements:
         latency_ms=float(latencies.mean()),
         latency_ms_p50=float(np.percentile(latencies, 50)),
         latency_ms_p95=float(np.percentile(latencies, 95)),
+        latency_ms_p99=float(np.percentile(latencies, 99)),
+        chrf=row.chrf,
+        by_length=row.by_length,
         relative_latency=1.0 / row.speedup,
         time_ms=row.time_ms,
         timed_examples=len(latencies),
@@ -46,6 +49,7 @@ def _counted(row: MeasuredRow) -> Measurements:
         fallback_rate=ratio(counts.fallbacks, counts.tokens),
         rollback_rate=ratio(counts.rollbacks, counts.large_calls),
         counts=counts,
+        outputs=row.outputs,
         examples=row.examples,
     )
 
@@ -57,7 +61,8 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
     """
     found = encode(measure(row))
     flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
-    for name in ("predicted", "time_ms"):
+    found.pop("by_length")
+    for name in ("predicted", "time_ms", "outputs"):
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
     for name in [name for name in found if name.endswith("_interval")]:
         interval = found.pop(name)

@@ -86,6 +86,20 @@ def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], m
     return float(_rouge_table(hypotheses, references, (metric,)).mean())
 
 
+def sentence_scores(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> list[float]:
+    """`metric` of each example by itself, in points; BLEU is smoothed exponentially, over the orders that a text has."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    if metric != "bleu":
+        return [float(row[0]) for row in _rouge_table(hypotheses, references, (metric,))]
+    found = []
+    for counts in (_bleu_example(text, tuple(right)) for text, right in zip(hypotheses, references, strict=True)):
+        matched, total = list(counts[2 : 2 + _NGRAMS]), list(counts[2 + _NGRAMS :])
+        score = BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp", effective_order=True)
+        found.append(float(score.score))
+    return found
+
+
 def quality_difference(
     hypotheses: Sequence[str],
     others: Sequence[str],

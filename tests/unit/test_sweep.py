@@ -18,7 +18,7 @@ import torch
 from tasks import config
 from tasks import sweep as stage
 from tasks.config import Params, Task
-from tasks.corpora.example import Example, write_jsonl
+from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
     BeamSettings,
@@ -30,7 +30,9 @@ from tasks.decoding.settings import (
 )
 from tasks.errors import InputError
 from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.quality import value_of
 from tasks.evaluation.results.codec import encode, joined
+from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings
@@ -198,7 +200,9 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert pair["plan"]["timed"] == sum("speedup" in row for row in validation) - 2
     assert pair["costs"]["cost_ratio"] > 0
     assert pair["lineage"]["settings"]["sweep"]["latency_examples"] == 3
-    assert sorted(file.name for file in path.parent.iterdir()) == ["pair.json", "rows.jsonl"]
+    assert sorted(file.name for file in path.parent.iterdir()) == sorted(
+        ["hypotheses-test.parquet", "hypotheses-validation.parquet", "pair.json", "rows.jsonl"]
+    )
     [record] = records
     assert named(record.points) == named(rows)
     assert {name for name, value in record.pairs[0].items() if value is not None} == {
@@ -210,6 +214,25 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     }
     assert record.pairs[-1]["plan"] == pair["plan"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
+
+
+def test_the_outputs_of_every_row_are_kept_beside_the_rows(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, folder = swept(BILD, SPECULATIVE), PATHS.rows("aligned").parent
+    files = {name: folder / f"hypotheses-{name}.parquet" for name in ("validation", "test")}
+    whole = {name: read_hypotheses(file) for name, file in files.items()}
+    assert {(name, *key) for name, found in whole.items() for key in found} == {
+        (row["split"], *point_key(row["method"], row["settings"])) for row in rows
+    }
+    for row in rows:
+        texts = whole[row["split"]][point_key(row["method"], row["settings"])]
+        references = [example.references for example in read_jsonl(PATHS.split(row["split"]))]
+        assert value_of(texts, references, "bleu") == pytest.approx(row["quality"]["bleu"])
+        assert row["outputs"]["exact"] == sum(a in b for a, b in zip(texts, references, strict=True))
+    # A finished sweep writes what was lost, without timing anything.
+    files["test"].unlink()
+    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    assert swept(BILD, SPECULATIVE)
+    assert {name: read_hypotheses(file) for name, file in files.items()} == whole
 
 
 def test_measured_rows_are_kept_when_the_grid_changes(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.outputs import LengthBand, OutputStatistics
 from tasks.evaluation.results.rows import DecodingCounts, Prediction
 from tasks.evaluation.statistics import Interval
 
@@ -28,6 +29,7 @@ class Measurements:
     """Mean over the timed examples."""
     latency_ms_p50: float | None = None
     latency_ms_p95: float | None = None
+    latency_ms_p99: float | None = None
     relative_latency: float | None = None
     """1 / speedup."""
     predicted: Prediction | None = None
@@ -40,6 +42,12 @@ class Measurements:
     fallback_rate: float | None = None
     rollback_rate: float | None = None
     counts: DecodingCounts
+    outputs: OutputStatistics | None = None
+    """Loops, cut-off outputs, lengths, differences from vanilla."""
+    chrf: float | None = None
+    """chrF in points; of timed points, beside BLEU."""
+    by_length: list[LengthBand] | None = None
+    """Quality by the length of the source; of timed points."""
     examples: int | None = None
     """Examples of the split."""
     timed_examples: int = 0

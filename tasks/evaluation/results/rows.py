@@ -10,6 +10,7 @@ from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
+from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
 from tasks.evaluation.results.row_file import RowFile
 from tasks.evaluation.statistics import Interval
 
@@ -49,7 +50,7 @@ class ShownExample:
     """One example's texts, for the page."""
 
     source: str
-    reference: str
+    references: list[str]
     vanilla: str
     """The large model's own text."""
     pieces: list[tuple[str, str]]
@@ -90,6 +91,8 @@ class Outcome:
     signature: str | None = None
     """How BLEU was computed, in sacrebleu's own words."""
     counts: DecodingCounts
+    outputs: OutputStatistics | None = None
+    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +148,7 @@ class MeasuredRow(Outcome, RowHeader):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedRow(Timing, MeasuredRow):
+class TimedRow(OutputDetails, Timing, MeasuredRow):
     """A point that was decoded and timed."""
 
 

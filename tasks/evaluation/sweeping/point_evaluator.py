@@ -6,21 +6,23 @@ import functools
 import random
 import statistics
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
-from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.generation import Counts
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.output_check import OutputCheck
-from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, ShownExample, TimedRound, Timing
+from tasks.evaluation.results.outputs import OutputDetails
+from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRound, Timing
 from tasks.evaluation.rounds import combined, speedup_interval
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.hypotheses import Hypotheses, Hypothesis, details_of, statistics_of
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
+from tasks.evaluation.sweeping.shown_examples import shown_examples
 from tasks.evaluation.sweeping.token_check import count_mismatches, guarantee_of
 from tasks.evaluation.timing import measure, on_threads, synchronised_clock
 from tasks.evaluation.trivial_baselines import check_outputs
@@ -47,6 +49,8 @@ class PointEvaluator:
         self._tokenizer = tokenizer
         # Points of a grid generate the same text for most examples.
         self._text = functools.lru_cache(maxsize=_CACHED_TEXTS)(self._detokenise)
+        self._hypotheses = Hypotheses(self._detokenise, pair.large.end_tokens)
+        self._details: dict[tuple[str, int], OutputDetails] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
 
@@ -77,7 +81,7 @@ class PointEvaluator:
     def check_vanilla(self, split: Split) -> OutputCheck | None:
         """How the large model's outputs compare with trivial baselines; None where the model cannot run."""
         try:
-            texts = [self._text(tuple(tokens)) for tokens in self.vanilla(split).tokens]
+            texts = self.texts(self.vanilla(split))
         except RuntimeError:  # the rows of the baselines report it
             return None
         return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
@@ -92,7 +96,20 @@ class PointEvaluator:
             quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
             signature=quality.signature,
             counts=counts_record(outputs.counts),
+            outputs=statistics_of(*self._beside_vanilla(outputs, split), split.examples),
         )
+
+    def texts(self, outputs: Outputs) -> list[str]:
+        """The texts of outputs, by example."""
+        return [one.text for one in self._hypotheses.of(outputs.tokens)]
+
+    def details(self, outputs: Outputs, split: Split) -> OutputDetails:
+        """What is measured of the outputs of timed points alone, since it takes longer than counting."""
+        key = split.name, hash(tuple(outputs.tokens))
+        if key not in self._details:
+            both = self._beside_vanilla(outputs, split)
+            self._details[key] = details_of(*both, split, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+        return self._details[key]
 
     def time(
         self, point: SweepPoint, outputs: Outputs, split: Split, costs: Costs | None, earlier: Timing | None = None
@@ -136,7 +153,7 @@ class PointEvaluator:
             rounds=rounds,
             time_ms=breakdown,
             timed_mismatches=None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else mismatches,
-            shown=self._shown(generations[:_EXAMPLES_SHOWN], split),
+            shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._text),
         )
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
@@ -145,8 +162,11 @@ class PointEvaluator:
             self._vanilla[split.name] = outputs, self._quality(outputs, split)
         return self._vanilla[split.name]
 
+    def _beside_vanilla(self, outputs: Outputs, split: Split) -> tuple[list[Hypothesis], list[Hypothesis]]:
+        return self._hypotheses.of(outputs.tokens), self._hypotheses.of(self.vanilla(split).tokens)
+
     def _quality(self, outputs: Outputs, split: Split) -> Quality:
-        texts = tuple(self._text(tuple(tokens)) for tokens in outputs.tokens)
+        texts = tuple(self.texts(outputs))
         key = (split.name, hash(texts))
         if key not in self._qualities:
             self._qualities[key] = self._score(texts, split)
@@ -159,36 +179,6 @@ class PointEvaluator:
     def _detokenise(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
-
-    def _shown(self, generations: Sequence[Generation], split: Split) -> list[ShownExample]:
-        """The first timed examples: source, reference, vanilla's text, and the point's text in pieces by proposer."""
-        vanilla = self.vanilla(split)
-        return [
-            ShownExample(
-                source=split.examples[example].source,
-                reference=split.examples[example].references[0],
-                vanilla=self._text(tuple(vanilla.tokens[example])),
-                pieces=self._pieces(generation),
-            )
-            for example, generation in zip(split.timed, generations, strict=False)
-        ]
-
-    def _pieces(self, generation: Generation) -> list[tuple[str, str]]:
-        """The text cut where its proposer changes, as (text, proposer); joined, the pieces are the text."""
-        whole = self._text(tuple(generation.tokens))
-        pieces, begin, end = [], 0, 0
-        for proposer, run in groupby(generation.proposers):
-            end += len(list(run))
-            # A later token may complete a character, so a piece ends where the prefix stops matching the whole text.
-            stop = max(begin, _common_prefix_length(self._text(tuple(generation.tokens[:end])), whole))
-            pieces.append((whole[begin:stop], proposer))
-            begin = stop
-        return pieces
-
-
-def _common_prefix_length(one: str, other: str) -> int:
-    shorter = min(len(one), len(other))
-    return next((position for position in range(shorter) if one[position] != other[position]), shorter)
 
 
 def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tasks.evaluation.results.codec import Settings, joined
+from tasks.evaluation.results.hypothesis_file import HypothesisFile, point_key
 from tasks.evaluation.results.rows import (
     FailedRow,
     MeasuredRow,
@@ -37,6 +38,8 @@ class RowWriter:
     """Of the parts of decoding; None in a sweep that does not plan."""
     _known: dict[tuple[str, SweepPoint], tuple[Outputs, Outcome]] = field(default_factory=dict, init=False, repr=False)
     """Of points that were decoded and have rounds left."""
+    _files: dict[str, HypothesisFile] = field(default_factory=dict, init=False, repr=False)
+    """By split."""
 
     def write_timed(
         self,
@@ -62,6 +65,8 @@ class RowWriter:
         earlier = found if isinstance(found, TimedRow) else None
         if earlier is not None:
             if self.finished(earlier):
+                if known is None and not self._is_kept(point, split):
+                    self.keep({point: self._decoded(point, split)[0]}, split)
                 return self._report(earlier)
             why, predicted = earlier.why or why, earlier.predicted or predicted
         try:
@@ -69,7 +74,8 @@ class RowWriter:
             timing = self.evaluator.time(point, outputs, split, self.costs, earlier)
         except RuntimeError as error:
             return self.write_failed(point, split, f"{type(error).__name__}: {error}")
-        row = self.rows.append(joined(TimedRow, self._header(point, split), outcome, timing, why=why, predicted=predicted))
+        parts = self._header(point, split), outcome, timing, self.evaluator.details(outputs, split)
+        row = self.rows.append(joined(TimedRow, *parts, why=why, predicted=predicted))
         if not self.finished(row):
             return row
         self._known.pop((split.name, point), None)
@@ -104,7 +110,23 @@ class RowWriter:
         if key not in self._known:
             outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
             self._known[key] = outputs, self.evaluator.assess(outputs, split)
+            self.keep({point: outputs}, split)
         return self._known[key]
+
+    def keep(self, outputs: Mapping[SweepPoint, Outputs], split: Split) -> None:
+        """Write the texts of points beside the rows, before anything says that the points are finished."""
+        if outputs:
+            texts = {_key(point): self.evaluator.texts(one) for point, one in outputs.items()}
+            self._file(split).add(texts)
+
+    def _is_kept(self, point: SweepPoint, split: Split) -> bool:
+        return _key(point) in self._file(split)
+
+    def _file(self, split: Split) -> HypothesisFile:
+        if split.name not in self._files:
+            path = self.rows.path.with_name(f"hypotheses-{split.name}.parquet")
+            self._files[split.name] = HypothesisFile(path, self.rows.fingerprint)
+        return self._files[split.name]
 
     def _header(self, point: SweepPoint, split: Split) -> RowHeader:
         return self.evaluator.header(point, split, self.task, self.drafter)
@@ -118,6 +140,10 @@ class RowWriter:
     def _report(self, row: SweepRow) -> SweepRow:
         self.on_row(row)
         return row
+
+
+def _key(point: SweepPoint) -> tuple[str, str]:
+    return point_key(point.method, point.row_settings)
 
 
 def _agrees(found: SweepRow, row: MeasuredRow) -> bool:

@@ -173,6 +173,7 @@ class SweepRunner:
             known = [evaluator.vanilla(split).tokens]
             replayed = replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
         outcomes = {index: evaluator.assess(outputs, split) for index, outputs in replayed.outputs.items()}
+        self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
 
     def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:

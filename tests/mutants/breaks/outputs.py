@@ -7,6 +7,7 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit"
 _TEACHER = (f"{_UNIT}/test_teacher.py",)
 _BASELINES = (f"{_UNIT}/evaluation/test_trivial_baselines.py",)
+_HYPOTHESES = (f"{_UNIT}/evaluation/sweeping/test_hypotheses.py",)
 
 BREAKS = (
     Break(
@@ -28,5 +29,35 @@ BREAKS = (
         "small-model-not-compared", "tasks.evaluation.report.unsupported", "_small_is_as_good",
         "interval[1] >= 0", "interval[0] > 0",
         _TEACHER,
+    ),
+    Break(
+        "loops-not-counted", "tasks.evaluation.sweeping.hypotheses", "Hypotheses._make",
+        "is_looping(tokens)", "False",
+        _HYPOTHESES,
+    ),
+    Break(
+        "shorter-loops-counted", "tasks.evaluation.repetition", "_repeats",
+        "max(LEAST_TOKENS, LEAST_REPEATS * period)", "LEAST_REPEATS * period",
+        (f"{_UNIT}/evaluation/test_repetition.py",),
+    ),
+    Break(
+        "cut-off-mistaken-for-looping", "tasks.evaluation.sweeping.hypotheses", "statistics_of",
+        "sum(one.cut_off for one in found)", "sum(one.looping for one in found)",
+        _HYPOTHESES,
+    ),
+    Break(
+        "differing-share-against-the-reference", "tasks.evaluation.sweeping.hypotheses", "statistics_of",
+        "own.text != other.text", "own.text not in example.references",
+        _HYPOTHESES,
+    ),
+    Break(
+        "worst-outputs-are-the-best", "tasks.evaluation.sweeping.hypotheses", "_worst",
+        "(-item[0], item[1])", "(item[0], item[1])",
+        _HYPOTHESES,
+    ),
+    Break(
+        "hypotheses-of-other-work-kept", "tasks.evaluation.results.hypothesis_file", "_read",
+        ".get(_WORK) == fingerprint.encode()", ".get(_WORK)",
+        (f"{_UNIT}/evaluation/results/test_hypothesis_file.py",),
     ),
 )  # fmt: skip

@@ -108,13 +108,13 @@ def row_of(drafter: str, split: str, method: str, settings: Row, quality: float,
 SHOWN = [
     {
         "source": "der Zug <script>alert('no')</script> fährt um halb neun ab",
-        "reference": "the train leaves at half past eight",
+        "references": ["the train leaves at half past eight"],
         "vanilla": "the train leaves at half past eight",
         "pieces": [["the ", "s"], ["train ", "s"], ["leaves ", "c"], ["at ", "s"], ["half past ", "l"], ["eight", "s"]],
     },
     {
         "source": "die Ärztin ruft ihren Nachbarn an",
-        "reference": "the doctor calls her neighbour",
+        "references": ["the doctor calls her neighbour"],
         "vanilla": "the doctor calls her neighbour",
         "pieces": [["the doctor ", "s"], ["calls ", "l"], ["her ", "s"], ["neighbour", "c"]],
     },

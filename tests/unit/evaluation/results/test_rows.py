@@ -51,7 +51,7 @@ TIMED = TimedRow(
     latency_ms=[10.0, 30.0],
     vanilla_latency_ms=[20.0, 40.0],
     speedup=1.5,
-    shown=[ShownExample(source="a", reference="b", vanilla="c", pieces=[("d ", "s"), ("e", "l")])],
+    shown=[ShownExample(source="a", references=["b", "or b"], vanilla="c", pieces=[("d ", "s"), ("e", "l")])],
 )
 
 

@@ -165,7 +165,7 @@ def test_shown_texts(point: SweepPoint) -> None:
     assert len(shown) == 6
     for example, one in zip(split.timed, shown, strict=False):
         assert one.source == split.examples[example].source
-        assert one.reference == split.examples[example].references[0]
+        assert one.references == list(split.examples[example].references)
         assert one.vanilla == words.decode(evaluator.vanilla(split).tokens[example], skip_special_tokens=True)
         assert "".join(text for text, _ in one.pieces) == words.decode(outputs.tokens[example], skip_special_tokens=True)
         proposers = [proposer for _, proposer in one.pieces]

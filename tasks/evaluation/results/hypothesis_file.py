@@ -1,0 +1,101 @@
+"""All outputs of a sweep on one split, beside its rows: `hypotheses-<split>.parquet`.
+
+A line for each point and example, with the columns `method`, `settings` (JSON, as in the rows), `example` (index in the split)
+and `text`. Points of a grid share most of their texts, so that columns are dictionary-encoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tasks.evaluation.results.codec import Settings
+from tasks.files import atomic_path
+
+_WORK = b"draftline.fingerprint"
+_PAGE_BYTES = 1 << 26
+"""Of a dictionary: beyond the default of a megabyte texts would be written again for each line."""
+
+
+def point_key(method: str, settings: Settings) -> tuple[str, str]:
+    """A point as the file names it."""
+    return method, json.dumps(settings, ensure_ascii=False)
+
+
+class HypothesisFile:
+    """The outputs of a sweep's points on one split; written as a whole, each time under a temporary name."""
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        """Take over the outputs of the same work from an earlier process; those of other work, or a damaged file, are dropped.
+
+        Args:
+            path: The file; its folder must exist when it is written.
+            fingerprint: Of the settings, data and code that the outputs depend on.
+        """
+        self.path, self._fingerprint = path, fingerprint
+        self._texts: list[str] = []
+        self._indices: dict[str, int] = {}
+        self._points: dict[tuple[str, str], np.ndarray] = {}
+        for key, texts in _read(path, fingerprint):
+            self._add(key, texts)
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._points
+
+    def add(self, points: Mapping[tuple[str, str], Sequence[str]]) -> None:
+        """Add the texts of points by `point_key`, by example, and write the file."""
+        for key, texts in points.items():
+            self._add(key, texts)
+        if points:
+            self._write()
+
+    def _add(self, key: tuple[str, str], texts: Sequence[str]) -> None:
+        indices, known = self._indices, self._texts
+        for text in texts:
+            if text not in indices:
+                indices[text] = len(known)
+                known.append(text)
+        self._points[key] = np.array([indices[text] for text in texts], dtype=np.int32)
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        keys = list(self._points)
+        # Example by example: neighbouring lines then mostly have one text, which compresses best.
+        texts = np.stack([self._points[key] for key in keys], axis=1)
+        examples = len(texts)
+        points = np.tile(np.arange(len(keys), dtype=np.int32), examples)
+        columns = {
+            "method": pa.DictionaryArray.from_arrays(points, [method for method, _ in keys]),
+            "settings": pa.DictionaryArray.from_arrays(points, [settings for _, settings in keys]),
+            "example": pa.array(np.repeat(np.arange(examples, dtype=np.int32), len(keys))),
+            "text": pa.DictionaryArray.from_arrays(texts.ravel(), self._texts),
+        }
+        table = pa.table(columns).replace_schema_metadata({_WORK: self._fingerprint.encode()})
+        with atomic_path(self.path) as partial:
+            parquet.write_table(table, partial, compression="zstd", dictionary_pagesize_limit=_PAGE_BYTES)
+
+
+def read_hypotheses(path: Path) -> dict[tuple[str, str], list[str]]:
+    """The texts of each point by example, by `point_key`."""
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    method, settings, text = (table.column(name).to_pylist() for name in ("method", "settings", "text"))
+    found: dict[tuple[str, str], list[str]] = {}
+    for line, key in enumerate(zip(method, settings, strict=True)):
+        found.setdefault(key, []).append(text[line])
+    return found
+
+
+def _read(path: Path, fingerprint: str) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    from pyarrow import ArrowException, parquet
+
+    with contextlib.suppress(ArrowException, OSError):
+        if (parquet.read_schema(path).metadata or {}).get(_WORK) == fingerprint.encode():
+            yield from read_hypotheses(path).items()

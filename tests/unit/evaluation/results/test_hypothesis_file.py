@@ -1,0 +1,57 @@
+"""Outputs beside the rows: read as they were written, taken over by the same work alone, never half a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from tasks.evaluation.results.hypothesis_file import HypothesisFile, point_key, read_hypotheses
+
+FIRST, SECOND = point_key("bild", {"max_draft": 3, "rollback_threshold": "inf"}), point_key("vanilla_large", {})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "hypotheses-test.parquet"
+
+
+def test_texts_are_read_as_they_were_written(path: Path) -> None:
+    file = HypothesisFile(path, "work")
+    assert FIRST not in file
+    file.add({FIRST: ["a b", "", 'ü\n"c"'], SECOND: ["a b", "d", "d"]})
+    assert FIRST in file
+    assert read_hypotheses(path) == {FIRST: ["a b", "", 'ü\n"c"'], SECOND: ["a b", "d", "d"]}
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    table = parquet.read_table(path)
+    assert table.column_names == ["method", "settings", "example", "text"]
+    lines = table.to_pylist()
+    assert [line["text"] for line in lines if line["example"] == 2] == ['ü\n"c"', "d"]
+
+
+def test_the_next_process_of_the_same_work_adds_to_it(path: Path) -> None:
+    HypothesisFile(path, "work").add({FIRST: ["a", "b"]})
+    again = HypothesisFile(path, "work")
+    assert FIRST in again
+    again.add({SECOND: ["b", "c"]})
+    assert read_hypotheses(path) == {FIRST: ["a", "b"], SECOND: ["b", "c"]}
+    again.add({FIRST: ["x", "y"]})
+    assert read_hypotheses(path)[FIRST] == ["x", "y"]
+
+
+def test_outputs_of_other_work_and_damaged_files_are_dropped(path: Path) -> None:
+    HypothesisFile(path, "work").add({FIRST: ["a"]})
+    assert FIRST not in HypothesisFile(path, "other work")
+    path.write_bytes(path.read_bytes()[:-20])
+    file = HypothesisFile(path, "work")
+    assert FIRST not in file
+    file.add({SECOND: ["b"]})
+    assert read_hypotheses(path) == {SECOND: ["b"]}
+
+
+def test_shared_texts_take_little_room(path: Path) -> None:
+    texts = [f"the text of example number {number}" for number in range(500)]
+    points = {point_key("bild", {"max_draft": number}): texts for number in range(100)}
+    HypothesisFile(path, "work").add(points)
+    assert path.stat().st_size < 3 * sum(map(len, texts))
