@@ -14,7 +14,8 @@ Other benchmarks, each with `--task translation`:
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
 - `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
-- `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`.
+- `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`;
+- `python -m tasks.bench pipeline` compares the processor time of `dvc repro` with that of an earlier revision (no task needed).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tasks.bench import ctranslate, sweep
+from tasks.bench import ctranslate, pipeline, sweep
 from tasks.bench.alignment import command as alignment
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import thread_counts
@@ -152,7 +153,13 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
 
 if __name__ == "__main__":
     with stage():
-        kinds = {"sweep": sweep.main, "alignment": alignment.main, "training": training.main, "peers": peers.main}
+        kinds = {
+            "sweep": sweep.main,
+            "alignment": alignment.main,
+            "training": training.main,
+            "peers": peers.main,
+            "pipeline": pipeline.main,
+        }
         if sys.argv[1:2] and sys.argv[1] in kinds:
             kinds[sys.argv[1]](sys.argv[2:])
         else:
