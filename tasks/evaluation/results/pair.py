@@ -112,6 +112,8 @@ class MeasuredCosts:
         dict[str, MethodOverhead] | None, Field(validation_alias=AliasChoices("overhead_ms", "beside_ms"))
     ] = None
     """By method; files without a version call it `beside_ms`."""
+    small_step_slowdown: float | None = None
+    """How much longer a small step takes beside the large model than alone, as a share; fitted."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
 
@@ -123,14 +125,22 @@ class ErrorStatistics:
     points: int
     mean: float
     worst: float
+    bias: float | None = None
+    """Mean of the signed errors: positive where speed-ups were predicted too high."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """Prediction errors of the random sample, and of all timed points but those that taught the cost model."""
+    """Prediction errors of the random sample, of the points that were timed for their speed, and of all timed points.
+
+    A prediction is made just before its point is timed, from what was timed until then.
+    """
 
     sample: ErrorStatistics | None = None
+    frontier: ErrorStatistics | None = None
+    """Points on or near the predicted frontier, and choices; these were selected by their predictions."""
     all: ErrorStatistics | None = None
+    """Anchors included, of which a method's first prediction has to come from other methods."""
 
 
 @dataclass(frozen=True, kw_only=True)

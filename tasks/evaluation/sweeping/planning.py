@@ -2,7 +2,7 @@
 
 It times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a random
 sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
-predicted. Each timed point refines the cost model (`costs.Costs.fit_overhead`), so a plan proceeds in rounds until every wanted
+predicted. Each timed point refines the cost model (`Costs.fit_overheads`), so a plan proceeds step by step until every wanted
 point is timed.
 """
 
@@ -48,6 +48,7 @@ class Plan:
         near: float,
         sample: int,
         seed: int,
+        alone: tuple[Candidate, float] | None = None,
     ) -> None:
         """Begin with nothing timed.
 
@@ -61,6 +62,7 @@ class Plan:
                 whose speeds differ by less than it, and whose qualities by less than `frontier.resolution`, one is timed.
             sample: Number of random points of the rest to time.
             seed: Seed of the sample.
+            alone: The small model alone and its measured speed-up, from which the cost model learns as well.
         """
         self.candidates = candidates
         self.timed: dict[int, float] = {}
@@ -75,7 +77,10 @@ class Plan:
         self._margins = margins
         self._near = near
         self._sample = sample
+        self._alone = alone
         self._rng = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+        if alone is not None:
+            self._fit()
 
     @property
     def vanilla_ms(self) -> float:
@@ -88,24 +93,30 @@ class Plan:
         return self.vanilla_ms / self._costs.latency(candidate.method, candidate.by_example)
 
     def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
-        """Record a measured speed-up, and refit the overhead of its method; a later round replaces it.
+        """Record a measured speed-up, and refit the overheads; a later round replaces it.
 
         Args:
             index: The point.
             speedup: None for a point that failed.
             predicted: Its prediction where an interrupted sweep has made it.
         """
-        method = self.candidates[index].method
         self.timed.pop(index, None)
         if predicted is not None:
             self.predicted[index] = predicted
-        if speedup is None:
-            return
-        self.timed[index] = speedup
-        same_method = [other for other in self.timed if self.candidates[other].method == method]
+        if speedup is not None:
+            self.timed[index] = speedup
+        self._fit()
+
+    def predict(self, index: int) -> float:
+        """Predict a point's speed-up just before it is timed, from all that was timed until then."""
+        self.predicted[index] = self.speedup(index)
+        return self.predicted[index]
+
+    def _fit(self) -> None:
+        timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
+        timed += [] if self._alone is None else [self._alone]
         # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
-        timed = [(self.candidates[other].by_example, self.vanilla_ms / self.timed[other]) for other in same_method]
-        self._costs.fit_overhead(method, timed)
+        self._costs.fit_overheads([(one.method, one.by_example, self.vanilla_ms / speedup) for one, speedup in timed])
 
     def next(self) -> list[int]:
         """The points to time now, with their reasons in `why`; empty when the plan is done."""
@@ -195,20 +206,15 @@ class Plan:
 
 
 def prediction_error(plan: Plan) -> PredictionError:
-    """Relative errors of the predicted speed-ups, for the random sample and for all timed points; None for no such point.
-
-    Anchors are left out, since they were timed to fit the overhead of their methods.
-    """
-    errors = {
-        index: abs(plan.predicted[index] / speedup - 1)
-        for index, speedup in plan.timed.items()
-        if index in plan.predicted and plan.why[index] != "anchor"
-    }
+    """Relative errors of the predicted speed-ups by the reason for timing; None for no such point."""
+    errors = {index: plan.predicted[index] / speedup - 1 for index, speedup in plan.timed.items() if index in plan.predicted}
     sample = [error for index, error in errors.items() if plan.why[index] == "sample"]
-    return PredictionError(sample=_statistics(sample), all=_statistics(list(errors.values())))
+    frontier = [error for index, error in errors.items() if plan.why[index] not in ("anchor", "sample")]
+    return PredictionError(sample=_statistics(sample), frontier=_statistics(frontier), all=_statistics(list(errors.values())))
 
 
 def _statistics(errors: Sequence[float]) -> ErrorStatistics | None:
     if not errors:
         return None
-    return ErrorStatistics(points=len(errors), mean=sum(errors) / len(errors), worst=max(errors))
+    sizes = [abs(error) for error in errors]
+    return ErrorStatistics(points=len(errors), mean=sum(sizes) / len(sizes), worst=max(sizes), bias=sum(errors) / len(errors))

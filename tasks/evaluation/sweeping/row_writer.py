@@ -67,7 +67,7 @@ class RowWriter:
             if self.finished(earlier):
                 if known is None and not self._is_kept(point, split):
                     self.keep({point: self._decoded(point, split)[0]}, split)
-                return self._report(self._with_bounds(earlier, known))
+                return self._report(self._with_bounds(earlier, known[1] if known else None))
             why, predicted = earlier.why or why, earlier.predicted or predicted
         try:
             outputs, outcome = known or self._decoded(point, split)
@@ -96,7 +96,9 @@ class RowWriter:
         """The row of a point that is not timed; a new row only where its values differ from those in the file."""
         found = self._find(point, split)
         row = joined(MeasuredRow, self._header(point, split), outcome, predicted=predicted, same_as=same_as)
-        if isinstance(found, TimedRow) or (found is not None and _agrees(found, row)):
+        if isinstance(found, TimedRow):
+            return self._report(self._with_bounds(found, outcome))
+        if found is not None and _agrees(found, row):
             return self._report(found)
         return self._append(row)
 
@@ -104,11 +106,11 @@ class RowWriter:
         """The row of a point that could not be measured: its error and no number."""
         return self._append(joined(FailedRow, self._header(point, split), error=error))
 
-    def _with_bounds(self, found: TimedRow, known: tuple[Outputs, Outcome] | None) -> TimedRow:
+    def _with_bounds(self, found: TimedRow, outcome: Outcome | None) -> TimedRow:
         """A row of the file, again where its bounds are of another grid: they depend on the points that are compared."""
-        if known is None or known[1].difference_bounds == found.difference_bounds:
+        if outcome is None or outcome.difference_bounds == found.difference_bounds:
             return found
-        row = self.rows.append(dataclasses.replace(found, difference_bounds=known[1].difference_bounds))
+        row = self.rows.append(dataclasses.replace(found, difference_bounds=outcome.difference_bounds))
         assert isinstance(row, TimedRow)  # noqa: S101 (a row is appended as it is)
         return row
 

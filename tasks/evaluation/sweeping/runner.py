@@ -110,12 +110,15 @@ class SweepRunner:
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
         vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
         candidates = grid.candidates(metric, split)
+        small = self._evaluator.decoded(BASELINES[1], split).timed(split)
+        alone = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
         plan = Plan(
             *(candidates, known, costs, vanilla),
             margins=sweep.margins,
             near=sweep.near,
             sample=sweep.sample,
             seed=sweep.seed,
+            alone=alone,
         )
         timed = self._time_planned(plan, grid, split, rows)
         self.plan = SweepPlan(
@@ -203,7 +206,7 @@ class SweepRunner:
         while (wanted := plan.next()) or not all(point in rows and self._writer.finished(rows[point]) for point in visits):
             for index in _shuffled(wanted, self._evaluator.sweep.seed):
                 point, known = grid.points[index], (grid.replayed.outputs[index], grid.outcomes[index])
-                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predicted[index]))
+                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predict(index)))
                 rows[point] = visits[point].time(self._writer, point, split)
                 plan.record(index, *_speedups(rows[point]))
             if not wanted:
