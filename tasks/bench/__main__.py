@@ -12,6 +12,7 @@ the only case in which BiLD is meaningful. The last line is JSON; a ratio above 
 Other benchmarks, each with `--task translation`:
 
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
+- `python -m tasks.bench selection` shows by simulation how often a choice loses more than its margin;
 - `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
 - `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`;
@@ -36,6 +37,7 @@ from tasks.bench.formats import number_formats
 from tasks.bench.limits import limit_lines, measure_limits
 from tasks.bench.measuring import CaseResult, UnequalError, measure_case
 from tasks.bench.peers import command as peers
+from tasks.bench.selection import command as selection
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.timing import Found
@@ -155,6 +157,7 @@ if __name__ == "__main__":
     with stage():
         kinds = {
             "sweep": sweep.main,
+            "selection": selection.main,
             "alignment": alignment.main,
             "training": training.main,
             "peers": peers.main,

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.training_record import TrainingRecord
@@ -226,6 +227,8 @@ class PairRecord:
     """On validation."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
+    margins: MarginSettings | None = None
+    """What a choice may lose; None in older records."""
     grid: list[GridPoint] | None = None
     """The grid that was swept last; None for all rows."""
 

@@ -13,8 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.decoding.generation import Counts
-from tasks.evaluation.frontier import TOLERANCES, TradeOff, choose, resolution
+from tasks.evaluation.frontier import TradeOff, resolution
 from tasks.evaluation.results.pair import ErrorStatistics, PredictionError
+from tasks.evaluation.selection.choosing import choose, keeps_quality
+from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.evaluation.sweeping.costs import Costs
 
 
@@ -26,6 +28,8 @@ class Candidate:
     quality: float
     by_example: Sequence[Counts]
     """Counts of the timed examples."""
+    lower: float | None = None
+    """Corrected lower bound of its quality difference to vanilla, in points; a point without one is never chosen."""
     rule: str = ""
     """Acceptance rule of a method that has several; rules share one overhead, but keep different tokens."""
 
@@ -40,6 +44,7 @@ class Plan:
         costs: Costs,
         vanilla: Candidate,
         *,
+        margins: MarginSettings,
         near: float,
         sample: int,
         seed: int,
@@ -52,6 +57,7 @@ class Plan:
             known: Measured baselines; a point that is no better than one of them is not timed.
             costs: The cost model, which is refitted as points are timed.
             vanilla: The large model alone.
+            margins: What a choice may lose.
             near: Relative margin. A point is near the frontier if it would reach it when sped up by this fraction; of points
                 whose speeds differ by less than it, and whose qualities by less than `frontier.resolution`, one is timed.
             sample: Number of random points of the rest to time.
@@ -68,6 +74,7 @@ class Plan:
         self._known = known
         self._costs = costs
         self._vanilla = vanilla
+        self._margins = margins
         self._near = near
         self._sample = sample
         self._alone = alone
@@ -130,8 +137,8 @@ class Plan:
         for method in dict.fromkeys(self.candidates[index].method for index in self._open()):
             if method not in seen:
                 own = [index for index in self._open() if self.candidates[index].method == method]
-                good = choose([points[index] for index in own], self._vanilla.quality, TOLERANCES["one_point"])
-                best = max(own, key=lambda index: self.candidates[index].quality) if good is None else own[good]
+                good = self._choose(own, points, "one_point")
+                best = max(own, key=lambda index: self.candidates[index].quality) if good is None else good
                 found[best] = "anchor"
         return found
 
@@ -147,9 +154,8 @@ class Plan:
         """Points on or near the frontier, and points that would be chosen."""
         points, waiting = self._points(), set(self._open())
         wanted: dict[int, str] = {}
-        for own, tolerance in self._choices(points):
-            position = choose([points[index] for index in own], self._vanilla.quality, tolerance)
-            index = None if position is None else own[position]
+        for own, choice in self._choices(points):
+            index = self._choose(own, points, choice)
             # The fastest point of a method may be slower than vanilla, and then it is no choice worth timing.
             if index is not None and index in waiting and points[index].speedup * (1 + self._near) > 1:
                 wanted[index] = "choice"
@@ -161,8 +167,15 @@ class Plan:
                 represented.append(points[index])
         return wanted
 
-    def _choices(self, points: Mapping[int, TradeOff]) -> Iterator[tuple[list[int], float]]:
-        """Indices to choose among and the tolerance: every tolerance for each method, no loss for each rule of a method."""
+    def _choose(self, own: Sequence[int], points: Mapping[int, TradeOff], choice: str) -> int | None:
+        """The one of these candidates that would be chosen, with measured or predicted speeds."""
+        margin = self._margins.of(choice)
+        kept = [keeps_quality(self.candidates[index].lower, margin) for index in own]
+        position = choose([points[index] for index in own], kept)
+        return None if position is None else own[position]
+
+    def _choices(self, points: Mapping[int, TradeOff]) -> Iterator[tuple[list[int], str]]:
+        """Indices to choose among and the choice: every choice for each method, no loss for each rule of a method."""
         methods: dict[str, list[int]] = {}
         rules: dict[tuple[str, str], list[int]] = {}
         for index in points:
@@ -170,8 +183,8 @@ class Plan:
             methods.setdefault(one.method, []).append(index)
             rules.setdefault((one.method, one.rule), []).append(index)
         for own in methods.values():
-            yield from ((own, tolerance) for tolerance in TOLERANCES.values())
-        yield from ((own, TOLERANCES["no_loss"]) for own in rules.values())
+            yield from ((own, choice) for choice in CHOICES)
+        yield from ((own, "no_loss") for own in rules.values())
 
     def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
         """Whether no point of at least this quality is faster by more than the margin `near`."""
