@@ -47,7 +47,6 @@ DEFINITIONS = {
     "no_loss": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['no_loss']}",
     "one_point": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['one_point']}",
     "pareto": "timed settings of the validation split that no other beats in both quality and speed-up, the fastest first",
-    "hypervolume": "area that the timed points dominate above hypervolume_reference, in points of quality times speed-up",
     "frontier.gap": "aligned against unaligned, up to vanilla's latency: the mean difference of the best quality attained "
     "within a latency, the shares of those latencies at which aligned is above or below, and the geometric mean of the ratio "
     "of the best speed-ups that attain a quality; its intervals resample the timed examples and let each quality vary by "
