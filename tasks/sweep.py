@@ -56,12 +56,16 @@ _CODE = [
     "decoding",
     "models",
     *(f"evaluation/sweeping/{module}" for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying")),
+    "evaluation/selection",
     "evaluation/sweeping/token_check",
     *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
-_PLANNING = ("grid", "plan", "near", "sample", "seed_methods")
-"""Settings that select points and do not change how a point is measured; its row stays valid when they change."""
+_PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins")
+"""Settings that select points and do not change how a point is measured; its row stays valid when they change.
+
+Margins change the bounds of a row, which are written again (`RowWriter`).
+"""
 _SAMPLED = SamplingSettings(temperature=1.0)
 
 
@@ -227,6 +231,7 @@ def sweep(
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
+            margins=task.sweep.margins,
             lineage={**origin, "settings": _settings_record(params, task)},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )

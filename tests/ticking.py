@@ -11,7 +11,7 @@ from tasks.corpora.example import Example
 from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
-from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
@@ -103,14 +103,19 @@ def examples_of(pair: Pair, count: int, seed: int = 0) -> list[Example]:
     return found
 
 
+TOY_MARGINS = MarginSettings(no_loss=20.0, one_point=60.0, confidence=0.6)
+"""With which a few examples suffice to choose by."""
+
+
 def sweep_settings(**changed: Any) -> SweepSettings:
     """Settings of a fast sweep."""
-    quick = {
+    quick: dict[str, Any] = {
         "latency_examples": 4,
         "warmup_examples": 1,
         "bootstrap_samples": 100,
         "quality_batch": 4,
         "sample": 2,
+        "margins": TOY_MARGINS,
         "latency_rounds": 1,
     }
     return SweepSettings(**(quick | changed))

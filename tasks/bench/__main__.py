@@ -12,9 +12,11 @@ the only case in which BiLD is meaningful. The last line is JSON; a ratio above 
 Other benchmarks, each with `--task translation`:
 
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
+- `python -m tasks.bench selection` shows by simulation how often a choice loses more than its margin;
 - `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
-- `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`.
+- `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`;
+- `python -m tasks.bench pipeline` compares the processor time of `dvc repro` with that of an earlier revision (no task needed).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tasks.bench import ctranslate, sweep
+from tasks.bench import ctranslate, pipeline, sweep
 from tasks.bench.alignment import command as alignment
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import thread_counts
@@ -35,6 +37,7 @@ from tasks.bench.formats import number_formats
 from tasks.bench.limits import limit_lines, measure_limits
 from tasks.bench.measuring import CaseResult, UnequalError, measure_case
 from tasks.bench.peers import command as peers
+from tasks.bench.selection import command as selection
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.timing import Found
@@ -152,7 +155,14 @@ def main(shapes: tuple[Shape, ...] = SHAPES, given: list[str] | None = None) -> 
 
 if __name__ == "__main__":
     with stage():
-        kinds = {"sweep": sweep.main, "alignment": alignment.main, "training": training.main, "peers": peers.main}
+        kinds = {
+            "sweep": sweep.main,
+            "selection": selection.main,
+            "alignment": alignment.main,
+            "training": training.main,
+            "peers": peers.main,
+            "pipeline": pipeline.main,
+        }
         if sys.argv[1:2] and sys.argv[1] in kinds:
             kinds[sys.argv[1]](sys.argv[2:])
         else:

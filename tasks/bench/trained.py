@@ -14,9 +14,12 @@ from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import BildSettings, VanillaSettings
-from tasks.evaluation.frontier import CHOSEN_ON, TOLERANCES, choose_rows, tradeoff_of
+from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.rows import SweepRow, read_rows
+from tasks.evaluation.selection.bounds import normal_bounds
+from tasks.evaluation.selection.choosing import choose_rows, keeps_quality
+from tasks.evaluation.selection.differences import paired_differences
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
@@ -105,14 +108,16 @@ class Validation:
         return self.quality(self.texts("vanilla_large", VanillaSettings(), Pair(decoder, decoder))).value
 
     def bild(self, loaded: LoadedCase) -> Found:
-        """Quality of vanilla and of BiLD, and whether BiLD is without loss (see `TOLERANCES`)."""
+        """Quality of vanilla and of BiLD, and whether BiLD is without loss (see `keeps_quality`)."""
         ours = self.quality(self.texts("bild", BildSettings(**(loaded.case.bild or {})), loaded.pair))
         theirs = self.quality(self.texts("vanilla_large", VanillaSettings(), loaded.pair))
+        margins = self._task.sweep.margins
+        [lower] = normal_bounds(paired_differences(ours.statistics[None], theirs.statistics), 1.0 - margins.confidence)
         return {
             "metric": self._task.metric,
             "examples": len(self._sources),
             "vanilla": round(theirs.value, 3),
             "bild": round(ours.value, 3),
             "difference_interval": list(ours.minus(theirs)),
-            "no_loss": ours.value >= theirs.value - TOLERANCES["no_loss"] - 1e-9,
+            "no_loss": keeps_quality(float(lower), margins.no_loss),
         }

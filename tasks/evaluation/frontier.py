@@ -1,4 +1,4 @@
-"""Frontiers of operating points, choices among them, and the gap between two frontiers.
+"""Frontiers of operating points, and the gap between two frontiers.
 
 A trade-off is a pair of quality and speed-up over the vanilla large model; higher is better for both. Its latency relative to
 vanilla is one over its speed-up. Lists hold None for points that failed or were not timed, so that indices stay those of the
@@ -19,10 +19,9 @@ VANILLA = "vanilla_large"
 BASELINES = (VANILLA, "vanilla_small")
 CHOSEN_ON, REPORTED_ON = "validation", "test"
 """The split on which settings are chosen, and the split on which they are reported."""
-TOLERANCES = {"no_loss": 0.1, "one_point": 1.0}
-"""How many points of validation quality a choice may lose against vanilla (BiLD, Table 1)."""
-# 61.2 - 0.1 is slightly more than 61.1 in floating point; a point exactly on the limit may still be chosen.
-EDGE = 1e-9
+_RESOLUTION = 0.1
+# 61.2 - 0.1 is slightly more than 61.1 in floating point; a difference of exactly the resolution does not matter either.
+_EDGE = 1e-9
 
 
 class TradeOff(NamedTuple):
@@ -82,42 +81,7 @@ def frontier(points: Sequence[TradeOff | None]) -> list[int]:
 
 def resolution(quality: float, vanilla: float) -> float:
     """Differences in quality that do not matter, in points: 0.1 near vanilla, a fifth of the loss further below."""
-    return max(TOLERANCES["no_loss"], (vanilla - quality) / 5) + EDGE
-
-
-def choose(points: Sequence[TradeOff | None], vanilla_quality: float, tolerance: float) -> int | None:
-    """Index of the fastest point whose quality is at least `vanilla_quality - tolerance`; None where there is no such point.
-
-    Of equally fast points the better one is chosen, then the first. A choice may be slower than vanilla and still be the
-    fastest.
-    """
-    enough = [
-        (-point.speedup, -point.quality, index)
-        for index, point in enumerate(points)
-        if point is not None and point.quality >= vanilla_quality - tolerance - EDGE
-    ]
-    return min(enough)[2] if enough else None
-
-
-def choose_rows(rows: Sequence[SweepRow]) -> dict[tuple[str, str], int | None]:
-    """The choice for one drafter of each method that is no baseline, for each of `TOLERANCES`.
-
-    Args:
-        rows: of the drafter's sweep; only those of the validation split are compared.
-
-    Returns:
-        `{(method, choice): index into rows, or None}`; empty without a measured vanilla row to compare with.
-    """
-    points = [tradeoff_of(row) if row.split == CHOSEN_ON else None for row in rows]
-    vanilla = [point for row, point in zip(rows, points, strict=True) if row.method == VANILLA and point is not None]
-    if not vanilla:
-        return {}
-    found: dict[tuple[str, str], int | None] = {}
-    for method in dict.fromkeys(row.method for row in rows if row.method not in BASELINES):
-        own = [point if row.method == method else None for row, point in zip(rows, points, strict=True)]
-        for name, tolerance in TOLERANCES.items():
-            found[method, name] = choose(own, vanilla[-1].quality, tolerance)
-    return found
+    return max(_RESOLUTION, (vanilla - quality) / 5) + _EDGE
 
 
 def frontier_gap(first: Sequence[TradeOff | None], second: Sequence[TradeOff | None], latency_limit: float = 1.0) -> Gap | None:

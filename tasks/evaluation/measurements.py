@@ -40,6 +40,7 @@ def _counted(row: MeasuredRow) -> Measurements:
         quality=row.value,
         quality_interval=row.quality_interval,
         quality_difference_interval=row.quality_difference_interval,
+        difference_bounds=row.difference_bounds,
         qualities=dict(row.quality),
         predicted=row.predicted,
         large_calls_per_token=ratio(counts.large_calls, counts.tokens),
@@ -62,7 +63,7 @@ def point_metrics(row: MeasuredRow) -> dict[str, float]:
     found = encode(measure(row))
     flat = {**found.pop("qualities"), **{f"count_{name}": value for name, value in found.pop("counts").items()}}
     found.pop("by_length")
-    for name in ("predicted", "time_ms", "outputs"):
+    for name in ("predicted", "time_ms", "outputs", "difference_bounds"):
         flat |= {f"{name}_{part}": value for part, value in (found.pop(name) or {}).items()}
     for name in [name for name in found if name.endswith("_interval")]:
         interval = found.pop(name)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUGES = tuple(name for name in METRICS if name.startswith("rouge"))
 _NGRAMS = 4
+_BLEU_COUNTS = 2 + 2 * _NGRAMS
 _REMEMBERED = 1 << 16
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
@@ -44,6 +45,8 @@ class Quality:
     """sacrebleu's signature: how BLEU was computed. It is printed beside every BLEU."""
     resampled: NDArray[np.float64] = field(compare=False, repr=False)
     """`value` on each bootstrap resample of the examples, `[samples]`, for paired differences."""
+    statistics: NDArray[np.generic] = field(compare=False, repr=False)
+    """`example_statistics` of the metric, `[examples, values]`."""
 
     def minus(self, other: Quality) -> Interval:
         """The 95 % interval of `value` minus that of `other`, in points; both on the same examples, samples and seed.
@@ -73,9 +76,10 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
     bleu = bleu_of(bleu_statistics(hypotheses, references).sum(axis=0))
     means = _rouge_table(hypotheses, references, rouges).mean(axis=0).tolist()
     scores = {"bleu": bleu, **dict(zip(rouges, means, strict=True))}
-    resampled = _resampled(hypotheses, references, metric, samples, seed)
+    statistics = example_statistics(hypotheses, references, metric)
+    resampled = values_of(resampled_sums(statistics, samples, seed), len(hypotheses))
     signature = _signature(tuple(map(len, references)))
-    return Quality(metric, scores[metric], percentile_interval(resampled), scores, signature, resampled)
+    return Quality(metric, scores[metric], percentile_interval(resampled), scores, signature, resampled, statistics)
 
 
 def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
@@ -112,7 +116,8 @@ def quality_difference(
 
     Arguments and errors are those of `score`.
     """
-    both = [_resampled(texts, references, metric, samples, seed) for texts in (hypotheses, others)]
+    statistics = [example_statistics(texts, references, metric) for texts in (hypotheses, others)]
+    both = [values_of(resampled_sums(one, samples, seed), len(references)) for one in statistics]
     difference = value_of(hypotheses, references, metric) - value_of(others, references, metric)
     return difference, percentile_interval(both[0] - both[1])
 
@@ -121,15 +126,37 @@ def _rouges(metric: str) -> tuple[str, ...]:
     return ("rougeL",) if metric == "bleu" else ROUGES
 
 
-def _resampled(
-    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int
-) -> NDArray[np.float64]:
-    """The metric on bootstrap resamples, `[samples]`, in points."""
+def example_statistics(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str
+) -> NDArray[np.int32] | NDArray[np.float64]:
+    """What determines `metric` on any set of these examples, `[examples, values]`: summed over them, it gives `values_of`.
+
+    For BLEU these are the ten counts of `bleu_statistics`, int32; for a ROUGE its F-measure in points, float64.
+    """
     if metric == "bleu":
-        return bleus_of(resampled_sums(bleu_statistics(hypotheses, references), samples, seed))
+        return bleu_statistics(hypotheses, references).astype(np.int32)
     rouges = _rouges(metric)
-    column = _rouge_table(hypotheses, references, rouges)[:, [rouges.index(metric)]]
-    return resampled_sums(column, samples, seed)[:, 0] / len(hypotheses)
+    return _rouge_table(hypotheses, references, rouges)[:, [rouges.index(metric)]]
+
+
+def values_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
+    """The metric for many rows of summed `example_statistics`, `[rows, values]`, each over so many examples: `[rows]`."""
+    return bleus_of(sums) if sums.shape[1] == _BLEU_COUNTS else sums[:, 0] / examples
+
+
+def gradients_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
+    """Derivatives of `values_of` in the sums, `[rows, values]`; an order of n-grams without a match counts as constant."""
+    if sums.shape[1] != _BLEU_COUNTS:
+        return np.full(sums.shape, 1.0 / examples)
+    gradients = np.zeros(sums.shape)
+    counts = sums[:, 2:]
+    plain = np.tile(sums[:, 2 : 2 + _NGRAMS] > 0, 2)
+    signs = np.repeat([1.0, -1.0], _NGRAMS)
+    np.divide(signs / _NGRAMS, counts, out=gradients[:, 2:], where=plain)
+    short = (sums[:, 0] < sums[:, 1]) & (sums[:, 0] > 0)
+    length, reference = sums[short, 0], sums[short, 1]
+    gradients[short, 0], gradients[short, 1] = reference / length**2, -1.0 / length
+    return gradients * bleus_of(sums)[:, None]
 
 
 def _rouge_table(

@@ -18,6 +18,45 @@ class GridSettings:
     )
 
 
+CHOICES = ("no_loss", "one_point")
+"""What a point may be chosen for, the strictest first; each has its margin."""
+
+
+@settings
+class MarginSettings:
+    """How much quality a choice may lose, in points of the task's metric, and how sure that has to be."""
+
+    no_loss: float = setting(
+        "A choice for no loss has a lower bound of its quality difference to vanilla above minus this.",
+        default=0.5,
+        unit="points",
+        gt=0,
+        le=100,
+    )
+    one_point: float = setting(
+        "The same for a choice that may lose a point; at least the margin for no loss.",
+        default=1.0,
+        unit="points",
+        gt=0,
+        le=100,
+    )
+    confidence: float = setting(
+        "Probability that the lower bounds of all settings and drafters hold at once, and that a bound on test holds.",
+        default=0.95,
+        ge=0.5,
+        lt=1,
+    )
+
+    def validate(self) -> None:
+        """Check that the margins are in order."""
+        if self.one_point < self.no_loss:
+            raise ValueError(f"one_point is {self.one_point}; it must be at least no_loss, which is {self.no_loss}")
+
+    def of(self, choice: str) -> float:
+        """The margin of one of `CHOICES`, in points."""
+        return {"no_loss": self.no_loss, "one_point": self.one_point}[choice]
+
+
 @settings
 class SweepSettings:
     """Sweep and measurement: quality on whole splits, latency at batch 1 on a subset of examples beside vanilla."""
@@ -36,6 +75,7 @@ class SweepSettings:
         le=1,
     )
     sample: int = setting("Random points of the rest that are timed to measure the prediction error.", default=5, ge=0)
+    margins: MarginSettings = setting("What a choice may lose.", default_factory=MarginSettings)
     seed_methods: tuple[str, ...] = setting(
         "Methods of the grid that drafters of further seeds are swept with; the first seed is swept with all.",
         default=("bild", "speculative"),

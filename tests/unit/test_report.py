@@ -35,6 +35,7 @@ def row(drafter: str, split: str, method: str, settings: Row, quality: float, sp
         "metric": "rougeL",
         "quality": {"rougeL": quality},
         "quality_interval": [quality - 1, quality + 1],
+        "difference_bounds": {"lower": quality - 30.1, "upper": quality - 29.9, "compared": 2},
         "latency_ms": [20 / speedup],
         "vanilla_latency_ms": [20.0],
         "speedup": speedup,

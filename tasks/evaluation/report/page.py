@@ -13,7 +13,6 @@ import gzip
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report import formatting, outputs, sections, table
 from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import Spec, page_specs
@@ -40,7 +39,7 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
     values = {"summary": summary, "sweeps": sweeps, "figures": figures, "charts": charts, "vega": vega_script()}
     modules = {"outputs": outputs, "sections": sections, "table": table, "formatting": formatting}
     template = _environment().get_template("page.html.j2")
-    return template.render(**values, **modules, tables=rendered_tables(summary), tolerances=TOLERANCES)
+    return template.render(**values, **modules, tables=rendered_tables(summary), margins=summary.margins)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from tasks.errors import InputError
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
-from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, TOLERANCES, VANILLA, choose_rows, tradeoff_of
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, VANILLA, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
 from tasks.evaluation.results import points as records
@@ -21,6 +21,9 @@ from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import VanillaModels
+from tasks.evaluation.selection.choosing import DEFAULT_MARGINS, choose_rows
+from tasks.evaluation.selection.status import status_of
+from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.paths import DRAFTERS
 
 _Point = records.TimedPoint | records.UntimedPoint
@@ -37,7 +40,9 @@ class SweepPoints:
     """The row behind each point."""
     choices: list[records.Choice] = field(default_factory=list)
 
-    def add(self, task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord) -> None:
+    def add(
+        self, task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
+    ) -> None:
         """Adds the points of one sweep and the choices among them.
 
         Args:
@@ -45,6 +50,7 @@ class SweepPoints:
             drafter: one of `DRAFTERS`.
             rows: both splits, each point once (`latest`).
             pair: what the sweep recorded of its two models.
+            margins: what a choice may lose.
 
         Raises:
             InputError: there is no timed vanilla large row on the validation split.
@@ -58,17 +64,32 @@ class SweepPoints:
             )
         swept = [row for row in rows if row.split == CHOSEN_ON]
         tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
-        choices = choose_rows(swept)
+        choices = choose_rows(swept, margins)
         index_of: dict[int | None, int] = {}
         for position, row in enumerate(swept):
             if isinstance(row, MeasuredRow) and row.method not in BASELINES and not has_failed(row):
                 # The stricter choice names a point that is both; `choices` lists each choice by itself.
-                chosen = next((name for name in TOLERANCES if choices[row.method, name] == position), None)
+                chosen = next((name for name in CHOICES if choices[row.method, name] == position), None)
                 index_of[position] = len(self.points)
                 self.points.append(_point(row, tests.get(_setting_key(row)), chosen, vanilla, pair))
                 self.rows.append(row)
         for (method, name), found in choices.items():
-            self.choices.append(records.Choice(method=method, drafter=drafter, choice=name, point=index_of.get(found)))
+            index, margin = index_of.get(found), margins.of(name)
+            status = None if index is None else test_status(self.points[index].test, margin)
+            self.choices.append(
+                records.Choice(method=method, drafter=drafter, choice=name, margin=margin, point=index, test=status)
+            )
+
+
+def test_status(test: records.TestMeasurements | None, margin: float) -> records.TestStatus | None:
+    """What the test split says of a point that may lose `margin` points; None where it was not measured there."""
+    if test is None:
+        return None
+    bounds, speedup = test.difference_bounds, test.speedup_interval
+    return records.TestStatus(
+        quality=None if bounds is None else status_of((bounds.lower, bounds.upper), -margin),
+        speed=None if speedup is None else status_of(speedup, 1.0),
+    )
 
 
 def _point(

@@ -1,8 +1,6 @@
 """The recommendation: which operating point to deploy, what it gains and costs, what supports it and what would change it.
 
-The point is the fastest timed one of the validation split at no loss that is faster than vanilla beyond the noise of its
-timing; without such a point, the same within one point of quality; without that too, vanilla large. The test split takes no
-part in the choice: it says what the choice is worth. Predictions and theory are named as such.
+The point is the first that the test split does not speak against (`candidates`). Predictions and theory are named as such.
 """
 
 from __future__ import annotations
@@ -11,18 +9,17 @@ import textwrap
 from collections.abc import Iterator
 
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
-from tasks.evaluation.frontier import EDGE, TOLERANCES
+from tasks.evaluation.report.candidates import Candidate, find_candidate
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
-from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster
+from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless
 from tasks.evaluation.report.unsupported import reasons_against, unsupported
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
+from tasks.evaluation.selection.choosing import keeps_quality
 from tasks.paths import DRAFTERS
 
 _TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
-_CONTRADICTED = {"no_loss": 0.0, "one_point": -TOLERANCES["one_point"]}
-"""A choice is contradicted where the whole test interval of the quality difference lies below this."""
 _LONGEST = 64
 """The longest draft that theory may choose; settings allow no longer one."""
 
@@ -35,14 +32,21 @@ def recommend(summary: Summary) -> Recommendation:
     """
     if reasons := reasons_against(summary):
         return unsupported(reasons)
-    for choice in TOLERANCES:
-        point = fastest(filter(is_faster, chosen(summary, choice)))
-        if point is not None:
-            parts = (_choice, _on_test, _drafters)
-            sentences = [*(sentence for part in parts for sentence in part(summary, point, choice)), *_grounds(summary)]
-            changes = list(_alternatives(summary, point, choice))
-            return Recommendation(point=summary.index_of(point), text=" ".join(sentences), changes=changes)
-    return Recommendation(text=" ".join([*_stay(summary), *_grounds(summary)]), changes=list(_missed_gain(summary)))
+    found, passed_over = find_candidate(summary)
+    if found is None:
+        text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over), *_grounds(summary)]
+        return Recommendation(passed_over=passed_over, text=" ".join(text), changes=list(_missed_gain(summary)))
+    point = found.point
+    sentences = [*_choice(summary, found), *(one.reason for one in passed_over), *_on_test(summary, found)]
+    sentences += [*_drafters(summary, point, found.words), *_grounds(summary)]
+    return Recommendation(
+        point=summary.index_of(point),
+        choice=found.choice,
+        test=found.status,
+        passed_over=passed_over,
+        text=" ".join(sentences),
+        changes=list(_alternatives(summary, point, found.words)),
+    )
 
 
 def as_lines(summary: Summary, width: int = 100_000) -> str:
@@ -57,50 +61,59 @@ def as_lines(summary: Summary, width: int = 100_000) -> str:
     return "\n".join([textwrap.fill(found.text, width), "", "What would change this choice:", "", *changes]) + "\n"
 
 
-def _stay(summary: Summary) -> Iterator[str]:
+def _stay(summary: Summary, *, passed: bool) -> Iterator[str]:
+    if passed:
+        yield "No choice of the validation split holds on test: stay with the vanilla large model."
+        return
     yield "No method beats the vanilla large model on validation: stay with it."
     for choice, words in _CHOICES.items():
         point = fastest(chosen(summary, choice))
         yield f"No timed setting is {words}." if point is None else f"The fastest timed setting {words} is {offer_text(point)}."
 
 
-def _choice(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
-    if choice != "no_loss":
+def _choice(summary: Summary, found: Candidate) -> Iterator[str]:
+    point = found.point
+    if found.choice == "one_point":
         yield "No timed setting at no loss is faster than the vanilla large model."
     yield f"Deploy {point_text(point)}."
-    yield (
-        f"On validation, on which it was chosen, it is the fastest timed setting {_CHOICES[choice]}: {speed_text(point)} as "
-        f"fast as the large model alone, at {quality_text(point, summary.metric)}."
-    )
+    measured = f"{speed_text(point)} as fast as the large model alone, at {quality_text(point, summary.metric)}"
+    if found.choice is None:
+        yield f"It is the fastest lossless setting of the validation split: {measured}."
+    else:
+        rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
+        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]}: {measured}."
+    bounds = point.difference_bounds
     if point.lossless:
         yield "By construction its output is the large model's own."
+    elif bounds is not None and found.choice is not None:
+        yield (
+            f"There it loses less than {_short(-bounds.lower)} points with {summary.margins.confidence:.0%} confidence, all "
+            f"settings of both drafters taken together; the margin is {summary.margins.of(found.choice):g}."
+        )
 
 
-def _on_test(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
+def _on_test(summary: Summary, found: Candidate) -> Iterator[str]:
     """What the choice is worth on text that took no part in it."""
-    test = point.test
-    if test is None:
+    test, status = found.point.test, found.status
+    if test is None or status is None:
         yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
         return
     yield f"On test, where nothing was chosen, it has {speed_text(test)} at {quality_text(test, summary.metric)}."
-    interval, limit = test.quality_difference_interval, _CONTRADICTED[choice]
-    if interval is None:
+    margin, bounds = summary.margins.of(found.words), test.difference_bounds
+    if bounds is None:
         yield "How far that difference is noise was not measured."
-    elif interval[1] < limit:
-        yield (
-            f"That contradicts the choice: the whole interval lies below {limit:g}, so what was chosen {_CHOICES[choice]} on "
-            "validation does not keep it on test."
-        )
-        sure = fastest_lossless(summary)
-        if sure is not None and not point.lossless:
-            yield f"Where that matters, deploy {point_text(sure)}, which is lossless: {speed_text(sure)}."
-    elif interval[0] < limit:
-        doubt = ": the difference is chance" if point.lossless else f", but {-interval[0]:.2f} points of loss are not ruled out"
-        yield f"That does not contradict the choice{doubt}."
+    elif status.quality == "confirmed":
+        sure = f"{summary.margins.confidence:.0%} confidence"
+        yield f"Test confirms the choice: with {sure} it loses less than {margin:g} points."
     else:
-        yield "That bears out the choice."
-    if not is_faster(test):
-        yield "On test its speed-up may be none: it is not above 1 beyond the noise of timing."
+        yield (
+            f"Test leaves the choice open: losses from {_short(-bounds.upper)} to {_short(-bounds.lower)} points are not ruled "
+            f"out, and the margin is {margin:g}."
+        )
+
+
+def _short(loss: float) -> str:
+    return f"{loss:.2f}" if abs(loss) >= 0.005 else "0"
 
 
 def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
@@ -187,10 +200,10 @@ def _wider(point: TimedPoint, other: TimedPoint | None) -> Iterator[str]:
 
 def _not_timed(summary: Summary, recommended: TimedPoint, choice: str) -> Iterator[str]:
     """A setting that is predicted to beat the recommended one: nothing to recommend, but a reason to time it."""
-    least, speedup, first = -TOLERANCES[choice] - EDGE, recommended.speedup, None
+    margin, speedup, first = summary.margins.of(choice), recommended.speedup, None
     for point in summary.points:
-        tolerated = point.quality_difference is not None and point.quality_difference >= least
-        if tolerated and not point.timed and not point.same_as and point.predicted and point.predicted.speedup > speedup:
+        kept = point.difference_bounds is not None and keeps_quality(point.difference_bounds.lower, margin)
+        if kept and not point.timed and not point.same_as and point.predicted and point.predicted.speedup > speedup:
             speedup, first = point.predicted.speedup, point
     if first is not None:
         what = f"{point_text(first)}, predicted {speedup:.2f}×"

@@ -61,9 +61,14 @@ def _plan(pair: PairRecord) -> Iterator[tuple[str, str]]:
     yield "points of the grid", f"{plan.points}, of which {plan.distinct or plan.points} behave differently"
     yield "without decoding", f"{plan.replayed or 0} replayed from cached predictions, token for token"
     yield "timed", f"{plan.timed or 0}"
-    for name, found in (("random sample", error and error.sample), ("all timed", error and error.all)):
+    for name, found in (
+        ("random sample", error and error.sample),
+        ("frontier and choices", error and error.frontier),
+        ("all timed", error and error.all),
+    ):
         if found and found.points:
-            text = f"{found.mean:.1%} on average, {found.worst:.1%} at worst, {found.points} points"
+            bias = "" if found.bias is None else f", {found.bias:+.1%} too high"
+            text = f"{found.mean:.1%} on average{bias}, {found.worst:.1%} at worst, {found.points} points"
             yield f"error of the prediction, {name}", text
     if plan.replay_seconds is not None:
         yield "duration", f"{plan.replay_seconds:.0f} s to replay, {plan.timing_seconds or 0:.0f} s to time"

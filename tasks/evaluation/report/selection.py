@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON, TOLERANCES
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.settings import CHOICES
 
 Sweeps = Mapping[str, Sequence[SweepRow]]
 """The rows of both sweeps by drafter."""
@@ -27,7 +28,7 @@ def fastest(points: Iterable[TimedPoint]) -> TimedPoint | None:
 
 
 def chosen(summary: Summary, choice: str, drafter: str | None = None) -> list[TimedPoint]:
-    """The points of all methods, or of a drafter's, that were chosen for one of `TOLERANCES`, in the order of the points."""
+    """The points of all methods, or of a drafter's, that were chosen for one of `CHOICES`, in the order of the points."""
     found = {one.point for one in summary.choices if one.choice == choice and drafter in (None, one.drafter)}
     return [summary.timed_point(index) for index in range(len(summary.points)) if index in found]
 
@@ -40,7 +41,7 @@ def fastest_lossless(summary: Summary) -> TimedPoint | None:
 
 def fastest_choice(summary: Summary, drafter: str) -> tuple[str, TimedPoint] | None:
     """A drafter's fastest chosen point, and what it was chosen for: no loss or, where nothing was, one point of loss."""
-    found = ((choice, fastest(chosen(summary, choice, drafter))) for choice in TOLERANCES)
+    found = ((choice, fastest(chosen(summary, choice, drafter))) for choice in CHOICES)
     return next(((choice, point) for choice, point in found if point is not None), None)
 
 

@@ -22,6 +22,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Recommendation, Summary, SweptPairs, rounded
 from tasks.evaluation.results.tables import PaperTables
+from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.paths import DRAFTERS
 
 
@@ -45,10 +46,11 @@ def summarize(
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
     about = SweptPairs(**{drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS})
+    margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair and pair.margins), DEFAULT_MARGINS)
     rows = {drafter: latest(sweeps[drafter]) for drafter in DRAFTERS}
     found = SweepPoints()
     for drafter in DRAFTERS:
-        found.add(task, drafter, rows[drafter], about.of(drafter))
+        found.add(task, drafter, rows[drafter], about.of(drafter), margins)
     signatures = (row.signature for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, MeasuredRow))
     vanilla = models_alone(rows)
     summary = Summary(
@@ -59,6 +61,7 @@ def summarize(
         vanilla=vanilla,
         points=found.points,
         choices=found.choices,
+        margins=margins,
         frontier=bild_frontiers(found.points, found.rows),
         pareto=pareto_fronts(found.points),
         pairs=about,

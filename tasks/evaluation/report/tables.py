@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from tasks.decoding.draft_length import expected_operations, expected_speedup
-from tasks.evaluation.frontier import TradeOff, choose
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.results import tables as records
@@ -19,6 +18,9 @@ from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.published import published_rows
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import DRAFTERS
+
+# A difference of nothing may be slightly less than 0 in floating point.
+_EDGE = 1e-9
 
 
 def paper_tables(summary: Summary) -> records.PaperTables:
@@ -50,9 +52,12 @@ def _best(points: Sequence[TimedPoint]) -> TimedPoint | None:
 
 
 def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | None:
-    """The fastest point of at least this quality."""
-    index = choose([TradeOff(point.quality, point.speedup) for point in points], quality, 0.0)
-    return None if index is None else points[index]
+    """The fastest point of at least this observed quality; of equally fast ones the better, then the first."""
+    return max(
+        (point for point in points if point.quality >= quality - _EDGE),
+        key=lambda point: (point.speedup, point.quality),
+        default=None,
+    )
 
 
 def _shares(summary: Summary) -> Iterator[records.SharesRow]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tasks.evaluation.frontier import TOLERANCES
-
 DEFINITIONS = {
     "quality": "the task's metric over the whole split, in points from 0 to 100",
     "signature": "how BLEU was computed: sacrebleu's signature",
@@ -44,8 +42,12 @@ DEFINITIONS = {
     "fallback_rate": "fallbacks / tokens: drafts that ended because the small model was not confident, for each token",
     "rollback_rate": "rollbacks / large_calls: the share of the large model's calls that replaced a drafted token",
     "operations": "theory: arithmetic, bytes moved and their ratio over those of vanilla large, from counts and model sizes",
-    "no_loss": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['no_loss']}",
-    "one_point": f"the fastest setting whose validation quality is at least vanilla large - {TOLERANCES['one_point']}",
+    "difference_bounds": "one-sided bounds of quality minus that of vanilla large; on validation the lower ones of all "
+    "settings of both drafters hold together with the confidence of margins, on test each bound holds by itself",
+    "no_loss": "the fastest timed setting whose lower bound on validation is above minus margins.no_loss",
+    "one_point": "the fastest timed setting whose lower bound on validation is above minus margins.one_point",
+    "test": "what the test split says of a choice: confirmed where the lower bound of the quality difference is above minus "
+    "the margin (of the speed-up: above 1), contradicted where the upper bound is below it, else open",
     "pareto": "timed settings of the validation split that no other beats in both quality and speed-up, the fastest first",
     "frontier.gap": "aligned against unaligned, up to vanilla's latency: the mean difference of the best quality attained "
     "within a latency, the shares of those latencies at which aligned is above or below, and the geometric mean of the ratio "

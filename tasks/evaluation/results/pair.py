@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field, JsonValue
 
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.training_record import TrainingRecord
@@ -111,6 +112,8 @@ class MeasuredCosts:
         dict[str, MethodOverhead] | None, Field(validation_alias=AliasChoices("overhead_ms", "beside_ms"))
     ] = None
     """By method; files without a version call it `beside_ms`."""
+    small_step_slowdown: float | None = None
+    """How much longer a small step takes beside the large model than alone, as a share; fitted."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
 
@@ -122,14 +125,22 @@ class ErrorStatistics:
     points: int
     mean: float
     worst: float
+    bias: float | None = None
+    """Mean of the signed errors: positive where speed-ups were predicted too high."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """Prediction errors of the random sample, and of all timed points but those that taught the cost model."""
+    """Prediction errors of the random sample, of the points that were timed for their speed, and of all timed points.
+
+    A prediction is made just before its point is timed, from what was timed until then.
+    """
 
     sample: ErrorStatistics | None = None
+    frontier: ErrorStatistics | None = None
+    """Points on or near the predicted frontier, and choices; these were selected by their predictions."""
     all: ErrorStatistics | None = None
+    """Anchors included, of which a method's first prediction has to come from other methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +208,8 @@ class PairRecord:
     """On validation."""
     lineage: dict[str, JsonValue] | None = None
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
+    margins: MarginSettings | None = None
+    """What a choice may lose; None in older records."""
     grid: list[GridPoint] | None = None
     """The grid that was swept last; None for all rows."""
 

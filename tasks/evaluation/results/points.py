@@ -8,7 +8,8 @@ from typing import Literal
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.outputs import LengthBand, OutputStatistics
-from tasks.evaluation.results.rows import DecodingCounts, Prediction
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Prediction
+from tasks.evaluation.selection.status import Status
 from tasks.evaluation.statistics import Interval
 
 
@@ -21,6 +22,8 @@ class Measurements:
     quality_interval: Interval | None = None
     quality_difference_interval: Interval | None = None
     """Of quality minus vanilla large's, paired, 95 %."""
+    difference_bounds: DifferenceBounds | None = None
+    """One-sided; the lower one is corrected where points were chosen by it."""
     qualities: dict[str, float | None]
     """By metric."""
     speedup: float | None = None
@@ -120,7 +123,7 @@ class OperatingPoint(Measurements, PointHeader):
     """P(token i of a draft is kept | all before it were), for i = 1, 2, …"""
     operations: OperationsRatio | None = None
     chosen: str | None = None
-    """The strictest of `TOLERANCES` that the point was chosen for."""
+    """The strictest of `CHOICES` that the point was chosen for."""
     test: TestMeasurements | None = None
     """The same point on the test split; None where it was not measured there."""
 
@@ -140,15 +143,29 @@ class UntimedPoint(OperatingPoint):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TestStatus:
+    """What the test split says of a choice, each by one-sided bounds: confirmed, open or contradicted."""
+
+    quality: Status | None = None
+    """Whether the difference to vanilla lies above minus the margin; None where it was not measured."""
+    speed: Status | None = None
+    """Whether the speed-up lies above 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The fastest point of a method that keeps the quality to a tolerance."""
+    """The fastest timed point of a method that keeps the quality to a margin beyond doubt."""
 
     method: str
     drafter: str
     choice: str
-    """One of `TOLERANCES`: `no_loss` or `one_point`."""
+    """One of `CHOICES`: `no_loss` or `one_point`."""
+    margin: float | None = None
+    """Points that it may lose."""
     point: int | None = None
     """Index into the summary's points; None where no timed setting keeps the quality."""
+    test: TestStatus | None = None
+    """None where the point was not measured on test."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,18 @@ class RowHeader:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DifferenceBounds:
+    """One-sided bounds of a point's paired quality difference to vanilla large, in points."""
+
+    lower: float
+    """On validation corrected for the number of settings and drafters that are compared."""
+    upper: float
+    """Never corrected."""
+    compared: int
+    """Settings that the lower bounds of this drafter hold for at once; 1 on test."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What decoding a split gave: quality in points from 0 to 100, with 95 % intervals, and counts."""
 
@@ -88,6 +100,8 @@ class Outcome:
     quality_interval: Interval | None = None
     quality_difference_interval: Interval | None = None
     """Of quality minus vanilla large's, paired."""
+    difference_bounds: DifferenceBounds | None = None
+    """By which points are chosen on validation, and choices confirmed or contradicted on test."""
     signature: str | None = None
     """How BLEU was computed, in sacrebleu's own words."""
     counts: DecodingCounts

@@ -14,8 +14,17 @@ from tasks.evaluation.results.arms import ArmComparison
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.outputs import PointOutputs
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice, FailedPoint, ModelAlone, OperatingPoint, TimedPoint, UntimedPoint
+from tasks.evaluation.results.points import (
+    Choice,
+    FailedPoint,
+    ModelAlone,
+    OperatingPoint,
+    TestStatus,
+    TimedPoint,
+    UntimedPoint,
+)
 from tasks.evaluation.results.tables import PaperTables, TableRow
+from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 
 ALL_METHODS = "all"
@@ -91,11 +100,29 @@ class SweptPairs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PassedOver:
+    """A choice that is not recommended although it is faster on validation."""
+
+    point: int
+    """Index into the summary's points."""
+    choice: str
+    """One of `CHOICES`."""
+    reason: str
+    """What the test split says of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """Which operating point to deploy."""
 
     point: int | None = None
     """Index into the summary's points; None for vanilla large."""
+    choice: str | None = None
+    """What the point was chosen for, one of `CHOICES`; None for vanilla, and for a lossless point that no choice names."""
+    test: TestStatus | None = None
+    """What the test split says of it."""
+    passed_over: list[PassedOver] = field(default_factory=list)
+    """Faster choices that the test split spoke against, the fastest first."""
     text: str
     """One paragraph."""
     changes: list[str]
@@ -120,6 +147,8 @@ class Summary:
     points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
     """Both sweeps' settings, unaligned first, baselines left out."""
     choices: list[Choice]
+    margins: MarginSettings = field(default_factory=MarginSettings)
+    """What a choice may lose, and how sure that has to be."""
     frontier: BildFrontiers
     pareto: list[ParetoFront]
     pairs: SweptPairs

@@ -1,8 +1,8 @@
 """The cost model: times of encoders and model runs on this machine, and the latency that they predict for a method's counts.
 
 The parts are timed once for each sweep: encoders, a step of each model, and how much longer a run of the large model over k
-positions takes than a run over one. The overhead of a method besides its model runs is fitted to its timed points. Predicted
-latencies are never reported as measured ones.
+positions takes than a run over one. What decoding takes besides these runs is fitted to the timed points of all methods and to
+the small model alone (`overheads`). Predicted latencies are never reported as measured ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tasks.decoding.decoder import Decoder
@@ -23,16 +22,15 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.pair import MeasuredCosts, MethodOverhead
+from tasks.evaluation.results.pair import MeasuredCosts
+from tasks.evaluation.sweeping.overheads import Overheads, Work, fitted_overheads
 from tasks.files import atomic_write
 
 _WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
 """Positions of the timed runs of the large model; other widths are interpolated."""
 _ROUNDS = 5
-_RIDGE = 0.1
 _MIN_SHARE_OF_RUNS = 0.1
 """Lower bound of a predicted latency as a share of its model runs, since a fitted overhead may extrapolate below 0."""
-_NO_OVERHEAD = MethodOverhead(text=0.0, call=0.0)
 
 
 @dataclass
@@ -45,14 +43,9 @@ class Costs:
     small_step_ms: float
     verify_ms: dict[int, float]
     """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
-    overhead_ms: dict[str, MethodOverhead] = field(default_factory=dict)
-    """Milliseconds besides the model runs, by method: decisions and everything between runs.
-
-    They are negative where runs are cheaper than when timed alone.
-    """
-    _cache: dict[int, tuple[Sequence[Counts], float, float]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    overheads: Overheads = field(default_factory=Overheads)
+    """Milliseconds besides these runs, fitted to the timed points."""
+    _cache: dict[int, tuple[Sequence[Counts], Work]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def cost_ratio(self) -> float:
@@ -81,41 +74,33 @@ class Costs:
 
     def latency(self, method: str, by_example: Sequence[Counts]) -> float:
         """Predicted mean milliseconds of examples with these counts."""
-        overhead = self.overhead_ms.get(method, _NO_OVERHEAD)
-        runs, calls = self._runs(by_example)
-        return max(runs + overhead.text + overhead.call * calls, _MIN_SHARE_OF_RUNS * runs)
+        work = self._work(by_example)
+        return max(work.runs_ms + self.overheads.of(method, work), _MIN_SHARE_OF_RUNS * work.runs_ms)
 
-    def fit_overhead(self, method: str, timed: Sequence[tuple[Sequence[Counts], float]]) -> None:
-        """Fit the method's overhead for each text and each call of the large model to its timed points.
-
-        The fit is a ridge regression, since points with similar numbers of calls do not determine the two separately.
+    def fit_overheads(self, timed: Sequence[tuple[str, Sequence[Counts], float]]) -> None:
+        """Fit the overheads to timed points.
 
         Args:
-            method: Its name.
-            timed: Counts by example and measured mean milliseconds, for each timed point.
+            timed: Method, counts by example and measured mean milliseconds, for each timed point.
         """
-        rows, rest = [], []
-        for by_example, measured in timed:
-            runs, calls = self._runs(by_example)
-            rows.append([1.0, calls])
-            rest.append(measured - runs)
-        design = np.array(rows)
-        gram = design.T @ design + _RIDGE * np.eye(2)
-        text, call = np.linalg.solve(gram, design.T @ np.array(rest))
-        self.overhead_ms[method] = MethodOverhead(text=float(text), call=float(call))
+        observed = [(method, self._work(by_example), measured) for method, by_example, measured in timed]
+        self.overheads = fitted_overheads(observed, self.verify_ms[1])
 
-    def _runs(self, by_example: Sequence[Counts]) -> tuple[float, float]:
-        """Mean milliseconds of an example's model runs, and its mean number of calls of the large model."""
+    def _work(self, by_example: Sequence[Counts]) -> Work:
+        """Means over the examples of what their latency depends on."""
         # A plan asks about the same points in every round. The entry keeps its key object alive, so that no id is reused.
-        _, runs, calls = self._cache.get(id(by_example)) or self._cache.setdefault(
-            id(by_example),
-            (
-                by_example,
-                statistics.fmean(sum(self.parts(counts).values()) for counts in by_example),
-                statistics.fmean(counts.large_calls for counts in by_example),
-            ),
-        )
-        return runs, calls
+        if id(by_example) not in self._cache:
+            parts = [self.parts(counts) for counts in by_example]
+            work = Work(
+                runs_ms=statistics.fmean(sum(part.values()) for part in parts),
+                small_ms=statistics.fmean(part["small"] for part in parts),
+                calls=statistics.fmean(counts.large_calls for counts in by_example),
+                mixed=statistics.fmean(
+                    counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example
+                ),
+            )
+            self._cache[id(by_example)] = by_example, work
+        return self._cache[id(by_example)][1]
 
     def record(self) -> MeasuredCosts:
         """The costs as `pair.json` holds them."""
@@ -124,7 +109,8 @@ class Costs:
             encode_large_ms=self.encode_large_ms,
             small_step_ms=self.small_step_ms,
             verify_ms=dict(self.verify_ms),
-            overhead_ms=dict(self.overhead_ms),
+            overhead_ms=dict(self.overheads.by_method),
+            small_step_slowdown=self.overheads.small,
             cost_ratio=self.cost_ratio,
         )
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import functools
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
+from tasks.decoding.settings import ORACLES
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.results.outputs import OutputDetails
-from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRound, Timing
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, TimedRound, Timing
 from tasks.evaluation.rounds import combined, speedup_interval
+from tasks.evaluation.selection.row_bounds import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
@@ -53,6 +55,7 @@ class PointEvaluator:
         self._details: dict[tuple[str, int], OutputDetails] = {}
         self._qualities: dict[tuple[str, int], Quality] = {}
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
+        self._compared: dict[str, int] = {}
 
     def header(self, point: SweepPoint, split: Split, task: str, drafter: str) -> RowHeader:
         """The part of a row that is known before anything is measured."""
@@ -86,14 +89,44 @@ class PointEvaluator:
             return None
         return check_outputs(texts, split.examples, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
 
-    def assess(self, outputs: Outputs, split: Split) -> Outcome:
-        """Quality, its difference from vanilla's, and counts."""
-        quality = self._quality(outputs, split)
+    def compare(self, points: Sequence[SweepPoint], split: Split) -> None:
+        """Announce the points among which a split chooses, so that their bounds are corrected for it."""
+        self._compared[split.name] = sum(point.method not in ORACLES for point in points)
+
+    def assess(self, outputs: Outputs, split: Split, *, lossless: bool = False) -> Outcome:
+        """Quality, its difference from vanilla's, and counts; the lower bound of the difference has a share of the level.
+
+        Args:
+            outputs: of one point.
+            split: the examples.
+            lossless: whether they are vanilla's by construction (`is_vanillas_output`).
+        """
+        quality, (_, vanilla) = self._quality(outputs, split), self._vanilla_of(split)
+        compared = self._compared.get(split.name)
+        sampled = not self.request.sampling.greedy
+        bounds = point_bounds(quality, vanilla, self.sweep.margins, compared, lossless=lossless, sampled=sampled)
+        return self._outcome(outputs, split, quality, bounds)
+
+    def assess_grid(self, points: Sequence[SweepPoint], outputs: Mapping[int, Outputs], split: Split) -> dict[int, Outcome]:
+        """What `assess` gives for the replayed points of a grid, with lower bounds that hold for all of them at once."""
+        _, vanilla = self._vanilla_of(split)
+        qualities = {index: self._quality(one, split) for index, one in outputs.items()}
+        compared = {index: one for index, one in qualities.items() if points[index].method not in ORACLES}
+        bounds = grid_bounds(
+            *(compared, vanilla, self.sweep.margins),
+            lossless={index for index in compared if is_vanillas_output(points[index])},
+            compared=self._compared.get(split.name, len(compared)),
+            seed=self.sweep.seed,
+        )
+        return {index: self._outcome(outputs[index], split, quality, bounds.get(index)) for index, quality in qualities.items()}
+
+    def _outcome(self, outputs: Outputs, split: Split, quality: Quality, bounds: DifferenceBounds | None) -> Outcome:
         return Outcome(
             how=outputs.how,
             quality=quality.scores,
             quality_interval=quality.interval,
             quality_difference_interval=quality.minus(self._vanilla_of(split)[1]),
+            difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
             outputs=statistics_of(*self._beside_vanilla(outputs, split), split.examples),
@@ -179,6 +212,11 @@ class PointEvaluator:
     def _detokenise(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
+
+
+def is_vanillas_output(point: SweepPoint) -> bool:
+    """Whether a point gives the output of the vanilla large model; a beam search gives that of another search."""
+    return METHODS[point.method].lossless and "beam" not in point.method
 
 
 def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:

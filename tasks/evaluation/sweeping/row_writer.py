@@ -21,7 +21,7 @@ from tasks.evaluation.results.rows import (
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweeping.point_evaluator import PointEvaluator, is_vanillas_output
 
 
 @dataclass
@@ -67,7 +67,7 @@ class RowWriter:
             if self.finished(earlier):
                 if known is None and not self._is_kept(point, split):
                     self.keep({point: self._decoded(point, split)[0]}, split)
-                return self._report(earlier)
+                return self._report(self._with_bounds(earlier, known[1] if known else None))
             why, predicted = earlier.why or why, earlier.predicted or predicted
         try:
             outputs, outcome = known or self._decoded(point, split)
@@ -96,7 +96,9 @@ class RowWriter:
         """The row of a point that is not timed; a new row only where its values differ from those in the file."""
         found = self._find(point, split)
         row = joined(MeasuredRow, self._header(point, split), outcome, predicted=predicted, same_as=same_as)
-        if isinstance(found, TimedRow) or (found is not None and _agrees(found, row)):
+        if isinstance(found, TimedRow):
+            return self._report(self._with_bounds(found, outcome))
+        if found is not None and _agrees(found, row):
             return self._report(found)
         return self._append(row)
 
@@ -104,12 +106,20 @@ class RowWriter:
         """The row of a point that could not be measured: its error and no number."""
         return self._append(joined(FailedRow, self._header(point, split), error=error))
 
+    def _with_bounds(self, found: TimedRow, outcome: Outcome | None) -> TimedRow:
+        """A row of the file, again where its bounds are of another grid: they depend on the points that are compared."""
+        if outcome is None or outcome.difference_bounds == found.difference_bounds:
+            return found
+        row = self.rows.append(dataclasses.replace(found, difference_bounds=outcome.difference_bounds))
+        assert isinstance(row, TimedRow)  # noqa: S101 (a row is appended as it is)
+        return row
+
     def _decoded(self, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
         """The outputs of a point that was not replayed, decoded before its first round."""
         key = split.name, point
         if key not in self._known:
             outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-            self._known[key] = outputs, self.evaluator.assess(outputs, split)
+            self._known[key] = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
             self.keep({point: outputs}, split)
         return self._known[key]
 

@@ -19,9 +19,11 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
 from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
 from tasks.decoding.settings import ORACLES
-from tasks.evaluation.frontier import choose_rows, tradeoff_of
+from tasks.evaluation.frontier import tradeoff_of
 from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
+from tasks.evaluation.selection.choosing import choose_rows
+from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
@@ -72,8 +74,9 @@ class _AssessedGrid:
         }
 
     def _candidate(self, index: int, quality: float, by_example: Sequence[Counts]) -> Candidate:
-        point = self.points[index]
-        return Candidate(point.method, quality, by_example, getattr(point.settings, "rule", ""))
+        point, bounds = self.points[index], self.outcomes[index].difference_bounds
+        lower = None if bounds is None else bounds.lower
+        return Candidate(point.method, quality, by_example, lower, getattr(point.settings, "rule", ""))
 
     def not_replayed(self) -> list[SweepPoint]:
         """Points that have to be decoded."""
@@ -95,6 +98,7 @@ class SweepRunner:
     def validate(self, points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
         begun = time.monotonic()
+        self._evaluator.compare(points, split)
         costs = self._writer.costs = self._costs(split) if self._evaluator.sweep.plan else None
         # The plan compares with a first round of the baselines; their other rounds are spread over the sweep.
         rows = {point: self._writer.write_timed(point, split, "baseline") for point in BASELINES}
@@ -106,7 +110,16 @@ class SweepRunner:
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
         vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
         candidates = grid.candidates(metric, split)
-        plan = Plan(candidates, known, costs, vanilla, near=sweep.near, sample=sweep.sample, seed=sweep.seed)
+        small = self._evaluator.decoded(BASELINES[1], split).timed(split)
+        alone = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
+        plan = Plan(
+            *(candidates, known, costs, vanilla),
+            margins=sweep.margins,
+            near=sweep.near,
+            sample=sweep.sample,
+            seed=sweep.seed,
+            alone=alone,
+        )
         timed = self._time_planned(plan, grid, split, rows)
         self.plan = SweepPlan(
             points=len(points),
@@ -121,7 +134,7 @@ class SweepRunner:
 
     def report(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
-        chosen = {(row.method, str(row.settings)) for row in _chosen(rows)}
+        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep.margins)}
         wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
         return list(self._time(_BASELINES | dict.fromkeys(wanted, _Visit("chosen")), split, {}).values())
 
@@ -170,7 +183,7 @@ class SweepRunner:
         with on_threads(evaluator.sweep.latency_threads):
             known = [evaluator.vanilla(split).tokens]
             replayed = replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
-        outcomes = {index: evaluator.assess(outputs, split) for index, outputs in replayed.outputs.items()}
+        outcomes = evaluator.assess_grid(points, replayed.outputs, split)
         self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
         return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
 
@@ -193,7 +206,7 @@ class SweepRunner:
         while (wanted := plan.next()) or not all(point in rows and self._writer.finished(rows[point]) for point in visits):
             for index in _shuffled(wanted, self._evaluator.sweep.seed):
                 point, known = grid.points[index], (grid.replayed.outputs[index], grid.outcomes[index])
-                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predicted[index]))
+                visits[point] = _Visit(plan.why[index], known, _prediction(plan, plan.predict(index)))
                 rows[point] = visits[point].time(self._writer, point, split)
                 plan.record(index, *_speedups(rows[point]))
             if not wanted:
@@ -229,9 +242,9 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
     return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
 
 
-def _chosen(rows: Sequence[SweepRow]) -> list[SweepRow]:
+def _chosen(rows: Sequence[SweepRow], margins: MarginSettings) -> list[SweepRow]:
     """The rows that are chosen on validation; none without a measured vanilla row."""
-    return [rows[index] for index in choose_rows(rows).values() if index is not None]
+    return [rows[index] for index in choose_rows(rows, margins).values() if index is not None]
 
 
 def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tasks.evaluation.frontier import TradeOff, choose, choose_rows, frontier, frontier_gap, tradeoff_of
+from tasks.evaluation.frontier import TradeOff, frontier, frontier_gap, tradeoff_of
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, Prediction, SweepRow, TimedRow
 
@@ -34,30 +34,6 @@ def test_a_frontier_of_nothing_is_empty() -> None:
     assert frontier([None, None]) == []
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "chosen"),
-    [(0.0, 3), (0.0999, 3), (0.1, 1), (0.999, 1), (1.0, 2), (10.0, 0)],
-)
-def test_the_fastest_within_the_tolerance_is_chosen(tolerance: float, chosen: int) -> None:
-    points = [TradeOff(55.0, 3.0), TradeOff(61.1, 1.5), TradeOff(60.2, 2.0), TradeOff(61.2, 1.1), None]
-    assert choose(points, 61.2, tolerance) == chosen
-
-
-def test_a_point_on_the_edge_is_chosen_whatever_floats_make_of_it() -> None:
-    for tenths in range(1, 1000):
-        vanilla = tenths / 10
-        assert choose([TradeOff(round(vanilla - 0.1, 1), 1.0)], vanilla, 0.1) == 0
-        assert choose([TradeOff(vanilla - 0.101, 1.0)], vanilla, 0.1) is None
-
-
-def test_ties_go_to_the_better_then_to_the_first() -> None:
-    assert choose([TradeOff(60, 2.0), TradeOff(61, 2.0), TradeOff(61, 2.0)], 60, 0.1) == 1
-
-
-def test_a_choice_may_be_slower_than_vanilla() -> None:
-    assert choose([TradeOff(60, 0.5), TradeOff(60, 0.8)], 60, 0.1) == 1
-
-
 def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:
     return TimedRow(
         drafter="aligned",
@@ -76,33 +52,6 @@ def timed(method: str, quality: float, speedup: float, split: str = "validation"
 
 def failed(row: TimedRow) -> FailedRow:
     return joined(FailedRow, row, error="out of memory")
-
-
-def test_rows_are_chosen_by_method_on_validation_alone() -> None:
-    rows: list[SweepRow] = [
-        timed("bild", 59.5, 2.0),
-        timed("vanilla_large", 60.0, 1.0),
-        timed("vanilla_small", 60.0, 9.0),
-        timed("bild", 59.95, 1.4),
-        timed("speculative", 60.0, 1.2),
-        timed("bild", 70.0, 5.0, split="test"),
-        timed("vanilla_large", 10.0, 1.0, split="test"),
-        failed(timed("bild", 60.0, 4.0)),
-    ]
-    assert choose_rows(rows) == {
-        ("bild", "no_loss"): 3,
-        ("bild", "one_point"): 0,
-        ("speculative", "no_loss"): 4,
-        ("speculative", "one_point"): 4,
-    }
-
-
-def test_nothing_is_chosen_without_vanilla() -> None:
-    assert choose_rows([timed("bild", 60.0, 2.0)]) == {}
-
-
-def test_a_method_without_a_good_point_chooses_none() -> None:
-    assert choose_rows([timed("vanilla_large", 60.0, 1.0), timed("bild", 50.0, 2.0)])["bild", "one_point"] is None
 
 
 @pytest.mark.parametrize(

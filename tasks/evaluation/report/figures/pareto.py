@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 import altair as alt
 
-from tasks.evaluation.frontier import TOLERANCES
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
@@ -20,6 +19,7 @@ from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, metho
 from tasks.evaluation.report.selection import chosen, fastest
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.settings import CHOICES
 
 CLOSE = 2.0
 """Points of quality below vanilla large that the close view shows."""
@@ -59,7 +59,7 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
     intervals, letters = _named(lettered) if lettered else ([], [])
     vanilla = summary.vanilla.large.quality
     limits = reference_line(vanilla, "vanilla", x=1.0)
-    for loss in TOLERANCES.values():
+    for loss in map(summary.margins.of, CHOICES):
         limits += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
     over = [*intervals, *near, *limits, *letters]
     return Figure(

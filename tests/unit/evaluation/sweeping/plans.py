@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 
 from tasks.decoding.generation import Counts
 from tasks.evaluation.frontier import TradeOff, frontier
+from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.planning import Candidate, Plan
 
 LARGE_MS, SMALL_MS, TOKENS = 10.0, 1.0, 20
+MARGINS = MarginSettings(no_loss=0.11, one_point=1.01)
 Truth = Callable[[int], float]
 
 
@@ -20,7 +22,8 @@ def counts(small_steps: int, large_calls: int) -> Counts:
 
 
 def candidate(method: str, quality: float, small_steps: int, large_calls: int) -> Candidate:
-    return Candidate(method, quality, [counts(small_steps, large_calls)])
+    """A candidate whose bound is its difference to a vanilla of 30 points."""
+    return Candidate(method, quality, [counts(small_steps, large_calls)], quality - 30.0)
 
 
 VANILLA = candidate("vanilla_large", 30.0, 0, TOKENS)
@@ -35,7 +38,7 @@ def plan_of(
     seed: int = 0,
 ) -> Plan:
     costs = Costs(0.0, 0.0, SMALL_MS, {1: LARGE_MS})
-    return Plan(candidates, known, costs, VANILLA, near=near, sample=sample, seed=seed)
+    return Plan(candidates, known, costs, VANILLA, margins=MARGINS, near=near, sample=sample, seed=seed)
 
 
 def true_speedups(candidates: Mapping[int, Candidate], overheads: Mapping[str, tuple[float, float]] | None = None) -> Truth:

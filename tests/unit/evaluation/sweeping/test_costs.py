@@ -24,6 +24,7 @@ from tasks.decoding.settings import (
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import MethodOverhead
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
+from tasks.evaluation.sweeping.overheads import Overheads
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair
 from tests.toys import toy_sources
 
@@ -81,14 +82,24 @@ def test_latency_is_the_mean_over_examples_plus_the_overhead() -> None:
     examples = [drafted(6, {3: 2, 1: 1}), drafted(2, {2: 1})]
     runs = (5 + 3 + 8 + 5 + 1 + 2.5) / 2
     assert costs.latency("bild", examples) == pytest.approx(runs)
-    costs.overhead_ms["bild"] = MethodOverhead(text=0.75, call=0.25)
-    assert costs.latency("bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2)
-    assert costs.latency("speculative", examples) == pytest.approx(runs)
+    small = (3 + 1) / 2
+    costs.overheads = Overheads(MethodOverhead(text=0.5, call=0.125), {"bild": MethodOverhead(text=0.75, call=0.25)}, 0.1)
+    assert costs.latency("bild", examples) == pytest.approx(runs + 0.75 + 0.25 * (3 + 1) / 2 + 0.1 * small)
+    assert costs.latency("speculative", examples) == pytest.approx(runs + 0.5 + 0.125 * (3 + 1) / 2 + 0.1 * small)
+
+
+def test_a_model_alone_has_no_overhead_but_the_slow_down_of_the_small_one() -> None:
+    costs = hand_made(overheads=Overheads(MethodOverhead(text=0.5, call=0.125), {}, 0.5))
+    large, small = [Counts(large_calls=3, verified=Counter({1: 3}))], [Counts(small_steps=4)]
+    assert costs.latency("vanilla_large", large) == pytest.approx(4.0 + 3 * 2.0)
+    assert costs.latency("vanilla_small", small) == pytest.approx(1.0 + 1.5 * 4 * 0.5)
+    table = [Counts(drafted=2, large_calls=1, verified=Counter({1: 1}))]  # its drafter takes no step
+    assert costs.latency("speculative", table) == pytest.approx(4.0 + 2.0 + 0.5 + 0.125)
 
 
 def test_a_negative_overhead_cannot_make_a_latency_negative() -> None:
     costs, example = hand_made(), [drafted(6, {3: 2, 1: 1})]
-    costs.overhead_ms["bild"] = MethodOverhead(text=0.0, call=-6.0)
+    costs.overheads = Overheads(by_method={"bild": MethodOverhead(text=0.0, call=-6.0)})
     assert costs.latency("bild", example) == pytest.approx(1.6)  # a tenth of its runs, not 16 - 18
 
 
@@ -96,7 +107,9 @@ def fitted(text: float, call: float, calls: list[int]) -> Costs:
     """Fitted to points with these numbers of calls, whose overhead is `text` plus `call` for each call."""
     costs = hand_made()
     points = [[drafted(4, {2: count})] for count in calls]
-    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + text + call * point[0].large_calls) for point in points])
+    costs.fit_overheads(
+        [("bild", point, costs.latency("bild", point) + text + call * point[0].large_calls) for point in points]
+    )
     return costs
 
 
@@ -104,34 +117,55 @@ def fitted(text: float, call: float, calls: list[int]) -> Costs:
 def test_a_known_overhead_is_fitted_from_several_points(text: float, call: float) -> None:
     costs = fitted(text, call, [2, 5, 9, 14, 20, 30])
     unseen = [drafted(4, {2: 12})]
-    assert costs.latency("bild", unseen) == pytest.approx(hand_made().latency("bild", unseen) + text + 12 * call, rel=0.01)
-    overhead = costs.overhead_ms["bild"]
-    assert (overhead.text, overhead.call) == pytest.approx((text, call), abs=0.35)
+    assert costs.latency("bild", unseen) == pytest.approx(hand_made().latency("bild", unseen) + text + 12 * call, rel=0.02)
+    overhead = costs.overheads.by_method["bild"]
+    assert (overhead.text, overhead.call) == pytest.approx((text, call), abs=0.5)
 
 
 @pytest.mark.parametrize("calls", [1, 4, 10])
-def test_a_single_point_is_predicted_as_measured_up_to_the_ridge(calls: int) -> None:
+def test_a_single_point_is_predicted_as_measured_up_to_the_prior(calls: int) -> None:
     costs, point = fitted(2.0, 0.5, [calls]), [drafted(4, {2: calls})]
     runs, overhead = hand_made().latency("bild", point), 2.0 + 0.5 * calls
     assert runs + 0.94 * overhead < costs.latency("bild", point) < runs + overhead
+
+
+def test_the_first_point_of_one_method_teaches_the_others() -> None:
+    """The overhead of a text is common to all methods; only what one method has beside it stays with that method."""
+    costs, points = hand_made(), {method: [drafted(4, {2: 6})] for method in ("bild", "speculative", "token_cascade")}
+    runs = costs.latency("bild", points["bild"])
+    costs.fit_overheads([("bild", points["bild"], runs + 3.0)])
+    assert costs.latency("speculative", points["speculative"]) == pytest.approx(runs + 3.0, rel=0.04)
+    costs.fit_overheads([("bild", points["bild"], runs + 3.0), ("speculative", points["speculative"], runs + 9.0)])
+    known = [costs.latency(method, points[method]) for method in points]
+    assert known[:2] == pytest.approx([runs + 3.0, runs + 9.0], rel=0.1)
+    assert known[0] < known[2] < known[1]
+
+
+def test_the_small_model_alone_teaches_what_its_steps_cost_beside_the_large_one() -> None:
+    costs, alone = hand_made(), [Counts(small_steps=20)]
+    costs.fit_overheads([("vanilla_small", alone, 1.0 + 1.25 * 20 * 0.5)])
+    assert costs.overheads.small == pytest.approx(0.25, abs=0.01)
+    drafts = [drafted(20, {5: 4})]
+    assert costs.latency("bild", drafts) == pytest.approx(hand_made().latency("bild", drafts) + 0.25 * 20 * 0.5, rel=0.01)
 
 
 def test_similar_points_do_not_determine_text_and_call_apart() -> None:
     """Two points with nearly equal calls and a little noise: ordinary least squares would fit the slope to the noise."""
     costs = hand_made()
     points = [([drafted(4, {2: 10})], 0.9), ([drafted(4, {2: 10}), drafted(4, {2: 11})], 1.1)]
-    costs.fit_overhead("bild", [(point, costs.latency("bild", point) + overhead) for point, overhead in points])
-    overhead = costs.overhead_ms["bild"]
-    assert abs(overhead.text) < 0.5
+    costs.fit_overheads([("bild", point, costs.latency("bild", point) + overhead) for point, overhead in points])
+    overhead = costs.overheads.by_method["bild"]
+    assert abs(overhead.text) < 1.5
     assert abs(overhead.call) < 0.2  # 0.4 without a ridge
 
 
 def test_costs_as_a_record() -> None:
     costs = hand_made()
-    costs.overhead_ms["bild"] = MethodOverhead(text=0.75, call=0.25)
+    costs.overheads = Overheads(by_method={"bild": MethodOverhead(text=0.75, call=0.25)}, small=0.1)
     written = json.loads(json.dumps(encode(costs.record())))
     assert written["cost_ratio"] == 0.25
     assert written["verify_ms"] == {"1": 2.0, "2": 2.5, "4": 3.5, "8": 7.5}
+    assert written["small_step_slowdown"] == 0.1
     assert written["overhead_ms"] == {"bild": {"text": 0.75, "call": 0.25}}
     assert [written[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")] == [1.0, 4.0, 0.5]
 
@@ -215,7 +249,7 @@ def test_a_method_without_overhead_is_predicted_exactly(method: str, settings: A
 
 
 def test_costs_are_measured_once(tmp_path: Path) -> None:
-    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, {"bild": MethodOverhead(text=0.1, call=0.2)})
+    costs = Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0}, Overheads(by_method={"bild": MethodOverhead(text=0.1, call=0.2)}))
     assert load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: costs) is costs
     again = load_or_measure_costs(tmp_path / "cache" / "costs.json", lambda: pytest.fail("measured again"))
     assert again == Costs(0.5, 1.0, 0.25, {1: 2.0, 4: 3.0})

@@ -123,8 +123,8 @@ def test_a_sample_is_at_most_the_rest() -> None:
 def test_a_surprising_sample_point_leads_to_more_timings() -> None:
     """All points but the anchor are far faster than predicted, which a point of the sample reveals."""
     candidates = {
-        0: candidate("bild", 30.0, 0, 8),
-        **{number: candidate("cascade", 25.0 - number, 0, 9 + number) for number in range(1, 6)},
+        0: candidate("bild", 30.0, 1, 8),
+        **{number: candidate("cascade", 25.0 - number, 1, 9 + number) for number in range(1, 6)},
     }
     runs = true_speedups(candidates)
 
@@ -173,6 +173,11 @@ def test_prediction_errors_are_relative_to_measured_speedups() -> None:
     plan.timed = {0: 2.0, 1: 1.0, 2: 2.0, 3: 2.0}  # 4 failed
     plan.why = {0: "anchor", 1: "frontier", 2: "sample", 3: "sample", 4: "sample"}
     found = prediction_error(plan)
-    assert found.sample is not None and found.all is not None
-    assert (found.sample.points, found.sample.mean, found.sample.worst) == pytest.approx((2, 0.3, 0.5))
-    assert (found.all.points, found.all.mean, found.all.worst) == pytest.approx((3, 1.1 / 3, 0.5))
+    assert found.sample is not None and found.frontier is not None and found.all is not None
+    wanted = {
+        "sample": (2, 0.3, 0.5, -0.2),
+        "frontier": (1, 0.5, 0.5, 0.5),
+        "all": (4, (3.5 + 0.5 + 0.1 + 0.5) / 4, 3.5, (3.5 + 0.5 + 0.1 - 0.5) / 4),
+    }
+    for name, numbers in wanted.items():
+        assert dataclasses.astuple(getattr(found, name)) == pytest.approx(numbers)

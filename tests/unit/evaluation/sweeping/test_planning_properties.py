@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.evaluation.frontier import TOLERANCES, TradeOff, choose
+from tasks.evaluation.frontier import TradeOff
+from tasks.evaluation.selection.choosing import choose, keeps_quality
+from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.sweeping.planning import Candidate
 from tests.unit.evaluation.sweeping.plans import (
     KNOWN,
+    MARGINS,
     TOKENS,
-    VANILLA,
     candidate,
     grid,
     missed,
@@ -102,6 +104,7 @@ def test_no_promising_point_is_left_untimed(
         own = [
             number for number in candidates if candidates[number].method == method and (number in plan.timed or number in rest)
         ]
-        for tolerance in TOLERANCES.values():
-            index = choose([points[number] for number in own], VANILLA.quality, tolerance)
+        for choice in CHOICES:
+            kept = [keeps_quality(candidates[number].lower, MARGINS.of(choice)) for number in own]
+            index = choose([points[number] for number in own], kept)
             assert index is None or own[index] in plan.timed or points[own[index]].speedup * (1 + near) <= 1

@@ -10,14 +10,15 @@ import pytest
 
 from tasks.decoding.registry import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.evaluation.frontier import TOLERANCES, frontier
 from tasks.evaluation.frontier import TradeOff as Measured
+from tasks.evaluation.frontier import frontier
 from tasks.evaluation.results.rows import Timing
+from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.sweeping import runner
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
-from tests.ticking import LIMIT, Clock, ticking_pair
+from tests.ticking import LIMIT, TOY_MARGINS, Clock, ticking_pair
 
 
 def point_of(row: Row) -> Measured | None:
@@ -29,8 +30,8 @@ def chosen(rows: list[Row]) -> list[Row]:
     found = []
     for method in {row["method"] for row in rows[2:]}:
         own = [row for row in rows if row["method"] == method and "speedup" in row]
-        for tolerance in TOLERANCES.values():
-            good = [row for row in own if row["quality"]["bleu"] >= rows[0]["quality"]["bleu"] - tolerance - 1e-9]
+        for choice in CHOICES:
+            good = [row for row in own if row["difference_bounds"]["lower"] > -TOY_MARGINS.of(choice)]
             found += sorted(good, key=lambda row: (-row["speedup"], -row["quality"]["bleu"]))[:1]
     return found
 
