@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
+from tasks.evaluation.report.arms_text import effect_sentences
 from tasks.evaluation.report.candidates import Candidate, find_candidate
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless
@@ -35,11 +36,12 @@ def recommend(summary: Summary) -> Recommendation:
         return unsupported(reasons)
     found, passed_over = find_candidate(summary)
     if found is None:
-        text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over), *_grounds(summary)]
+        text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over)]
+        text += [*effect_sentences(summary.arms), *_grounds(summary)]
         return Recommendation(passed_over=passed_over, text=" ".join(text), changes=list(_missed_gain(summary)))
     point = found.point
     sentences = [*_choice(summary, found), *(one.reason for one in passed_over), *_on_test(summary, found)]
-    sentences += [*_drafters(summary, point, found.words), *_grounds(summary)]
+    sentences += [*_drafters(summary, point, found.words), *effect_sentences(summary.arms), *_grounds(summary)]
     return Recommendation(
         point=summary.index_of(point),
         choice=found.choice,

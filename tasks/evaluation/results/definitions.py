@@ -50,7 +50,6 @@ DEFINITIONS = {
     "test": "what the test split says of a choice: confirmed where the lower bound of the quality difference is above minus "
     "the margin (of the speed-up: above 1), contradicted where the upper bound is below it, else open",
     "pareto": "timed settings of the validation split that no other beats in both quality and speed-up, the fastest first",
-    "hypervolume": "area that the timed points dominate above hypervolume_reference, in points of quality times speed-up",
     "frontier.gap": "aligned against unaligned, up to vanilla's latency: the mean difference of the best quality attained "
     "within a latency, the shares of those latencies at which aligned is above or below, and the geometric mean of the ratio "
     "of the best speed-ups that attain a quality; its intervals resample the timed examples and let each quality vary by "

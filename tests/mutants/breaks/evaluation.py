@@ -144,7 +144,13 @@ BREAKS = (
     ),
     Break(
         "ineligible-points-compared", "tasks.bench.alignment.criterion", "fastest_kept",
-        "if point.lower_bound > -MARGIN and", "if",
+        "if keeps_quality(point.lower_bound, MARGIN) and", "if",
+        ("tests/unit/bench/test_alignment.py",),
+    ),
+    Break(
+        "recipes-bounded-point-by-point", "tasks.bench.alignment.measuring", "PairEvaluation._results",
+        "max_t_bounds(differences, level_of_drafter(margins), self.sweep.seed)",
+        "normal_bounds(differences, 1 - margins.confidence)",
         ("tests/unit/bench/test_alignment.py",),
     ),
     Break(
@@ -164,7 +170,7 @@ BREAKS = (
     ),
     Break(
         "untimed-row-written-again", "tasks.evaluation.sweeping.row_writer", "RowWriter.write_untimed",
-        "(found is not None and", "(found is None and",
+        "if found is not None and _agrees", "if found is None and _agrees",
         (f"{_UNIT}/sweeping/test_row_writer.py",),
     ),
     Break(
