@@ -30,7 +30,7 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--drafter", required=True, choices=DRAFTERS)
+    parser.add_argument("--drafter", default="aligned", choices=DRAFTERS, help="which arm to train (default: %(default)s)")
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)

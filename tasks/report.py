@@ -99,8 +99,6 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
                 metrics[f"{row.row}_{split}_{name}"] = getattr(entry, name, None)
     for name in ("mean_quality_difference", "share_above", "mean_speedup_ratio"):
         metrics[f"frontier_{name}"] = getattr(summary.frontier.gap, name, None)
-    for front in summary.pareto:
-        metrics[f"hypervolume_{front.drafter}_{front.method}"] = front.hypervolume
     for effect in summary.arms.effects:
         metrics[f"alignment_{effect.purpose}"] = effect.mean
         if effect.interval is not None:

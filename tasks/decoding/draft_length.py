@@ -6,15 +6,21 @@ c is the time of one run of the drafter over that of one run of the large model 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 def expected_tokens(acceptance_rate: float, draft_length: int) -> float:
     """Return the expected tokens for each run of the large model: (1 - α^(γ+1)) / (1 - α), or γ + 1 if α is 1 (equation 1)."""
     return sum(acceptance_rate**kept for kept in range(draft_length + 1))
 
 
-def expected_speedup(acceptance_rate: float, draft_length: int, cost_ratio: float) -> float:
-    """Return the speed-up over the large model alone: (1 - α^(γ+1)) / ((1 - α) (γ c + 1)) (Theorem 3.8)."""
-    return expected_tokens(acceptance_rate, draft_length) / (draft_length * cost_ratio + 1)
+def expected_speedup(acceptance_rate: float, draft_length: int, cost_ratio: float, check_cost: float = 1.0) -> float:
+    """Return the speed-up over the large model alone: (1 - α^(γ+1)) / ((1 - α) (γ c + v)) (Theorem 3.8, where v is 1).
+
+    `check_cost` is v: the time of a run of the large model over γ + 1 positions over that of a run over one. The paper assumes
+    that the two are equal.
+    """
+    return expected_tokens(acceptance_rate, draft_length) / (draft_length * cost_ratio + check_cost)
 
 
 def expected_operations(acceptance_rate: float, draft_length: int, operations_ratio: float) -> float:
@@ -26,9 +32,16 @@ def expected_operations(acceptance_rate: float, draft_length: int, operations_ra
     return runs / expected_tokens(acceptance_rate, draft_length)
 
 
-def best_draft_length(acceptance_rate: float, cost_ratio: float, longest: int) -> int:
+def best_draft_length(
+    acceptance_rate: float, cost_ratio: float, longest: int, check_cost: Callable[[int], float] = lambda positions: 1.0
+) -> int:
     """Return the γ in 0 to `longest` with the greatest expected speed-up, the smallest one of a tie (Figure 3).
 
-    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9).
+    It is 0, no draft at all, if the acceptance rate does not exceed c (Corollary 3.9). `check_cost` gives the cost of a run of
+    the large model over so many positions, in steps.
     """
-    return max(range(longest + 1), key=lambda length: expected_speedup(acceptance_rate, length, cost_ratio))
+
+    def speedup(length: int) -> float:
+        return expected_speedup(acceptance_rate, length, cost_ratio, check_cost(length + 1))
+
+    return max(range(longest + 1), key=speedup)

@@ -84,25 +84,6 @@ def resolution(quality: float, vanilla: float) -> float:
     return max(_RESOLUTION, (vanilla - quality) / 5) + _EDGE
 
 
-def hypervolume(points: Sequence[TradeOff | None], reference: TradeOff) -> float:
-    """Area that the points dominate above a reference, in points of quality times speed-up (Zitzler and Thiele, 1999).
-
-    Args:
-        points: dominated points change nothing, nor does a point that is not better than the reference in both.
-        reference: the lower limit of each; use the same one for areas that are compared.
-
-    Returns:
-        The area of the union of the rectangles between the reference and each point, at least 0.
-    """
-    area, reached = 0.0, reference.quality
-    for point in (points[index] for index in frontier(points)):
-        # From the fastest on, each point of the frontier adds the strip above the best quality so far.
-        if point is not None and point.speedup > reference.speedup and point.quality > reached:
-            area += (point.speedup - reference.speedup) * (point.quality - reached)
-            reached = point.quality
-    return area
-
-
 def frontier_gap(first: Sequence[TradeOff | None], second: Sequence[TradeOff | None], latency_limit: float = 1.0) -> Gap | None:
     """The gap between two frontiers, by their attainment curves, which are step functions.
 

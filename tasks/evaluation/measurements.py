@@ -47,6 +47,7 @@ def _counted(row: MeasuredRow) -> Measurements:
         small_steps_per_token=ratio(counts.small_steps, counts.tokens),
         accepted_share=ratio(counts.accepted, counts.drafted),
         mean_accepted_length=ratio(counts.accepted, counts.large_calls),
+        tokens_per_large_call=ratio(counts.tokens, counts.large_calls),
         fallback_rate=ratio(counts.fallbacks, counts.tokens),
         rollback_rate=ratio(counts.rollbacks, counts.large_calls),
         counts=counts,

@@ -53,13 +53,20 @@ def test_a_killed_sweep_resumes_at_the_next_point(finished: tuple[Path, str], tm
     result = run_in(clone, *command)
     assert result.returncode == 0, result.stderr[-3000:]
     after = rows.read_text().splitlines()
-    assert after[:3] == kept[:3]
+    resumed = {key_of(row): row for row in map(json.loads, after)}
+    for row in map(json.loads, kept):
+        found = resumed[key_of(row)]
+        assert found.get("rounds", [])[: len(row.get("rounds", []))] == row.get("rounds", []), "a finished round was lost"
 
     def keys(lines: list[str]) -> list[tuple[str, str, str]]:
-        return sorted((row["split"], row["method"], json.dumps(row["settings"])) for row in map(json.loads, lines))
+        return sorted(map(key_of, map(json.loads, lines)))
 
     assert keys(after) == sorted(set(keys(after)))
     assert [key for key in keys(after) if key[0] == "validation"] == [key for key in keys(whole) if key[0] == "validation"]
+
+
+def key_of(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["split"], row["method"], json.dumps(row["settings"])
 
 
 def _in_grid(row: dict[str, Any], methods: set[str]) -> bool:
@@ -163,9 +170,9 @@ def test_a_pair_with_different_vocabularies_is_refused(finished: tuple[Path, str
 
     clone = copy_of(finished[0], tmp_path)
     text = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/train.jsonl").read_text().splitlines()]
-    train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/small")
+    train_tokenizer(text, TokenizerSettings(vocabulary=390)).save_pretrained(clone / "models/translation/unaligned/1")
     line = refused(clone, "tasks.sweep", "--task", "translation", "--drafter", "unaligned")
-    assert "models/translation/small has 390 tokens but models/translation/large has 400" in line
+    assert "models/translation/unaligned/1 has 390 tokens but models/translation/large has 400" in line
 
 
 @pytest.mark.parametrize(

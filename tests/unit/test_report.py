@@ -127,8 +127,6 @@ def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
     assert metrics["vanilla_large_validation_quality"] == 30.0
     assert metrics["frontier_mean_speedup_ratio"] == pytest.approx(4 / 3, rel=1e-5)
     assert "speculative_aligned_test_speedup" not in metrics
-    # Validation: 5 points above the small model's 25, by 1.0 and by 0.5 of speed.
-    assert (metrics["hypervolume_aligned_bild"], metrics["hypervolume_unaligned_all"]) == (5.0, 2.5)
     assert (metrics["recommended_validation_speedup"], metrics["recommended_test_quality_difference"]) == (2.0, 0.0)
     assert all(isinstance(value, float) for value in metrics.values())
 

@@ -12,36 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tasks.bench.alignment.recipes import FAMILIES, RECIPES, simplicity
+from tasks.evaluation.selection.choosing import keeps_quality
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tasks.bench.alignment.rows import PointResult
 
 MARGIN = 0.5
 """In points of quality: a point is eligible if the bound of its difference to vanilla is above minus this."""
 _LEVEL = 0.95
+"""Of the intervals over seeds."""
 
 Speeds = Mapping[str, Mapping[int, float]]
 """The criterion by recipe and seed."""
 
 
-def lower_bound(point: NDArray[np.float64], vanilla: NDArray[np.float64]) -> float:
-    """The one-sided 95 % percentile bound of a quality difference.
-
-    Args:
-        point: Quality on each bootstrap resample of the examples, `[samples]`.
-        vanilla: That of the large model alone, on the same resamples.
-    """
-    return float(np.percentile(point - vanilla, 100 * (1 - _LEVEL)))
-
-
 def fastest_kept(points: Sequence[PointResult]) -> PointResult | None:
     """The fastest eligible point; None where none is eligible, or none is faster than the large model alone."""
-    eligible = [point for point in points if point.lower_bound > -MARGIN and point.speedup > 1]
+    eligible = [point for point in points if keeps_quality(point.lower_bound, MARGIN) and point.speedup > 1]
     return max(eligible, key=lambda point: point.speedup, default=None)
 
 

@@ -7,11 +7,13 @@ evaluations may run side by side, and a busy machine does not change them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from tasks.bench.alignment.criterion import lower_bound
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.bench.alignment.drafters import Comparison
 from tasks.bench.alignment.rows import DrafterMeasurements, PointResult
 from tasks.corpora.example import read_jsonl
@@ -21,7 +23,10 @@ from tasks.decoding.registry import Pair, Request
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
 from tasks.evaluation.acceptance import measure_acceptance
-from tasks.evaluation.quality import Quality, score
+from tasks.evaluation.quality import example_statistics, values_of
+from tasks.evaluation.selection.bounds import max_t_bounds, normal_bounds
+from tasks.evaluation.selection.differences import paired_differences
+from tasks.evaluation.selection.row_bounds import level_of_drafter
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint, expand
@@ -38,7 +43,8 @@ from tasks.models.tokenizers import load_tokenizer
 MEASURED_BY = [
     "decoding",
     "models",
-    *(f"bench/alignment/{module}" for module in ("criterion", "measuring")),
+    "bench/alignment/measuring",
+    "evaluation/selection",
     *(f"evaluation/{module}" for module in ("acceptance", "quality", "statistics")),
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "replaying")),
 ]
@@ -95,19 +101,19 @@ class PairEvaluation:
             outputs = self._replayed([*grid, *SPECULATIVE, ALONE], folder)
             speculative = [self._speedup(outputs[point], point, costs) for point in SPECULATIVE if point in outputs]
             return DrafterMeasurements(
-                points=[self._result(point, outputs[point], costs) for point in grid if point in outputs],
+                points=self._results({point: outputs[point] for point in grid if point in outputs}, costs, in_advance=False),
                 speculative_speedup=max(speculative),
                 acceptance_rate=self._acceptance(_SAMPLED),
                 acceptance_greedy=self._acceptance(SamplingSettings()),
-                drafter_quality=self._quality(outputs[ALONE]).value,
-                vanilla_quality=self._vanilla_quality.value,
+                drafter_quality=self._quality(self._statistics(outputs[ALONE])),
+                vanilla_quality=self._quality(self._vanilla_statistics),
             )
 
-    def measure_points(self, points: Sequence[SweepPoint], costs: Costs, folder: Path) -> list[PointResult]:
-        """Measure these points alone; `costs` and `folder` as for `measure`."""
+    def measure_point(self, point: SweepPoint, costs: Costs, folder: Path) -> PointResult:
+        """Measure a point that was chosen elsewhere; `costs` and `folder` as for `measure`."""
         with working_lock(self.device.type):
-            outputs = self._replayed(points, folder)
-            return [self._result(point, outputs[point], costs) for point in points]
+            [found] = self._results(self._replayed([point], folder), costs, in_advance=True)
+            return found
 
     def costs(self) -> Costs:
         """Time the parts of decoding with this pair."""
@@ -128,26 +134,47 @@ class PairEvaluation:
         return collect_outputs("decoded", generations, self.split)
 
     @cached_property
-    def _vanilla_quality(self) -> Quality:
-        return self._quality(self._vanilla)
+    def _vanilla_statistics(self) -> NDArray[np.generic]:
+        return self._statistics(self._vanilla)
 
-    def _quality(self, outputs: Outputs) -> Quality:
+    def _statistics(self, outputs: Outputs) -> NDArray[np.generic]:
+        """What determines the quality, by example: `[examples, values]`."""
         texts = [self._text(tuple(tokens)) for tokens in outputs.tokens]
-        references = [example.references for example in self.split.examples]
-        return score(texts, references, self.metric, self.sweep.bootstrap_samples, self.sweep.seed)
+        return example_statistics(texts, [example.references for example in self.split.examples], self.metric)
+
+    def _quality(self, statistics: NDArray[np.generic]) -> float:
+        return float(values_of(statistics.sum(axis=0, dtype=np.float64)[None], len(statistics))[0])
 
     def _detokenise(self, tokens: tuple[int, ...]) -> str:
         text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def _result(self, point: SweepPoint, outputs: Outputs, costs: Costs) -> PointResult:
-        quality, vanilla = self._quality(outputs), self._vanilla_quality
-        return PointResult(
-            settings=point.row_settings,
-            quality_difference=quality.value - vanilla.value,
-            lower_bound=lower_bound(quality.resampled, vanilla.resampled),
-            speedup=self._speedup(outputs, point, costs),
-        )
+    def _results(self, outputs: Mapping[SweepPoint, Outputs], costs: Costs, *, in_advance: bool) -> list[PointResult]:
+        """Measure points beside the large model alone.
+
+        Args:
+            outputs: By point; the lower bounds of all of them hold at once, since the fastest will be chosen.
+            costs: The cost model.
+            in_advance: There is one point, and these examples did not choose it.
+        """
+        if not outputs:
+            return []
+        statistics = np.stack([self._statistics(one) for one in outputs.values()])
+        differences = paired_differences(statistics, self._vanilla_statistics)
+        margins = self.sweep.margins
+        if in_advance:
+            bounds = normal_bounds(differences, 1 - margins.confidence)
+        else:
+            bounds = max_t_bounds(differences, level_of_drafter(margins), self.sweep.seed)
+        return [
+            PointResult(
+                settings=point.row_settings,
+                quality_difference=float(difference),
+                lower_bound=float(bound),
+                speedup=self._speedup(one, point, costs),
+            )
+            for (point, one), difference, bound in zip(outputs.items(), differences.values, bounds, strict=True)
+        ]
 
     def _speedup(self, outputs: Outputs, point: SweepPoint, costs: Costs) -> float:
         vanilla = costs.latency(VANILLA.method, self._vanilla.timed(self.split))

@@ -48,7 +48,7 @@ class PointResult:
     quality_difference: float
     """Quality minus that of the large model alone, in points."""
     lower_bound: float
-    """One-sided 95 % bound of the difference."""
+    """Of the difference, one-sided: on validation it holds at once with those of the other points, on test alone."""
     speedup: float
     """Predicted over the large model alone: from the counts of all examples and the comparison's one cost model."""
 

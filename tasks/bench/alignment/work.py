@@ -64,10 +64,10 @@ def tested_point(comparison: Comparison, run: Run, costs: Costs, chosen: PointRe
     work = f"{_measured(comparison, run, REPORTED_ON, costs)} {chosen.settings}"
     known = read_record(TestedPoint, path)
     if known is None or known.measured != work:
-        points = expand([GridSettings(method="bild", values={name: [value] for name, value in chosen.settings.items()})])
+        [point] = expand([GridSettings(method="bild", values={name: [value] for name, value in chosen.settings.items()})])
         evaluation = PairEvaluation(comparison, comparison.folder(run), REPORTED_ON)
         with tempfile.TemporaryDirectory() as folder:
-            [found] = evaluation.measure_points(points, costs, Path(folder))
+            found = evaluation.measure_point(point, costs, Path(folder))
         known = TestedPoint(measured=work, point=found)
         write_record(path, known)
     return known.point

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from tasks.evaluation.changes import MeasuredCurve, frontier_changes, measured_point
-from tasks.evaluation.frontier import CHOSEN_ON, TradeOff, frontier, frontier_gap, hypervolume
+from tasks.evaluation.frontier import CHOSEN_ON, TradeOff, frontier, frontier_gap
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
-from tasks.evaluation.results.summary import ALL_METHODS, BildFrontiers, FrontierGap, ParetoFront, VanillaModels
+from tasks.evaluation.results.summary import ALL_METHODS, BildFrontiers, FrontierGap, ParetoFront
 from tasks.evaluation.statistics import Interval
 from tasks.paths import DRAFTERS
 
@@ -56,22 +56,12 @@ def _gap_intervals(points: Sequence[OperatingPoint], rows: Sequence[MeasuredRow]
     return (None, None) if changes is None else (changes[0].interval, changes[1].interval)
 
 
-def reference_point(vanilla: VanillaModels) -> TradeOff | None:
-    """The reference of hypervolumes: vanilla's own speed, and the quality of the worse of the two small models."""
-    qualities = [model.quality for _, model in vanilla.small_models()]
-    return TradeOff(min(qualities), 1.0) if qualities else None
-
-
-def pareto_fronts(points: Sequence[OperatingPoint], reference: TradeOff | None) -> list[ParetoFront]:
-    """For each drafter the frontier of each of its methods with a timed point, and of all its methods together.
-
-    Hypervolumes are None without a reference.
-    """
+def pareto_fronts(points: Sequence[OperatingPoint]) -> list[ParetoFront]:
+    """For each drafter the frontier of each of its methods with a timed point, and of all its methods together."""
     found = []
     for drafter in DRAFTERS:
         methods = dict.fromkeys(point.method for point in points if point.timed and point.drafter == drafter)
         for method in (*methods, ALL_METHODS) if methods else ():
             own = tradeoffs(points, drafter, method)
-            area = None if reference is None else hypervolume(own, reference)
-            found.append(ParetoFront(drafter=drafter, method=method, points=frontier(own), hypervolume=area))
+            found.append(ParetoFront(drafter=drafter, method=method, points=frontier(own)))
     return found

@@ -12,7 +12,7 @@ NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}
 _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
 _PLAIN, _SIGNED = ("temperature", "draft_length", "lenience"), ("quality_difference",)
-_FACTORS = ("speedup", "expected_speedup", "expected_operations")
+_FACTORS = ("speedup", "expected_speedup", "expected_speedup_checked", "expected_operations")
 """Fields by their format; shares, by their names, are in per cent."""
 _DEFAULT_DRAFTER = ("drafter", "small")
 

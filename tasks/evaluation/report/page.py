@@ -13,7 +13,7 @@ import gzip
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tasks.evaluation.report import formatting, sections, table
+from tasks.evaluation.report import formatting, outputs, sections, table
 from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import Spec, page_specs
 from tasks.evaluation.report.figures.theme import CONFIG
@@ -37,7 +37,7 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
     panels = {name: page_specs(figure, datasets) for name, figure in figures.items()}
     charts = {"config": CONFIG, "datasets": datasets, "panels": panels}
     values = {"summary": summary, "sweeps": sweeps, "figures": figures, "charts": charts, "vega": vega_script()}
-    modules = {"sections": sections, "table": table, "formatting": formatting}
+    modules = {"outputs": outputs, "sections": sections, "table": table, "formatting": formatting}
     template = _environment().get_template("page.html.j2")
     return template.render(**values, **modules, tables=rendered_tables(summary), margins=summary.margins)
 

@@ -9,10 +9,12 @@ import textwrap
 from collections.abc import Iterator
 
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
+from tasks.evaluation.report.arms_text import effect_sentences
 from tasks.evaluation.report.candidates import Candidate, find_candidate
 from tasks.evaluation.report.formatting import difference_text, interval_text, offer_text, point_text, quality_text, speed_text
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless
 from tasks.evaluation.report.unsupported import reasons_against, unsupported
+from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.evaluation.selection.choosing import keeps_quality
@@ -34,11 +36,12 @@ def recommend(summary: Summary) -> Recommendation:
         return unsupported(reasons)
     found, passed_over = find_candidate(summary)
     if found is None:
-        text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over), *_grounds(summary)]
+        text = [*_stay(summary, passed=bool(passed_over)), *(one.reason for one in passed_over)]
+        text += [*effect_sentences(summary.arms), *_grounds(summary)]
         return Recommendation(passed_over=passed_over, text=" ".join(text), changes=list(_missed_gain(summary)))
     point = found.point
     sentences = [*_choice(summary, found), *(one.reason for one in passed_over), *_on_test(summary, found)]
-    sentences += [*_drafters(summary, point, found.words), *_grounds(summary)]
+    sentences += [*_drafters(summary, point, found.words), *effect_sentences(summary.arms), *_grounds(summary)]
     return Recommendation(
         point=summary.index_of(point),
         choice=found.choice,
@@ -217,13 +220,25 @@ def _missed_gain(summary: Summary) -> Iterator[str]:
         alpha, ratio = pair.acceptance_rate(), pair.cost_ratio
         if alpha is not None and ratio is not None:
             length = best_draft_length(alpha.rate, ratio, _LONGEST)
-            most = expected_speedup(alpha.rate, length, ratio)
+            expected = expected_speedup(alpha.rate, length, ratio)
             yield (
-                f"Theory (SD, Theorem 3.8) allows the {drafter} pair at most {most:.2f}× in lossless speculative decoding, "
-                f"with γ {length}: it agrees on {alpha.rate:.0%} of tokens (α) and a small step costs {ratio:.2f} of a large "
-                "one (c). A drafter that agrees more often, or costs less, would gain more."
+                f"Theory (SD, Theorem 3.8) expects {expected:.2f}× of the {drafter} pair in lossless speculative decoding with "
+                f"γ {length}, if a check costs one step{_with_measured_check(pair, alpha.rate, ratio)}: it agrees on "
+                f"{alpha.rate:.0%} of tokens (α) and a small step costs {ratio:.2f} of a large one (c). A drafter that agrees "
+                "more often, or costs less, would gain more."
             )
     yield from _conditions(summary, "unaligned")
+
+
+def _with_measured_check(pair: PairRecord, rate: float, ratio: float) -> str:
+    """The same with the measured cost of a check, and its own best draft length; empty where it was not measured."""
+    costs = pair.costs
+    if costs is None or costs.check_cost(1) is None:
+        return ""
+    length = best_draft_length(rate, ratio, _LONGEST, lambda positions: costs.check_cost(positions) or 1.0)
+    check = costs.check_cost(length + 1) or 1.0
+    expected = expected_speedup(rate, length, ratio, check)
+    return f", and {expected:.2f}× with γ {length} at the measured {check:.2f} steps for a check of {length + 1} positions"
 
 
 def _conditions(summary: Summary, drafter: str) -> Iterator[str]:

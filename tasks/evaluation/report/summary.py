@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.arms import Swept, compare_arms
-from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts, reference_point
+from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts
+from tasks.evaluation.report.outputs import chosen_outputs
 from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
 from tasks.evaluation.results.definitions import DEFINITIONS
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import MeasuredRow, SweepRow
-from tasks.evaluation.results.summary import HypervolumeReference, Recommendation, Summary, SweptPairs, rounded
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.summary import Recommendation, Summary, SweptPairs, rounded
 from tasks.evaluation.results.tables import PaperTables
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.paths import DRAFTERS
@@ -52,7 +53,6 @@ def summarize(
         found.add(task, drafter, rows[drafter], about.of(drafter), margins)
     signatures = (row.signature for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, MeasuredRow))
     vanilla = models_alone(rows)
-    reference = reference_point(vanilla)
     summary = Summary(
         task=task,
         metric=metric,
@@ -63,8 +63,7 @@ def summarize(
         choices=found.choices,
         margins=margins,
         frontier=bild_frontiers(found.points, found.rows),
-        pareto=pareto_fronts(found.points, reference),
-        hypervolume_reference=reference and HypervolumeReference(speedup=reference.speedup, quality=reference.quality),
+        pareto=pareto_fronts(found.points),
         pairs=about,
         arms=compare_arms(task, arms or {}),
         failed=failures(rows),
@@ -74,6 +73,12 @@ def summarize(
         table=[],
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
+    timed = (row for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, TimedRow))
+    summary = dataclasses.replace(
+        summary,
+        worst=chosen_outputs(summary, rows),
+        chrf_signature=next((row.chrf_signature for row in timed if row.chrf_signature), None),
+    )
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = rounded(summary)
     return dataclasses.replace(summary, table=table_rows(summary))

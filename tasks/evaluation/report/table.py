@@ -151,6 +151,8 @@ def notes(summary: Summary) -> list[str]:
             found.append(scatter_text(scatter, drafter))
     if summary.metric == "bleu" and summary.signature:
         found.append(f"BLEU: {summary.signature}.")
+    if summary.chrf_signature:
+        found.append(f"chrF: {summary.chrf_signature}.")
     found.append(f"Published: {published().source}.")
     columns = table_1_columns(summary.metric)
     return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]

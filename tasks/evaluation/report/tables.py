@@ -127,6 +127,7 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
             # α and c are of the small model; another drafter has others.
             known = point.settings.get("drafter", "small") == "small"
             alpha, cost = (_acceptance(pair, point), pair.cost_ratio) if known else (None, None)
+            check = None if pair.costs is None else pair.costs.check_cost(length + 1)
             label = f"speculative, {drafter}, γ {length}"
             row = joined(
                 records.SpeculativeRow,
@@ -134,6 +135,7 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
                 label=label,
                 draft_length=length,
                 cost_ratio=cost,
+                check_cost=check,
                 temperature=_temperature(point),
             )
             if alpha is not None:
@@ -142,6 +144,9 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
                     acceptance_rate=alpha.rate,
                     acceptance_interval=alpha.interval,
                     expected_speedup=None if cost is None else expected_speedup(alpha.rate, length, cost),
+                    expected_speedup_checked=None
+                    if cost is None or check is None
+                    else expected_speedup(alpha.rate, length, cost, check),
                     expected_operations=None if work is None else expected_operations(alpha.rate, length, work),
                 )
             yield row

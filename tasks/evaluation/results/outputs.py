@@ -69,3 +69,13 @@ class OutputDetails:
     """Shortest sources first."""
     worst: list[WorstOutput] | None = None
     """The outputs that lose most against vanilla large's, the worst first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointOutputs:
+    """The worst outputs of a chosen point on one split."""
+
+    point: int
+    """Index into the summary's points."""
+    split: str
+    worst: list[WorstOutput]

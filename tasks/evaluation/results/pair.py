@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -116,6 +118,23 @@ class MeasuredCosts:
     """How much longer a small step takes beside the large model than alone, as a share; fitted."""
     cost_ratio: float | None = None
     """c: a run of the small model over one of the large (SD, Definition 3.7)."""
+
+    def check_cost(self, positions: int) -> float | None:
+        """A run of the large model over so many positions, in its steps; None where it was not measured."""
+        if not self.verify_ms or 1 not in self.verify_ms:
+            return None
+        return interpolated(self.verify_ms, positions) / self.verify_ms[1]
+
+
+def interpolated(milliseconds: Mapping[int, float], positions: int) -> float:
+    """The time of a run over `positions` tokens from those of other widths; linear, also beyond the widest."""
+    widths = sorted(milliseconds)
+    above = bisect.bisect_left(widths, positions)
+    if above < len(widths) and widths[above] == positions:
+        return milliseconds[positions]
+    low, high = widths[max(0, min(above, len(widths) - 1) - 1)], widths[min(max(above, 1), len(widths) - 1)]
+    slope = (milliseconds[high] - milliseconds[low]) / (high - low) if high > low else 0.0
+    return milliseconds[low] + slope * (positions - low)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,8 @@ class Measurements:
     small_steps_per_token: float | None = None
     accepted_share: float | None = None
     mean_accepted_length: float | None = None
+    tokens_per_large_call: float | None = None
+    """Accepted length as engines count it: with the corrected or bonus token."""
     fallback_rate: float | None = None
     rollback_rate: float | None = None
     counts: DecodingCounts

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tasks.evaluation.results.arms import ArmComparison
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
+from tasks.evaluation.results.outputs import PointOutputs
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import (
     Choice,
@@ -84,15 +85,6 @@ class ParetoFront:
     """A method's name or `ALL_METHODS`."""
     points: list[int]
     """Indices into the summary's points, the fastest first."""
-    hypervolume: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class HypervolumeReference:
-    """The worst speed-up and quality that count towards a hypervolume."""
-
-    speedup: float
-    quality: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +141,8 @@ class Summary:
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None
     """How BLEU was computed."""
+    chrf_signature: str | None = None
+    """How chrF was computed."""
     vanilla: VanillaModels
     points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
     """Both sweeps' settings, unaligned first, baselines left out."""
@@ -157,10 +151,11 @@ class Summary:
     """What a choice may lose, and how sure that has to be."""
     frontier: BildFrontiers
     pareto: list[ParetoFront]
-    hypervolume_reference: HypervolumeReference | None = None
     pairs: SweptPairs
     arms: ArmComparison = field(default_factory=lambda: ArmComparison(results=[], effects=[]))
     """Aligned against unaligned drafters over all seeds."""
+    worst: list[PointOutputs] = field(default_factory=list)
+    """Of the chosen points, an entry for each split."""
     failed: list[FailedPoint]
     definitions: dict[str, str]
     """What each number is, by its key."""

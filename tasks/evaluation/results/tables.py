@@ -155,7 +155,13 @@ class SpeculativeRow(PointFigures, MeasuredTableRow):
     acceptance_interval: Interval | None = None
     cost_ratio: float | None = None
     expected_speedup: float | None = None
-    """Theory: SD, Theorem 3.8."""
+    """Theory: SD, Theorem 3.8, whose check of a draft costs one step of the large model."""
+    check_cost: float | None = None
+    """Measured: a check of γ + 1 positions, in steps of the large model."""
+    expected_speedup_checked: float | None = None
+    """Theory: the same theorem with `check_cost`."""
+    tokens_per_large_call: float | None = None
+    """Accepted length as engines count it: with the corrected or bonus token."""
     expected_operations: float | None = None
     """Theory: SD, Theorem 3.11."""
 

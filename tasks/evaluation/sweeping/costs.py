@@ -7,7 +7,6 @@ the small model alone (`overheads`). Predicted latencies are never reported as m
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import json
 import statistics
@@ -22,7 +21,7 @@ from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.pair import MeasuredCosts
+from tasks.evaluation.results.pair import MeasuredCosts, interpolated
 from tasks.evaluation.sweeping.overheads import Overheads, Work, fitted_overheads
 from tasks.files import atomic_write
 
@@ -54,13 +53,7 @@ class Costs:
 
     def verify(self, positions: int) -> float:
         """Milliseconds of a run over `positions` tokens, extrapolated linearly beyond the widest timed run."""
-        widths = sorted(self.verify_ms)
-        above = bisect.bisect_left(widths, positions)
-        if above < len(widths) and widths[above] == positions:
-            return self.verify_ms[positions]
-        low, high = widths[max(0, min(above, len(widths) - 1) - 1)], widths[min(max(above, 1), len(widths) - 1)]
-        slope = (self.verify_ms[high] - self.verify_ms[low]) / (high - low) if high > low else 0.0
-        return self.verify_ms[low] + slope * (positions - low)
+        return interpolated(self.verify_ms, positions)
 
     def parts(self, counts: Counts) -> dict[str, float]:
         """Milliseconds of one example's model runs: `encoders`, `small` and `large`."""

@@ -60,4 +60,9 @@ BREAKS = (
         ".get(_WORK) == fingerprint.encode()", ".get(_WORK)",
         (f"{_UNIT}/evaluation/results/test_hypothesis_file.py",),
     ),
+    Break(
+        "worst-outputs-mix-splits", "tasks.evaluation.report.outputs", "worst_by_split",
+        "for one in summary.worst if one.split == split", "for one in summary.worst",
+        (f"{_UNIT}/evaluation/report/test_outputs.py",),
+    ),
 )  # fmt: skip

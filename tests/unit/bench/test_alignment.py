@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tasks.alignment.settings import AlignSettings
-from tasks.bench.alignment.criterion import choose, default_of, difference, fastest_kept, lower_bound, speed_at_kept_quality
+from tasks.bench.alignment.criterion import choose, default_of, difference, fastest_kept, speed_at_kept_quality
+from tasks.bench.alignment.measuring import PairEvaluation
 from tasks.bench.alignment.recipes import FAMILIES, NAMES, RECIPES, chosen, control_of, settings_of
 from tasks.bench.alignment.rows import DrafterRow, PointResult, Run, TrainingCost, read_record, write_record
 from tasks.bench.alignment.summary import summarize, summarize_test, to_test
 from tasks.bench.alignment.table import markdown
 from tasks.bench.alignment.timing import TimedSource, training_clock
+from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.training.data import IGNORED, Batch
 from tasks.training.settings import TrainingSettings
 
@@ -101,17 +106,38 @@ def point(speedup: float, bound: float, difference: float = 0.0) -> PointResult:
     return PointResult(settings=settings, quality_difference=difference, lower_bound=bound, speedup=speedup)
 
 
-def test_the_bound_is_the_fifth_percentile_of_paired_differences() -> None:
-    vanilla = np.linspace(90, 95, 101)
-    assert lower_bound(vanilla - np.arange(101), vanilla) == pytest.approx(-95)
-
-
 def test_only_points_that_keep_the_quality_are_eligible() -> None:
     points = [point(1.2, 0.0), point(1.8, -0.49), point(2.5, -0.5), point(3.0, -2.0, difference=0.1)]
     assert fastest_kept(points) == points[1]
     assert speed_at_kept_quality(points) == 1.8
     # The large model alone keeps the quality as well, and is the choice where nothing is faster.
     assert speed_at_kept_quality([point(3.0, -2.0), point(0.8, 0.0)]) == speed_at_kept_quality([]) == 1.0
+
+
+def test_the_bounds_of_a_grid_hold_at_once_and_that_of_a_chosen_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    vanilla = rng.uniform(40, 60, (400, 1))
+    scores = {number: vanilla + rng.normal(-0.1, 2.0, vanilla.shape) for number in (3, 5, 7)}
+    evaluation = object.__new__(PairEvaluation)
+    evaluation.sweep = SweepSettings()
+    evaluation.__dict__["_vanilla_statistics"] = vanilla
+    monkeypatch.setattr(evaluation, "_statistics", scores.__getitem__, raising=False)
+    monkeypatch.setattr(evaluation, "_speedup", lambda *_: 1.5, raising=False)
+    outputs: Any = {SweepPoint("bild", BildSettings(max_draft=number)): number for number in scores}
+    costs: Any = None
+    for found, number in zip(evaluation._results(outputs, costs, in_advance=False), scores, strict=True):
+        own = scores[number] - vanilla
+        [alone] = evaluation._results({SweepPoint("bild", BildSettings()): outputs_of(number)}, costs, in_advance=True)
+        assert found.quality_difference == alone.quality_difference == pytest.approx(own.mean())
+        error = own.std() / 20
+        assert alone.lower_bound == pytest.approx(own.mean() - 1.645 * error, abs=0.02)
+        # Of three independent points at half the level for each arm: the quantile is that of 1 - 0.025 / 3, about 2.39.
+        assert found.lower_bound == pytest.approx(own.mean() - 2.39 * error, abs=0.04)
+
+
+def outputs_of(number: int) -> Any:
+    """Stand-in for outputs."""
+    return number
 
 
 def test_recipes_are_paired_by_seed() -> None:

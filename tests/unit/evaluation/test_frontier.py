@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tasks.evaluation.frontier import TradeOff, frontier, frontier_gap, hypervolume, tradeoff_of
+from tasks.evaluation.frontier import TradeOff, frontier, frontier_gap, tradeoff_of
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, Prediction, SweepRow, TimedRow
 
@@ -32,22 +32,6 @@ def test_of_equally_fast_points_the_better_is_on_the_frontier() -> None:
 
 def test_a_frontier_of_nothing_is_empty() -> None:
     assert frontier([None, None]) == []
-
-
-@pytest.mark.parametrize(
-    ("points", "area"),
-    [
-        ([], 0.0),
-        ([TradeOff(60, 2.0)], (60 - 40) * (2.0 - 1.0)),
-        # Three steps, from the fastest down: 5 by 2, then 10 more by 1, then 5 more by 0.5.
-        ([TradeOff(55, 2.0), TradeOff(60, 1.5), TradeOff(45, 3.0)], 5 * 2.0 + 10 * 1.0 + 5 * 0.5),
-        # Dominated, failed, equal to another, slower than the reference, worse than the reference.
-        ([TradeOff(60, 2.0), TradeOff(50, 1.5), None, TradeOff(60, 2.0), TradeOff(70, 0.9), TradeOff(30, 9.0)], 20.0),
-        ([TradeOff(40, 5.0), TradeOff(90, 1.0)], 0.0),
-    ],
-)
-def test_the_hypervolume_by_hand(points: list[TradeOff | None], area: float) -> None:
-    assert hypervolume(points, TradeOff(40, 1.0)) == pytest.approx(area)
 
 
 def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:

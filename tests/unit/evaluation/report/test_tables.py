@@ -100,9 +100,19 @@ def test_speculation_sets_theory_beside_measurement(sweeps: Sweeps) -> None:
     assert (row["speedup"], row["acceptance_rate"], row["cost_ratio"]) == (1.3, 0.75, 0.2)
     assert row["expected_speedup"] == pytest.approx(expected_speedup(0.75, 5, 0.2), rel=1e-5)
     assert row["expected_operations"] == pytest.approx(expected_operations(0.75, 5, 0.1), rel=1e-5)
+    assert (row["check_cost"], row["expected_speedup_checked"]) == (None, None)  # no check was timed
     # Nothing is known of the aligned pair.
     other = rows["speculative, aligned, γ 3"]
     assert (other["speedup"], other["acceptance_rate"], other["expected_speedup"]) == (1.5, None, None)
+
+
+def test_theory_stands_with_the_papers_check_and_with_the_measured_one(sweeps: Sweeps) -> None:
+    timed = {**PAIR, "costs": {"cost_ratio": 0.2, "verify_ms": {"1": 2.0, "4": 3.0, "8": 5.0}}}
+    row = ours(summarized("bleu", sweeps, {"unaligned": timed})["tables"]["speculative"])["speculative, unaligned, γ 5"]
+    assert row["check_cost"] == 2.0  # six positions take 4 ms, a step 2 ms
+    assert row["expected_speedup"] == pytest.approx(expected_speedup(0.75, 5, 0.2), rel=1e-5)
+    assert row["expected_speedup_checked"] == pytest.approx(expected_speedup(0.75, 5, 0.2) * 2 / 3, rel=1e-5)
+    assert row["tokens_per_large_call"] == pytest.approx(100 / 40)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +175,7 @@ def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
     speculative = section(summary, "speculative")
     cells = dict(zip(speculative.headings, speculative.rows[1], strict=True))
     assert (cells["α"], cells["c"], cells["γ"], cells["T"]) == ("0.75 [0.70, 0.80]", "0.20", "5", "0")
-    assert cells["speed-up expected (theory)"] == f"{expected_speedup(0.75, 5, 0.2):.2f}×"
+    assert cells["speed-up, theory, a check costs one step"] == f"{expected_speedup(0.75, 5, 0.2):.2f}×"
     assert cells["speed-up measured"] == "1.30× [1.25, 1.35]"
 
 

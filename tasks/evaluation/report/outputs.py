@@ -1,0 +1,103 @@
+"""What averages hide, for the chosen points: counts of outputs by split, and the worst outputs beside vanilla's.
+
+Validation and test never stand in one list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.formatting import NOTHING, number_text, point_text
+from tasks.evaluation.report.selection import Sweeps, rows_of
+from tasks.evaluation.results.outputs import PointOutputs, WorstOutput
+from tasks.evaluation.results.points import Measurements, TimedMeasurements
+from tasks.evaluation.results.rows import TimedRow
+from tasks.evaluation.results.summary import Summary
+
+HEADINGS = [
+    "point",
+    "looping",
+    "cut off",
+    "empty",
+    "differ from vanilla",
+    "equal a reference",
+    "words / reference",
+    "tokens / vanilla",
+]
+HEADINGS += ["chrF", "p50 ms", "p95 ms", "p99 ms", "quality by source length, shortest third first"]
+Piece = tuple[str, str]
+"""A stretch of words, and whether it is `same`, only in vanilla's output (`gone`), or only in the point's (`new`)."""
+
+
+def chosen_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
+    """The worst outputs of every chosen point on each split that it was timed on, an entry for each split."""
+    return [
+        PointOutputs(point=index, split=row.split, worst=row.worst)
+        for index, point in enumerate(summary.points)
+        if point.chosen
+        for row in rows_of(point, sweeps)
+        if isinstance(row, TimedRow) and row.worst
+    ]
+
+
+def table(summary: Summary, split: str) -> list[list[str]]:
+    """The cells of vanilla and of the chosen points on a split, by `HEADINGS`."""
+    found: list[tuple[str, Measurements | None]] = [("vanilla large", _on(summary.vanilla.large, split))]
+    found += [(f"vanilla small, {name}", _on(model, split)) for name, model in summary.vanilla.small_models()]
+    found += [(point_text(point), _on(point, split)) for point in summary.points if point.chosen]
+    return [_cells(name, measured) for name, measured in found if measured is not None and measured.outputs is not None]
+
+
+def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[str, list[WorstOutput]]]]]:
+    """For each split, test first, the title and the worst outputs of each chosen point; splits without any are left out."""
+    groups = []
+    for split in (REPORTED_ON, CHOSEN_ON):
+        own = [(point_text(summary.points[one.point]), one.worst) for one in summary.worst if one.split == split]
+        if own:
+            groups.append((split, own))
+    return groups
+
+
+def word_differences(vanilla: str, output: str) -> list[Piece]:
+    """Two texts as one list of pieces, word by word: what both have, and what either has alone."""
+    return list(_pieces(vanilla.split(), output.split()))
+
+
+def _pieces(before: list[str], after: list[str]) -> Iterator[Piece]:
+    for _, old, old_end, new, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if before[old:old_end] == after[new:new_end]:
+            yield " ".join(before[old:old_end]), "same"
+            continue
+        if old < old_end:
+            yield " ".join(before[old:old_end]), "gone"
+        if new < new_end:
+            yield " ".join(after[new:new_end]), "new"
+
+
+def _on(measured: Measurements, split: str) -> Measurements | None:
+    found: Measurements | None = measured if split == CHOSEN_ON else getattr(measured, "test", None)
+    return found
+
+
+def _cells(name: str, measured: Measurements) -> list[str]:
+    counted = measured.outputs
+    assert counted is not None  # noqa: S101 (`table` leaves such points out)
+    examples = measured.examples
+    counts = (counted.looping, counted.cut_off, counted.empty, counted.differs, counted.exact)
+    times = [getattr(measured, f"latency_ms_p{percent}") for percent in (50, 95, 99)] if _timed(measured) else [None] * 3
+    bands = [
+        f"{band.shortest} to {band.longest} tokens: {band.quality:.2f} ({band.difference:+.2f})"
+        for band in measured.by_length or ()
+    ]
+    return [
+        name,
+        *(f"{count} of {examples}" if examples else str(count) for count in counts),
+        *(number_text(value) for value in (counted.length_ratio, counted.vanilla_length_ratio, measured.chrf, *times)),
+        "; ".join(bands) or NOTHING,
+    ]
+
+
+def _timed(measured: Measurements) -> bool:
+    return isinstance(measured, TimedMeasurements)
