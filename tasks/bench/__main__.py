@@ -12,6 +12,7 @@ the only case in which BiLD is meaningful. The last line is JSON; a ratio above 
 Other benchmarks, each with `--task translation`:
 
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
+- `python -m tasks.bench repeat` sweeps a pair twice: how well speed-ups repeat, and whether their intervals say so;
 - `python -m tasks.bench selection` shows by simulation how often a choice loses more than its margin;
 - `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tasks.bench import ctranslate, pipeline, sweep
+from tasks.bench import ctranslate, pipeline, repeat, sweep
 from tasks.bench.alignment import command as alignment
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import thread_counts
@@ -159,6 +160,7 @@ if __name__ == "__main__":
             "sweep": sweep.main,
             "selection": selection.main,
             "alignment": alignment.main,
+            "repeat": repeat.main,
             "training": training.main,
             "peers": peers.main,
             "pipeline": pipeline.main,

@@ -104,8 +104,8 @@ def planned_and_whole(
 
 def unequal(planned: Sequence[SweepRow], whole: Sequence[SweepRow]) -> int:
     """Number of points whose quality or counts differ between the two sweeps."""
-    decoded = {_name(row): _outcome(row) for row in whole}
-    return sum(_outcome(row) != decoded[_name(row)] for row in planned)
+    decoded = {point_name(row): _outcome(row) for row in whole}
+    return sum(_outcome(row) != decoded[point_name(row)] for row in planned)
 
 
 def _outcome(row: SweepRow) -> tuple[dict[str, float], DecodingCounts] | None:
@@ -114,7 +114,7 @@ def _outcome(row: SweepRow) -> tuple[dict[str, float], DecodingCounts] | None:
 
 def retiming(planned: Sequence[SweepRow], whole: Sequence[SweepRow]) -> float:
     """Mean relative difference between two timings of one point, over the points that both sweeps timed."""
-    first, second = ({_name(row): row.speedup for row in rows if isinstance(row, TimedRow)} for rows in (planned, whole))
+    first, second = ({point_name(row): row.speedup for row in rows if isinstance(row, TimedRow)} for rows in (planned, whole))
     return statistics.fmean(abs(speedup / second[name] - 1) for name, speedup in first.items() if name in second)
 
 
@@ -130,8 +130,8 @@ def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: 
         slower.
     """
     measured = [(row, point) for row in whole if isinstance(row, TimedRow) and (point := tradeoff_of(row)) is not None]
-    timed = {_name(row) for row in planned if isinstance(row, TimedRow)}
-    kept = [point for row, point in measured if _name(row) in timed]
+    timed = {point_name(row) for row in planned if isinstance(row, TimedRow)}
+    kept = [point for row, point in measured if point_name(row) in timed]
     curve = [measured[index] for index in frontier([point for _, point in measured])]
     vanilla = next(point.quality for row, point in measured if row.method == VANILLA)
     lags, missed = [], 0
@@ -149,7 +149,8 @@ def missed_share(planned: Sequence[SweepRow], whole: Sequence[SweepRow], apart: 
     }
 
 
-def _name(row: SweepRow) -> str:
+def point_name(row: SweepRow) -> str:
+    """Method and settings, by which two sweeps are compared."""
     return json.dumps([row.method, row.settings], sort_keys=True)
 
 
