@@ -160,7 +160,7 @@ BREAKS = (
     ),
     Break(
         "control-learns-outputs", "tasks.bench.alignment.drafters", "Comparison.job",
-        "paths.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set", "paths.calibration_set",
+        "paths.control_set if references else paths.calibration_set", "paths.calibration_set",
         ("tests/unit/bench/test_alignment_command.py",),
     ),
     Break(

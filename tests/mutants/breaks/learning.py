@@ -190,4 +190,222 @@ BREAKS = (
         "(*before[1 - KEPT_CHECKPOINTS :], newest)", "before[-KEPT_CHECKPOINTS:]",
         _CHECKPOINTS,
     ),
+    Break(
+        "control-trains-on-outputs", "tasks.align", "_job",
+        "paths.calibration_set if aligned else paths.control_set", "paths.calibration_set",
+        ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "control-starts-elsewhere", "tasks.alignment.settings", "AlignSettings.control",
+        "AlignSettings(**same, start=self.start)", "AlignSettings(**same)",
+        ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "batches-by-own-targets", "tasks.training.batching", "BucketBatchSampler.__init__",
+        "examples if examples.batched_like is None else examples.batched_like", "examples",
+        ("tests/unit/training/test_batching.py",),
+    ),
+    Break(
+        "seeds-reduce-the-error-over-examples", "tasks.evaluation.report.arms", "effect_of",
+        "statistics.fmean(errors))", "statistics.fmean(errors) / len(logs))",
+        ("tests/unit/evaluation/report/test_arms.py",),
+    ),
+    Break(
+        "one-seed-is-a-finding", "tasks.evaluation.report.arms", "_finding",
+        "interval is None or ", "interval is not None and ",
+        ("tests/unit/evaluation/report/test_arms.py",),
+    ),
+"""Breaks of training, alignment, models and corpora."""
+
+from __future__ import annotations
+
+from tests.mutants.patching import Break
+
+_UNIT = "tests/unit"
+_DIVERGENCES = (f"{_UNIT}/alignment/test_divergences.py",)
+_CHECKPOINTS = (f"{_UNIT}/training/test_checkpoints.py",)
+
+BREAKS = (
+    Break(
+        "kl-turned-round", "tasks.alignment.divergences", "reverse_kl",
+        "_kl(log_q, log_p)", "_kl(log_p, log_q)",
+        _DIVERGENCES,
+    ),
+    Break(
+        "beta-ignored", "tasks.alignment.divergences", "divergence",
+        "beta=beta", "beta=0.5",
+        _DIVERGENCES,
+    ),
+    Break(
+        "mixture-weights-swapped", "tasks.alignment.divergences", "jensen_shannon",
+        "beta * log_p.exp() + (1 - beta) * log_q.exp()", "(1 - beta) * log_p.exp() + beta * log_q.exp()",
+        _DIVERGENCES,
+    ),
+    Break(
+        "label-weight-ignored", "tasks.alignment.spec", "_loss",
+        ", settings.label_weight)", ")",
+        (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
+    ),
+    Break(
+        "mixed-weights-swapped", "tasks.alignment.distillation", "DivergenceLoss.sums",
+        "(1 - self._label_weight) * losses - self._label_weight * log_label",
+        "self._label_weight * losses - (1 - self._label_weight) * log_label",
+        ("tests/unit/alignment/test_distillation.py",),
+    ),
+    Break(
+        "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
+        "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
+        (f"{_UNIT}/training/test_objective.py::test_without_anything_else_it_is_the_model_s_loss",),
+    ),
+    Break(
+        "loss-counts-of-one-part", "tasks.training.objective", "Objective.counts",
+        ".sum(0)", "[0]",
+        (f"{_UNIT}/training/test_sources.py",),
+    ),
+    Break(
+        "warmup-starts-at-zero", "tasks.training.optimizers", "rate_factor",
+        "(step + 1) / settings.warmup_steps", "step / settings.warmup_steps",
+        (f"{_UNIT}/training/test_optimizers.py::test_the_rate_rises_and_falls",),
+    ),
+    Break(
+        "decay-ends-too-late", "tasks.training.optimizers", "rate_factor",
+        "(settings.steps - settings.warmup_steps)", "settings.steps",
+        (f"{_UNIT}/training/test_optimizers.py::test_the_rate_rises_and_falls",),
+    ),
+    Break(
+        "weight-decay-ignored", "tasks.training.optimizers", "make_optimizer",
+        "rate, decay = settings.learning_rate, settings.weight_decay", "rate, decay = settings.learning_rate, 0.0",
+        (f"{_UNIT}/training/test_optimizers.py::test_the_settings_choose_the_optimizer_and_its_parameters",),
+    ),
+    Break(
+        "damaged-checkpoint-loaded", "tasks.training.checkpoints", "_holds",
+        "file.is_file() and checksum(file) == known", "file.is_file()",
+        _CHECKPOINTS,
+    ),
+    Break(
+        "checkpoint-not-sealed", "tasks.training.checkpoints", "_sealed",
+        '"step*/{_SEAL}"', '"step*/*"',
+        _CHECKPOINTS,
+    ),
+    Break(
+        "worst-weights-kept", "tasks.training.best_weights", "BestWeights.update",
+        "value < self._value if", "value > self._value if",
+        (f"{_UNIT}/training/test_best_weights.py",),
+    ),
+    Break(
+        "patience-one-longer", "tasks.training.best_weights", "BestWeights.out_of_patience",
+        "self._waited >= self._patience", "self._waited > self._patience",
+        (f"{_UNIT}/training/test_best_weights.py",),
+    ),
+    Break(
+        "shares-overlap", "tasks.training.batching", "partition",
+        "indices[part::parts]", "indices[part :: max(1, parts - 1)]",
+        (f"{_UNIT}/training/test_batching.py",),
+    ),
+    Break(
+        "empty-outputs-kept", "tasks.alignment.calibrating.checks", "find_fault",
+        "if not text.strip():", "if False:",
+        (f"{_UNIT}/alignment/test_calibration.py::test_an_output_is_fit_or_has_a_fault",),
+    ),
+    Break(
+        "text-not-cut-to-the-limit", "tasks.models.tokenizers", "encode",
+        "[*row[: limit - 1], end]", "[*row, end]",
+        (f"{_UNIT}/training/test_causal_data.py",),
+    ),
+    Break(
+        "frozen-trunk-has-dropout", "tasks.training.objective", "Objective.train",
+        "if self.frozen:", "if not self.frozen:",
+        (f"{_UNIT}/training/test_objective.py",),
+    ),
+    Break(
+        "replay-rounds-begin-early", "tasks.alignment.schedule", "Schedule.__init__",
+        "settings.replay_rounds * settings.replay_steps", "settings.replay_rounds",
+        (f"{_UNIT}/alignment/test_schedule.py",),
+    ),
+    Break(
+        "rejection-weights-swapped", "tasks.alignment.rollout_generator", "rejection_weights",
+        "== CORRECTED", "!= CORRECTED",
+        (f"{_UNIT}/alignment/test_rollout_generator.py",),
+    ),
+    Break(
+        "stored-probabilities-rounded-up", "tasks.alignment.stored", "_rounded_down",
+        ".view(torch.int16) + 1)", ".view(torch.int16) - 1)",
+        (f"{_UNIT}/alignment/test_stored.py",),
+    ),
+    Break(
+        "source-tokens-are-labels", "tasks.training.data", "TokenDataset.batch",
+        "[[IGNORED] * length + target", "[[0] * length + target",
+        (f"{_UNIT}/training/test_causal_data.py",),
+    ),
+    Break(
+        "unlabelled-inputs-of-a-split-kept", "tasks.prepare", "load_corpus",
+        " if text not in labelled", "",
+        (f"{_UNIT}/test_prepare.py",),
+    ),
+    Break(
+        "stages-keep-the-time-of-earlier-ones", "tasks.bench.pipeline", "Cost.__sub__",
+        "Cost(self.processor - other.processor,", "Cost(self.processor,",
+        (f"{_UNIT}/bench/test_pipeline.py::test_stages_of_both_revisions_are_measured",),
+    ),
+    Break(
+        "impossible-drafters-found-late", "tasks.consistency", "_point",
+        'if drafter == "heads" and not', 'if drafter == "none" and not',
+        (f"{_UNIT}/test_consistency.py::test_a_contradiction_is_named_with_its_place",),
+    ),
+    Break(
+        "references-never-vary", "tasks.corpora.translation.choices", "Sampled.__call__",
+        ">= self._variation", ">= 0.0",
+        (f"{_UNIT}/corpora/translation/test_corpus.py::test_variation_changes_the_training_references_alone",),
+    ),
+    Break(
+        "bfloat16-wherever-auto", "tasks.training.objective", "multiplies_bfloat16",
+        "return any(", "return True or any(",
+        (f"{_UNIT}/training/test_objective.py::test_native_bfloat16_is_read_from_the_processor",),
+    ),
+    Break(
+        "splits-share-translations", "tasks.corpora.translation.generate", "generate",
+        " or any(owner.get(text, split) != split for text in references)", "",
+        (f"{_UNIT}/corpora/translation/test_corpus.py::test_a_sentence_with_a_translation_of_another_split_is_omitted",),
+    ),
+    Break(
+        "splits-share-summaries", "tasks/corpora/summarization/__init__.py", "_draw",
+        " or not elsewhere.isdisjoint(references)", "",
+        (f"{_UNIT}/corpora/test_summarization.py::test_an_event_whose_summary_another_split_has_is_drawn_again",),
+    ),
+    Break(
+        "tokens-of-a-pair-not-compared", "tasks.models.pair", "check_pair",
+        "if theirs.get(token) != index:", "if token not in theirs:",
+        (f"{_UNIT}/models/test_pair.py",),
+    ),
+    Break(
+        "one-layer-too-many", "tasks.models.layers", "first_layers",
+        "[:count]", "[: count + 1]",
+        (f"{_UNIT}/models/test_layers.py",),
+    ),
+    Break(
+        "held-out-acceptance-by-text", "tasks.alignment.acceptance", "HeldOutAcceptance.__call__",
+        '"acceptance_rate": shared / positions', '"acceptance_rate": shared / len(self._held_out)',
+        (f"{_UNIT}/alignment/test_acceptance.py",),
+    ),
+    Break(
+        "calibration-draws-restart", "tasks.alignment.calibrating.labelling", "Labeller._decode",
+        "[first + index for index in batch]", "[index for index in batch]",
+        (f"{_UNIT}/alignment/test_calibration.py",),
+    ),
+    Break(
+        "relative-rate-taken-as-absolute", "tasks.training.optimizers", "make_optimizer",
+        "if settings.relative_rate:", "if not settings.relative_rate:",
+        (f"{_UNIT}/training/test_optimizers.py",),
+    ),
+    Break(
+        "log-forgets-what-came-before-the-resume", "tasks.training.log", "TrainingLog.__init__",
+        'cast("Rows", state.get("log", {}))', "{}",
+        ("tests/integration/test_training.py::test_an_interrupted_run_ends_with_the_same_weights",),
+    ),
+    Break(
+        "newest-checkpoint-rotated-away", "tasks.training.checkpoints", "_rotate",
+        "(*before[1 - KEPT_CHECKPOINTS :], newest)", "before[-KEPT_CHECKPOINTS:]",
+        _CHECKPOINTS,
+    ),
+)  # fmt: skip
 )  # fmt: skip
