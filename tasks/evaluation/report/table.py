@@ -1,4 +1,4 @@
-"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it."""
+"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it where they are of its data set and metric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.points import ModelAlone, TimedPoint
-from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
+from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 from tasks.evaluation.rounds import scatter_text
@@ -55,7 +55,7 @@ def table_rows(summary: Summary) -> list[TableRow]:
         if (method, drafter) not in known and point.speedup > 1 and not any(point is other for _, _, other in found):
             label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[choice]}"
             found.append((f"{method}_{drafter}_{choice}", label, point))
-    columns = table_1_columns(summary.metric)
+    columns = table_1_columns(summary.dataset, summary.metric)
     return [_row(name, label, measured, columns) for name, label, measured in found]
 
 
@@ -70,7 +70,7 @@ def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: 
         test=None if test is None else joined(TableEntry, test),
         large_calls_per_token=None if found is None else (test or found).large_calls_per_token,
         published=[
-            PublishedResult(dataset=column.dataset, metric=column.metric, quality=quality, speedup=speedup)
+            PublishedResult(dataset=column.dataset, quality=quality, speedup=speedup)
             for column in columns
             for quality, speedup in filter(None, [column.rows.get(name)])
         ],
@@ -98,7 +98,7 @@ def _title(summary: Summary) -> str:
 
 def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
     """The headings in two lines, and the body; a column of differences from vanilla only where they were measured."""
-    metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.metric)
+    metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.dataset, summary.metric)
     paired = any(row.test and row.test.quality_difference_interval for row in summary.table)
     headings = [("", "method"), ("valid.", metric), ("valid.", "speed-up"), ("test", metric), ("test", "speed-up")]
     headings += [("test", f"{metric} − vanilla")] if paired else []
@@ -153,9 +153,16 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"BLEU: {summary.signature}.")
     if summary.chrf_signature:
         found.append(f"chrF: {summary.chrf_signature}.")
-    found.append(f"Published: {published().source}.")
-    columns = table_1_columns(summary.metric)
-    return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
+    return found + _published_notes(summary)
+
+
+def _published_notes(summary: Summary) -> list[str]:
+    """Where the published numbers come from; or that no table has any."""
+    if not anything_published(summary.dataset, summary.metric):
+        return ["Published: no number in the papers is of this corpus and metric, so none stands beside these."]
+    columns = table_1_columns(summary.dataset, summary.metric)
+    source = [f"Published: {published().source}."] if columns else []
+    return source + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 
 
 def _frontier_note(gap: FrontierGap | None) -> str:
