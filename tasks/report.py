@@ -135,7 +135,7 @@ def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[t
     texts = {
         "summary.json": summary_json(summary),
         "metrics.json": json.dumps(flat_metrics(summary), indent=2, allow_nan=False) + "\n",
-        "table.md": "\n".join([as_markdown(summary), tables_markdown(summary), "## Verdict", "", as_lines(summary)]),
+        "table.md": _verdict_and_tables(summary),
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps),
     }
@@ -144,6 +144,12 @@ def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[t
         folder = "" if name == "pareto" else "figures/"
         found += [(f"{folder}{name}{suffix}", _figure(figure)) for suffix in (".png", ".svg")]
     return found
+
+
+def _verdict_and_tables(summary: Summary) -> str:
+    """The text of `table.md`: the verdict first."""
+    verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
+    return "\n".join([verdict, as_markdown(summary), tables_markdown(summary)])
 
 
 def _text(text: str) -> Maker:

@@ -103,7 +103,8 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
-    assert table.rstrip().splitlines()[-1].removeprefix("- ") == summary["verdict"]["changes"][-1]
+    assert table.splitlines()[2] == summary["verdict"]["headline"]
+    assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table
 
 
 @pytest.mark.parametrize(("dataset", "shown"), [("none", False), ("xsum", True), ("iwslt17-de-en", False)])

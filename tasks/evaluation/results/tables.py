@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.points import TestStatus
 from tasks.evaluation.statistics import Interval
 
 
@@ -49,6 +50,10 @@ class TableRow:
     test: TableEntry | None = None
     large_calls_per_token: float | None = None
     """On test where it was measured there."""
+    margin: float | None = None
+    """Points that the choice may lose; None for a model alone."""
+    test_status: TestStatus | None = None
+    """What test says of the choice; None for a model alone, and where it was not measured there."""
     published: list[PublishedResult]
 
 

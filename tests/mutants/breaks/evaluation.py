@@ -249,6 +249,21 @@ BREAKS = (
         (f"{_UNIT}/report/test_recommendation.py",),
     ),
     Break(
+        "contradicted-not-marked", "tasks.evaluation.report.marks", "mark_of",
+        'return Mark("contradicted", f"contradicted: loses', 'return Mark("open", f"contradicted: loses',
+        (f"{_UNIT}/report/test_page.py",),
+    ),
+    Break(
+        "headline-from-validation", "tasks.evaluation.report.selection", "reported",
+        "if point.test else", "if not point.test else",
+        (f"{_UNIT}/report/test_headline.py",),
+    ),
+    Break(
+        "gain-called-a-cost", "tasks.evaluation.report.headline", "cost_text",
+        "_down(-interval[1]), _up(-interval[0])", "_down(interval[0]), _up(interval[1])",
+        (f"{_UNIT}/report/test_headline.py",),
+    ),
+    Break(
         "test-numbers-from-validation", "tasks.evaluation.report.points", "SweepPoints.add",
         "if row.split == REPORTED_ON}", "if row.split == CHOSEN_ON}",
         (f"{_UNIT}/report/test_summary.py",),
