@@ -180,17 +180,17 @@ def main() -> None:
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
-        summary = make_report(task.metric, paths, task.seeds)
+        summary = make_report(task.metric, paths, task.seeds, task.corpus.dataset)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
 
 
-def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int]) -> Summary:
+def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str) -> Summary:
     """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
     arms = read_arms(paths, metric, seeds)
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
-    summary = summarize(paths.task, metric, sweeps, pairs, arms)
+    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset)
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
     record_report(paths, metric, flat_metrics(summary), files, inputs)

@@ -1,4 +1,4 @@
-"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it."""
+"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it where they are of its data set and metric."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks.evaluation.report.formatting import (
 from tasks.evaluation.report.marks import Mark, mark_of
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.points import Choice, ModelAlone, TimedPoint
-from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
+from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 from tasks.evaluation.rounds import scatter_text
@@ -50,7 +50,7 @@ def table_rows(summary: Summary) -> list[TableRow]:
     """
     chosen = {(choice.method, choice.drafter, choice.choice): (choice, point) for choice, point in summary.chosen_points()}
     models = (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned)
-    columns = table_1_columns(summary.metric)
+    columns = table_1_columns(summary.dataset, summary.metric)
     rows = [_row(name, label, model, columns) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)]
     for name, (label, wanted) in _CHOICE_ROWS.items():
         choice, point = chosen.get(wanted, (None, None))
@@ -83,7 +83,7 @@ def _row(
         margin=choice.margin if choice else None,
         test_status=choice.test if choice else None,
         published=[
-            PublishedResult(dataset=column.dataset, metric=column.metric, quality=quality, speedup=speedup)
+            PublishedResult(dataset=column.dataset, quality=quality, speedup=speedup)
             for column in columns
             for quality, speedup in filter(None, [column.rows.get(name)])
         ],
@@ -120,7 +120,7 @@ def title(summary: Summary, split: str) -> str:
 def table_cells(summary: Summary, split: str) -> tuple[list[str], list[list[str]]]:
     """The headings and the body of one of `SPLITS`; what test says of choices and what papers print stand beside test."""
     metric, on_test = METRIC_NAMES[summary.metric], split == REPORTED_ON
-    columns = table_1_columns(summary.metric) if on_test else []
+    columns = table_1_columns(summary.dataset, summary.metric) if on_test else []
     headings = ["method", metric, f"{metric} − vanilla", "speed-up", "ms for a text"]
     headings += ["what test says"] if on_test else []
     headings += ["settings", *(f"published {column.dataset}" for column in columns)]
@@ -187,9 +187,16 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"BLEU: {summary.signature}.")
     if summary.chrf_signature:
         found.append(f"chrF: {summary.chrf_signature}.")
-    found.append(f"Published: {published().source}.")
-    columns = table_1_columns(summary.metric)
-    return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
+    return found + _published_notes(summary)
+
+
+def _published_notes(summary: Summary) -> list[str]:
+    """Where the published numbers come from; or that no table has any."""
+    if not anything_published(summary.dataset, summary.metric):
+        return ["Published: no number in the papers is of this corpus and metric, so none stands beside these."]
+    columns = table_1_columns(summary.dataset, summary.metric)
+    source = [f"Published: {published().source}."] if columns else []
+    return source + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 
 
 def _frontier_note(gap: FrontierGap | None) -> str:

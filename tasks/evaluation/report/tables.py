@@ -1,4 +1,4 @@
-"""The papers' other tables for one task: what was measured here, then what the papers print.
+"""The papers' other tables for one task: what was measured here, then what the papers print of its data set by its metric.
 
 Theory stands in columns of its own (`expected_…`). A table without a measured row is empty: published rows alone are not shown.
 """
@@ -29,16 +29,16 @@ def paper_tables(summary: Summary) -> records.PaperTables:
     Args:
         summary: with points, choices and pairs; its own tables are not read.
     """
-    metric = summary.metric
+    task = summary.dataset, summary.metric
     shares, cascade = list(_shares(summary)), list(_cascade(summary))
     speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
     return records.PaperTables(
-        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", metric)] if shares else [],
-        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", metric)] if cascade else [],
-        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", metric)]
+        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", *task)] if shares else [],
+        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", *task)] if cascade else [],
+        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", *task)]
         if speculative
         else [],
-        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", metric)] if lenience else [],
+        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", *task)] if lenience else [],
     )
 
 

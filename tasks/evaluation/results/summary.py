@@ -141,6 +141,8 @@ class Summary:
 
     task: str
     metric: str
+    dataset: str = "none"
+    """The public data set whose published numbers compare with these (`corpus.dataset`)."""
     split: str
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None

@@ -145,6 +145,13 @@ def test_published_numbers_are_marked(whole: str) -> None:
     assert not re.search(r'<td class="">40\.33', first)
 
 
+def test_without_a_published_number_the_page_says_so_once(sweeps: Sweeps) -> None:
+    rows = {drafter: records(rows) for drafter, rows in sweeps.items()}
+    text = page(summary_record("bleu", sweeps), rows)
+    assert text.count("no number in the papers is of this corpus") == 1
+    assert '<td class="published">' not in text and "as published" not in text
+
+
 def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
     shown = whole.split('id="examples"')[1].split("</section>")[0]
     assert '<span class="corrected" title="corrected">leaves </span>' in shown
