@@ -12,6 +12,14 @@ from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import TaskPaths
 
+_METHODS = {
+    "bild": "BiLD: the small model writes; the large model takes over where that is unsure, and corrects what it wrote.",
+    "speculative": "Speculative decoding: the small model drafts; the large model keeps only what it would have written itself.",
+}
+_DRAFTERS = {
+    "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
+    "unaligned": "The unaligned drafter is the small model that was trained on references alone.",
+}
 _YAML = {"inf": ".inf", "True": "true", "False": "false"}
 
 
@@ -28,8 +36,12 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
 
 
 def explained(point: TimedPoint) -> list[str]:
-    """A sentence for each setting of a point that is not switched off."""
-    return [_sentence(point, name, value) for name, value in point.settings.items() if value is not False]
+    """The method and the drafter in a sentence each, then a sentence for each setting that is not switched off."""
+    found = [_METHODS[point.method]] if point.method in _METHODS else []
+    if point.settings.get("drafter", "small") == "small":
+        found.append(_DRAFTERS[point.drafter])
+    named = {name: value for name, value in point.settings.items() if name != "drafter" or value != "small"}
+    return found + [_sentence(point, name, value) for name, value in named.items() if value is not False]
 
 
 def _sentence(point: TimedPoint, name: str, value: Setting) -> str:
@@ -44,7 +56,7 @@ def _sentence(point: TimedPoint, name: str, value: Setting) -> str:
 
 def _known(point: TimedPoint, value: Setting) -> Iterator[tuple[str, str]]:
     """Sentences by the name of the setting; only the one that `value` belongs to is used."""
-    yield "drafter", "The small model drafts." if value == "small" else f"Drafts come from: {value}."
+    yield "drafter", f"Drafts come from: {value}."
     if point.method == "bild":
         yield "fallback_threshold", _fallback(value)
         yield "rollback_threshold", _rollback(value)

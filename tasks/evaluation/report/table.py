@@ -169,6 +169,7 @@ def notes(summary: Summary) -> list[str]:
         f"of both drafters hold together with {margins.confidence:.0%} confidence. Chosen on validation, reported on test. "
         "Other methods stand here where their choice is faster than vanilla there."
     ]
+    found.append("Vanilla is a model alone, drafters are the small models, and a point is a method with its settings.")
     found.append("α_FB: fallback threshold; α_RB: rollback threshold in nats; ≤: most tokens of a draft; γ: tokens of a draft.")
     for row in summary.table:
         best = row.test or row.validation

@@ -76,6 +76,7 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
         "rollback_threshold: 2.0",
     ]
     assert configuration(summary, None) == ["large_model: models/toy/large", "method: vanilla_large"]
-    fallback, rollback = explained(point)
+    method, drafter, fallback, rollback = explained(point)
+    assert method.startswith("BiLD: ") and "trained on what the large model writes" in drafter
     assert "a probability above 70%, and hands over to the large model when it is less sure" in fallback
     assert "a probability below 13.5% (e^−2)" in rollback
