@@ -14,7 +14,7 @@ from tasks.paths import TaskPaths
 
 _METHODS = {
     "bild": "BiLD: the small model writes; the large model takes over where that is unsure, and corrects what it wrote.",
-    "speculative": "Speculative decoding: the small model drafts; the large model keeps only what it would have written itself.",
+    "speculative": "Speculative decoding: the small model drafts; the large model keeps what it would have written itself.",
 }
 _DRAFTERS = {
     "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name
+from tasks.evaluation.report.marks import is_contradicted, marks_of_point
 from tasks.evaluation.results import tables as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
@@ -84,10 +85,17 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
                 yield joined(
                     records.SharesRow,
                     point,
-                    label=f"{label}, {drafter}",
+                    label=f"{label}, {drafter}{_warning(summary, label, point)}",
                     fallback_share=ratio(counts.large_calls, counts.tokens),
                     rollback_share=ratio(counts.rollbacks, counts.tokens),
                 )
+
+
+def _warning(summary: Summary, label: str, point: TimedPoint) -> str:
+    """A word where a row names a choice that test contradicts."""
+    named = label.endswith(("no loss", "≤ 1 point")) or label == "speculative"
+    red = named and is_contradicted(marks_of_point(summary, summary.index_of(point)))
+    return " (contradicted on test)" if red else ""
 
 
 def _variant(point: OperatingPoint) -> tuple[str, str]:
