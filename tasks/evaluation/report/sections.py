@@ -184,7 +184,6 @@ POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
     "speed-up, predicted": lambda point: field_text(point.predicted, "speedup"),
     "ms, median": lambda point: field_text(point, "latency_ms_p50"),
     "ms, 95 %": lambda point: field_text(point, "latency_ms_p95"),
-    "large calls / token": lambda point: field_text(point, "large_calls_per_token"),
     "tokens / large call": lambda point: field_text(point, "tokens_per_large_call"),
     "accepted": lambda point: number_text(point.accepted_share),
     "timed because": lambda point: point.why or ("" if point.timed else "not timed"),

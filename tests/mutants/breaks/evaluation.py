@@ -254,6 +254,11 @@ BREAKS = (
         (f"{_UNIT}/report/test_page.py",),
     ),
     Break(
+        "contradicted-without-a-word", "tasks.evaluation.report.figures.lettered", "_record",
+        'name = f"{one.letter} contradicted" if one.contradicted else one.letter', "name = one.letter",
+        (f"{_UNIT}/report/test_pareto_figure.py",),
+    ),
+    Break(
         "headline-from-validation", "tasks.evaluation.report.selection", "reported",
         "if point.test else", "if not point.test else",
         (f"{_UNIT}/report/test_headline.py",),

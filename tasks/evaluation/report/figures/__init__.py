@@ -5,7 +5,7 @@ from __future__ import annotations
 from tasks.evaluation.report.figures.acceptance import accepted_lengths, cascade_curves
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_maps
 from tasks.evaluation.report.figures.figure import Figure
-from tasks.evaluation.report.figures.pareto import pareto
+from tasks.evaluation.report.figures.pareto import everything, pareto
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
 from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.results.summary import Summary
@@ -21,6 +21,7 @@ def all_figures(summary: Summary, sweeps: Sweeps, predicted: bool = False) -> di
     """
     found = {
         "pareto": pareto(summary, predicted),
+        "everything": everything(summary, predicted),
         "thresholds": threshold_maps(summary),
         "ablations": ablations(summary),
         "oracle": oracle_curve(summary),
