@@ -259,6 +259,11 @@ BREAKS = (
         (f"{_UNIT}/report/test_pareto_figure.py",),
     ),
     Break(
+        "name-over-a-mark", "tasks.evaluation.report.figures.labels", "sides",
+        "side = next(free, first)", "side = first",
+        (f"{_UNIT}/report/test_labels.py",),
+    ),
+    Break(
         "headline-from-validation", "tasks.evaluation.report.selection", "reported",
         "if point.test else", "if not point.test else",
         (f"{_UNIT}/report/test_headline.py",),
