@@ -88,6 +88,9 @@ def _wider(summary: Summary, point: TimedPoint) -> Iterator[str]:
     measured, _ = reported(other)
     cost = cost_text(measured, summary.metric, lossless=other.lossless)
     mark = mark_of(test_status(other.test, summary.margins.one_point), summary.margins.one_point)
+    if mark.kind == "contradicted":
+        yield f"Allowing one point of loss does not help: {point_text(other)} {cost} on test, {mark.words}."
+        return
     on_test = f" ({mark.words})" if other.test else ""
     yield f"Allowing one point of loss, {point_text(other)} is {_speed_on_split(other)} and {cost}{on_test}."
 

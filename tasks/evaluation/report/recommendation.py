@@ -77,7 +77,7 @@ def as_lines(summary: Summary, width: int = 100_000) -> str:
         settings = configuration(summary, summary.recommended)
         lines += ["The configuration to deploy:", "", *(f"    {line}" for line in settings), ""]
         meaning = [] if summary.recommended is None else explained(summary.recommended)
-        lines += [*(textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in meaning), ""]
+        lines += [textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in meaning] + ([""] if meaning else [])
     for title, sentences in (("Why believe it:", found.evidence), ("What would change this choice:", found.changes)):
         if sentences:
             lines += [title, "", *(textwrap.fill(f"- {line}", width, subsequent_indent="  ") for line in sentences), ""]
@@ -129,6 +129,8 @@ def _on_test(summary: Summary, found: Candidate) -> Iterator[str]:
         f"{quality_text(test, summary.metric)}."
     )
     margin, bounds = summary.margins.of(found.words), test.difference_bounds
+    if found.point.lossless:
+        return
     if bounds is None:
         yield "How far that difference is noise was not measured."
     elif status.quality == "confirmed":

@@ -16,10 +16,11 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.headline import cost_text, processor
 from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported, rows_of
-from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.pair import PairRecord, VanillaScatter
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import ShownExample, TimedRow
 from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.rounds import scatter_text
 from tasks.paths import DRAFTERS
 
 Pairs = list[tuple[str, str]]
@@ -100,7 +101,8 @@ def cost_lines(summary: Summary) -> list[str]:
     if point is None:
         return []
     measured, split = reported(point)
-    lines = [f"In the mean it {cost_text(measured, summary.metric, lossless=point.lossless)} (95 % interval, on {split})."]
+    cost = cost_text(measured, summary.metric, lossless=point.lossless)
+    lines = [f"It {cost}." if point.lossless else f"In the mean it {cost} (95 % interval, on {split})."]
     if measured.outputs is not None and measured.examples:
         counted, examples = measured.outputs, measured.examples
         lines.append(
@@ -153,8 +155,13 @@ def grounds(summary: Summary, sweeps: Sweeps) -> Pairs:
             f"95 %, paired with the large model. Those of quality cover examples, those of speed {covered}; those of what "
             "alignment gives also cover seeds.",
         ),
+        *(("machine", scatter_text(scatter, drafter)) for drafter in DRAFTERS if (scatter := _scatter(summary, drafter))),
         ("predictions", "Stand in columns of their own. A point that was only predicted is never chosen."),
     ]
+
+
+def _scatter(summary: Summary, drafter: str) -> VanillaScatter | None:
+    return summary.pairs.of(drafter).vanilla_scatter
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[TimedPoint, str, list[ShownExample]]]:

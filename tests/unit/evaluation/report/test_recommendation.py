@@ -101,7 +101,7 @@ def test_test_confirms_a_choice_or_leaves_it_open(sweeps: Sweeps, bounds: tuple[
 
 
 def test_a_choice_that_test_contradicts_is_not_deployed_and_the_next_one_is(sweeps: Sweeps) -> None:
-    on_test(sweeps, -1.2, -0.6)
+    on_test(sweeps, -1.9, -1.2)
     summary = summarized("bleu", sweeps)
     found = summary["verdict"]
     assert statuses(summary)["quality"] == "contradicted"
@@ -109,6 +109,8 @@ def test_a_choice_that_test_contradicts_is_not_deployed_and_the_next_one_is(swee
     [passed] = found["passed_over"]
     assert summary["points"][passed["point"]]["method"] == "bild" and passed["choice"] == "no_loss"
     assert passed["reason"] in found["text"] and "it loses more than 0.5 points there" in passed["reason"]
+    assert any(line.startswith("Allowing one point of loss does not help: BiLD with the aligned") for line in found["changes"])
+    assert not any("runner-up" in line and "BiLD with the aligned" in line for line in found["changes"])
 
 
 @pytest.mark.parametrize(
