@@ -78,6 +78,7 @@ def _job(drafter: str, settings: AlignSettings, task: Task, machine: MachineSett
         teachers=(paths.model("large"),),
         files=(paths.calibration / FOLDER,) if settings.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
+        batched_like=None if aligned else paths.calibration_set,
         seed=settings.seed,
     )
 

@@ -135,7 +135,7 @@ def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[t
     texts = {
         "summary.json": summary_json(summary),
         "metrics.json": json.dumps(flat_metrics(summary), indent=2, allow_nan=False) + "\n",
-        "table.md": "\n".join([as_markdown(summary), tables_markdown(summary), "## Verdict", "", as_lines(summary)]),
+        "table.md": _verdict_and_tables(summary),
         "frontier.csv": frontier_csv(summary),
         "report.html": page(summary, sweeps),
     }
@@ -144,6 +144,12 @@ def makers(summary: Summary, sweeps: Mapping[str, Sequence[SweepRow]]) -> list[t
         folder = "" if name == "pareto" else "figures/"
         found += [(f"{folder}{name}{suffix}", _figure(figure)) for suffix in (".png", ".svg")]
     return found
+
+
+def _verdict_and_tables(summary: Summary) -> str:
+    """The text of `table.md`: the verdict first."""
+    verdict = f"# Task {summary.task}: the verdict\n\n{as_lines(summary)}"
+    return "\n".join([verdict, as_markdown(summary), tables_markdown(summary)])
 
 
 def _text(text: str) -> Maker:
@@ -174,17 +180,17 @@ def main() -> None:
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
-        summary = make_report(task.metric, paths, task.seeds)
+        summary = make_report(task.metric, paths, task.seeds, task.corpus.dataset)
     print(as_text(summary))
     print(as_lines(summary, width=_TERMINAL))
 
 
-def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int]) -> Summary:
+def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str) -> Summary:
     """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
     arms = read_arms(paths, metric, seeds)
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
-    summary = summarize(paths.task, metric, sweeps, pairs, arms)
+    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset)
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
     record_report(paths, metric, flat_metrics(summary), files, inputs)

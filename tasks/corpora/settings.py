@@ -5,6 +5,9 @@ from __future__ import annotations
 from tasks.corpora.files import FileSettings
 from tasks.settings import setting, settings
 
+PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailymail")
+"""The data sets of which the papers publish numbers."""
+
 
 @settings
 class EmbeddedSettings:
@@ -38,7 +41,24 @@ class CorpusSettings:
     )
     embedded: EmbeddedSettings = setting("The embedded corpus.", default_factory=EmbeddedSettings)
     files: FileSettings | None = setting("Your files.", default=None)
+    dataset: str = setting(
+        "Public data set that your files are, with its own sources and references in validation and test. The report then "
+        "shows the papers' numbers of that data set beside yours, where the metric is theirs too; none: it shows none of them.",
+        default="none",
+        choices=("none", *PUBLISHED),
+    )
 
     def validate(self) -> None:
+        """Raise `ValueError` for files that are missing, and for a data set that the corpus cannot be."""
         if self.source == "files" and self.files is None:
             raise ValueError("source is files but there is no files section; add one with format and files")
+        if self.dataset == "none":
+            return
+        if self.source != "files" or self.files is None:
+            raise ValueError(f"dataset is {self.dataset}, but the corpus is generated; set source to files, or dataset to none")
+        for split in ("validation", "test"):
+            if self.files.limit.get(split):
+                raise ValueError(
+                    f"dataset is {self.dataset}, but files.limit cuts {split}, and no published number is of a part; remove "
+                    "the limit, or set dataset to none"
+                )

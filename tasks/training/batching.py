@@ -18,8 +18,9 @@ class BucketBatchSampler:
     """Example indices of every step of a run, in buckets of similar length; epochs follow one another."""
 
     def __init__(self, examples: TokenDataset, settings: TrainingSettings) -> None:
-        """Read the lengths of `examples`, and seed and batch size from `settings`."""
-        self._lengths = [(len(source), len(target)) for source, target in zip(examples.sources, examples.targets, strict=True)]
+        """Read the lengths of `examples`, or those that they are batched by, and seed and batch size from `settings`."""
+        by = examples if examples.batched_like is None else examples.batched_like
+        self._lengths = [(len(source), len(target)) for source, target in zip(by.sources, by.targets, strict=True)]
         self._size, self._budget, self._seed = settings.batch_size, settings.batch_tokens, settings.seed
         self._epoch, self._begins, self._batches = -1, 0, list[list[int]]()
 

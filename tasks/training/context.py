@@ -52,6 +52,8 @@ class TrainingJob:
     """Validation examples whose greedy outputs are compared with trivial baselines after training; 0: none."""
     code: tuple[str, ...] = ("training", "models")
     """Packages whose code can change the result."""
+    batched_like: Path | None = None
+    """A file of the same inputs with other targets, whose lengths order the batches: both trainings then see equal batches."""
     seed: int | None = None
     """The seed of a drafter, which names its folder; None for models that are trained once."""
 
@@ -99,6 +101,10 @@ def open_context(job: TrainingJob) -> TrainingContext:
         JsonlDataset(file, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)
         for file in (job.train_file, job.held_out_file)
     )
+    if job.batched_like is not None:
+        other = JsonlDataset(job.batched_like, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)
+        # Inputs without references teach the aligned drafter alone, so that the batches cannot be equal.
+        examples.batched_like = other if len(other) == len(examples) else None
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
     return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
 
@@ -107,6 +113,8 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     """Return the fingerprint of the work: checkpoints of any other work are not resumed."""
     settings = {"model": job.model, "training": job.training, "text": job.text}
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
+    if job.batched_like is not None:
+        files.append(job.batched_like)
     if job.model.pretrained is not None and Path(job.model.pretrained).is_dir():
         files.append(Path(job.model.pretrained))
     code = list(job.code)

@@ -89,6 +89,8 @@ class TokenDataset:
         """
         self.sources, self.targets, self.pad, self.decoder_only = sources, targets, pad, decoder_only
         self.weights, self.stored = weights, stored
+        self.batched_like: TokenDataset | None = None
+        """Examples of the same inputs whose lengths order the batches, so that both see equal ones; None: their own lengths."""
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -24,7 +24,7 @@ def jobs_of(
     monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, _: jobs.append(job))
     params = {
         "active": {"words": "data/words"},
-        "tasks": {"words": {"metric": "bleu", "seeds": list(seeds), "align": settings}},
+        "tasks": {"words": {"metric": "bleu", "seeds": list(seeds), "calibrate": {"top_logits": 4}, "align": settings}},
     }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     align.main()
@@ -63,6 +63,7 @@ def test_both_arms_differ_in_their_targets_alone(monkeypatch: pytest.MonkeyPatch
     assert (aligned.train_file.name, control.train_file.name) == ("calibration.jsonl", "calibration-references.jsonl")
     for name in ("model", "text", "machine", "held_out_file", "metric", "teachers", "code", "seed"):
         assert getattr(aligned, name) == getattr(control, name)
+    assert (aligned.batched_like, control.batched_like) == (None, aligned.train_file)
     assert control.files == () and control.folder == Path("models/words/unaligned/1")
 
 

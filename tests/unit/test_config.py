@@ -65,6 +65,21 @@ MISTAKES: list[tuple[Change, str]] = [
     (lambda params: task_of(params)["align"].update(warmup_steps=10**6), "warmup_steps is 1000000; it must be less than steps"),
     (lambda params: task_of(params)["corpus"].update(source="files"), "source is files but there is no files section"),
     (
+        lambda params: task_of(params)["corpus"].update(dataset="wmt14-en-de"),
+        "tasks.translation.corpus: dataset is wmt14-en-de, but the corpus is generated; set source to files",
+    ),
+    (
+        lambda params: params["tasks"]["multi30k"]["corpus"].update(dataset="multi30k"),
+        "dataset is 'multi30k'; it must be one of none, iwslt17-de-en",
+    ),
+    (
+        lambda params: (
+            params["tasks"]["multi30k"]["corpus"].update(dataset="iwslt17-de-en"),
+            params["tasks"]["multi30k"]["corpus"]["files"].update(limit={"test": 100}),
+        ),
+        "dataset is iwslt17-de-en, but files.limit cuts test",
+    ),
+    (
         lambda params: task_of(params)["sweep"].update(grid=[{"method": "bold", "values": {}}]),
         "sweep.grid.0: unknown method 'bold'; known are vanilla_large",
     ),

@@ -68,7 +68,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     return found
 
 
-def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any, ...]]:
+def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False, dataset: str = "none") -> list[tuple[Any, ...]]:
     """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
 
     Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
@@ -77,7 +77,8 @@ def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False) -> list[tuple[Any,
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    params = MagicMock(**{"task.return_value.metric": "rougeL", "task.return_value.seeds": (1,)})
+    task = {"metric": "rougeL", "seeds": (1,), "corpus.dataset": dataset}
+    params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
     monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])
@@ -102,7 +103,18 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
-    assert table.rstrip().splitlines()[-1].removeprefix("- ") == summary["verdict"]["changes"][-1]
+    assert table.splitlines()[2] == summary["verdict"]["headline"]
+    assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table
+
+
+@pytest.mark.parametrize(("dataset", "shown"), [("none", False), ("xsum", True), ("iwslt17-de-en", False)])
+def test_published_numbers_are_printed_for_their_own_data_set(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dataset: str, shown: bool
+) -> None:
+    run(monkeypatch, dataset=dataset)
+    for text in (capsys.readouterr().out, (paths.results / "table.md").read_text(encoding="utf-8")):
+        assert ("35.05 · 1.50×" in text) == shown  # XSum, aligned, no loss, by ROUGE-L
+        assert ("no number in the papers is of this corpus" in text) != shown
 
 
 def test_the_report_waits_for_a_timing(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:

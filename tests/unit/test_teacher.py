@@ -99,7 +99,7 @@ def verdict(pair: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
 def test_the_verdict_recommends_nothing_and_says_why(task: None, monkeypatch: pytest.MonkeyPatch) -> None:
     summary, text = verdict(collapsed(), monkeypatch)
     assert summary.recommended is None
-    assert text.startswith("These models support no recommendation.")
+    assert text.startswith("These models support no recommendation: ")
     assert "gives 1 distinct output for 24 inputs, 'w7' for 100% of them" in text
     assert "the large model is not better than the aligned small model alone" in text
     assert "Deploy" not in text

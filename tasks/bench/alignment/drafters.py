@@ -90,6 +90,7 @@ class Comparison:
     def job(self, run: Run) -> TrainingJob:
         """Return the training job of one drafter; the seed is also that of a random start."""
         task, paths, settings = self.task, self.paths, self.settings(run)
+        references = RECIPES[run.recipe].learns_references
         return TrainingJob(
             name=str(run),
             stage="compare",
@@ -99,7 +100,8 @@ class Comparison:
             text=task.text,
             machine=self.params.machine,
             metric=task.metric,
-            train_file=paths.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set,
+            train_file=paths.control_set if references else paths.calibration_set,
+            batched_like=paths.calibration_set if references else None,
             held_out_file=paths.held_out_calibration,
             teachers=(paths.model("large"),),
             code=CODE,

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.points import Choice, TimedPoint
 from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.evaluation.statistics import Interval
 from tasks.paths import DRAFTERS
 
@@ -49,17 +50,17 @@ def compare_arms(task: str, sweeps: Mapping[tuple[str, int], Swept]) -> ArmCompa
 
 def _arm_result(task: str, drafter: str, seed: int, rows: Sequence[SweepRow], pair: PairRecord) -> ArmResult:
     found = SweepPoints()
-    found.add(task, drafter, latest(rows), pair)
-    chosen = {(one.method, one.choice): one.point for one in found.choices}
+    found.add(task, drafter, latest(rows), pair, pair.margins or DEFAULT_MARGINS)
+    chosen = {(one.method, one.choice): one for one in found.choices}
     points = [
-        _arm_point(purpose, None if (index := chosen.get(wanted)) is None else found.points[index])
+        _arm_point(purpose, choice, None if choice.point is None else found.points[choice.point])
         for purpose, wanted in PURPOSES.items()
-        if wanted in chosen
+        if (choice := chosen.get(wanted)) is not None
     ]
     return ArmResult(drafter=drafter, seed=seed, training=pair.training, points=points)
 
 
-def _arm_point(purpose: str, point: object) -> ArmPoint:
+def _arm_point(purpose: str, choice: Choice, point: object) -> ArmPoint:
     if not isinstance(point, TimedPoint) or point.test is None:
         return ArmPoint(purpose=purpose)
     return ArmPoint(
@@ -69,6 +70,8 @@ def _arm_point(purpose: str, point: object) -> ArmPoint:
         speedup_interval=point.test.speedup_interval,
         quality_difference=point.test.quality_difference or 0.0,
         quality_difference_interval=point.test.quality_difference_interval,
+        margin=choice.margin,
+        test=choice.test,
     )
 
 

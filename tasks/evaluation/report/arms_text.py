@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tasks.evaluation.report.arms import NO_LOSS, ONE_POINT, SPECULATIVE
 from tasks.evaluation.report.formatting import interval_text, settings_text
+from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
 
 _PURPOSES = {
@@ -54,7 +55,9 @@ def _point_cell(point: ArmPoint | None) -> str:
         return "none: vanilla"
     speed = f"{point.speedup:.2f}×{interval_text(point.speedup_interval)}"
     quality = f"{point.quality_difference:+.2f}{interval_text(point.quality_difference_interval, '+')}"
-    return f"{speed}, {quality} ({settings_text(point.settings)})"
+    mark = mark_of(point.test, point.margin)
+    warning = f", {mark.words}" if mark.kind == "contradicted" else ""
+    return f"{speed}, {quality} ({settings_text(point.settings)}){warning}"
 
 
 def _effect_cell(effect: AlignmentEffect | None) -> str:

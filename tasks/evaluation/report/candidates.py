@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tasks.evaluation.report.formatting import point_text
+from tasks.evaluation.report.formatting import point_text, points_text
 from tasks.evaluation.report.points import test_status
 from tasks.evaluation.report.selection import chosen, fastest_lossless, is_faster
 from tasks.evaluation.results.points import TestStatus, TimedPoint
@@ -75,11 +75,11 @@ def _objection(summary: Summary, candidate: Candidate) -> str | None:
     if status is None:
         return None if candidate.first or point.lossless else f"{what} was not measured on test, so it does not replace it."
     if status.quality == "contradicted":
-        return f"{what} is faster on validation, but test contradicts it: it loses more than {margin:g} points there."
+        return f"{what} is faster on validation, but test contradicts it: it loses more than {points_text(margin)} there."
     if status.speed == "contradicted":
         return f"{what} is faster on validation, but test contradicts it: it is slower than vanilla there."
     if status.speed == "open":
         return f"{what} is faster on validation, but on test it is not faster than vanilla beyond noise."
     if not candidate.first and status.quality == "open" and not point.lossless:
-        return f"{what} is faster on validation, but test leaves open whether it loses less than {margin:g} points."
+        return f"{what} is faster on validation, but test leaves open whether it loses less than {points_text(margin)}."
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
@@ -15,6 +17,11 @@ _PLAIN, _SIGNED = ("temperature", "draft_length", "lenience"), ("quality_differe
 _FACTORS = ("speedup", "expected_speedup", "expected_speedup_checked", "expected_operations")
 """Fields by their format; shares, by their names, are in per cent."""
 _DEFAULT_DRAFTER = ("drafter", "small")
+
+
+def points_text(value: float) -> str:
+    """`0.5 points`, `1 point`."""
+    return f"{value:g} point{'' if value == 1 else 's'}"
 
 
 def method_name(method: str) -> str:
@@ -52,6 +59,11 @@ def number_text(
 def interval_text(interval: Interval | None, sign: str = "", digits: int = 2) -> str:
     """` [1.80, 1.97]`, with a space before it; empty without an interval."""
     return f" [{interval[0]:{sign}.{digits}f}, {interval[1]:{sign}.{digits}f}]" if interval else ""
+
+
+def breakable(text: str) -> str:
+    """A cell whose line may break before an interval, but not within it."""
+    return re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
 def field_text(record: object, path: str, interval_digits: int | None = 2) -> str:

@@ -5,7 +5,6 @@ Validation and test never stand in one list.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -27,8 +26,8 @@ HEADINGS = [
     "tokens / vanilla",
 ]
 HEADINGS += ["chrF", "p50 ms", "p95 ms", "p99 ms", "quality by source length, shortest third first"]
-Piece = tuple[str, str]
-"""A stretch of words, and whether it is `same`, only in vanilla's output (`gone`), or only in the point's (`new`)."""
+Piece = tuple[str, bool]
+"""A stretch of words, and whether the other text has other words there."""
 
 
 def chosen_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
@@ -42,38 +41,34 @@ def chosen_outputs(summary: Summary, sweeps: Sweeps) -> list[PointOutputs]:
     ]
 
 
-def table(summary: Summary, split: str) -> list[list[str]]:
-    """The cells of vanilla and of the chosen points on a split, by `HEADINGS`."""
-    found: list[tuple[str, Measurements | None]] = [("vanilla large", _on(summary.vanilla.large, split))]
-    found += [(f"vanilla small, {name}", _on(model, split)) for name, model in summary.vanilla.small_models()]
-    found += [(point_text(point), _on(point, split)) for point in summary.points if point.chosen]
-    return [_cells(name, measured) for name, measured in found if measured is not None and measured.outputs is not None]
+def table(summary: Summary, split: str) -> list[tuple[int | None, list[str]]]:
+    """The cells by `HEADINGS` of vanilla and of the chosen points on a split, each with the point's index."""
+    found: list[tuple[int | None, str, Measurements | None]] = [(None, "vanilla large", _on(summary.vanilla.large, split))]
+    found += [(None, f"vanilla small, {name}", _on(model, split)) for name, model in summary.vanilla.small_models()]
+    found += [(index, point_text(point), _on(point, split)) for index, point in enumerate(summary.points) if point.chosen]
+    return [(index, _cells(name, one)) for index, name, one in found if one is not None and one.outputs is not None]
 
 
-def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[str, list[WorstOutput]]]]]:
-    """For each split, test first, the title and the worst outputs of each chosen point; splits without any are left out."""
+def worst_by_split(summary: Summary) -> list[tuple[str, list[tuple[int, list[WorstOutput]]]]]:
+    """For each split, test first, the index and the worst outputs of each chosen point; splits without any are left out."""
     groups = []
     for split in (REPORTED_ON, CHOSEN_ON):
-        own = [(point_text(summary.points[one.point]), one.worst) for one in summary.worst if one.split == split]
+        own = [(one.point, one.worst) for one in summary.worst if one.split == split]
         if own:
             groups.append((split, own))
     return groups
 
 
-def word_differences(vanilla: str, output: str) -> list[Piece]:
-    """Two texts as one list of pieces, word by word: what both have, and what either has alone."""
-    return list(_pieces(vanilla.split(), output.split()))
-
-
-def _pieces(before: list[str], after: list[str]) -> Iterator[Piece]:
-    for _, old, old_end, new, new_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if before[old:old_end] == after[new:new_end]:
-            yield " ".join(before[old:old_end]), "same"
-            continue
-        if old < old_end:
-            yield " ".join(before[old:old_end]), "gone"
-        if new < new_end:
-            yield " ".join(after[new:new_end]), "new"
+def side_by_side(vanilla: str, output: str) -> tuple[list[Piece], list[Piece]]:
+    """Vanilla's text and the point's, each in pieces by word."""
+    old, new = vanilla.split(), output.split()
+    left: list[Piece] = []
+    right: list[Piece] = []
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        for side, words in ((left, old[i:i_end]), (right, new[j:j_end])):
+            if words:
+                side.append((" ".join(words), kind != "equal"))
+    return left, right
 
 
 def _on(measured: Measurements, split: str) -> Measurements | None:

@@ -13,13 +13,16 @@ import gzip
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from tasks.evaluation.report import formatting, outputs, sections, table
+from tasks.evaluation.report import deployment, formatting, headline, marks, outputs, sections, selection, table
 from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import Spec, page_specs
 from tasks.evaluation.report.figures.theme import CONFIG
 from tasks.evaluation.report.rendered_tables import rendered_tables
 from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.results.summary import Summary
+
+_MODULES = (deployment, formatting, headline, marks, outputs, sections, selection, table)
+"""What the template calls."""
 
 
 def page(summary: Summary, sweeps: Sweeps) -> str:
@@ -37,7 +40,7 @@ def page(summary: Summary, sweeps: Sweeps) -> str:
     panels = {name: page_specs(figure, datasets) for name, figure in figures.items()}
     charts = {"config": CONFIG, "datasets": datasets, "panels": panels}
     values = {"summary": summary, "sweeps": sweeps, "figures": figures, "charts": charts, "vega": vega_script()}
-    modules = {"outputs": outputs, "sections": sections, "table": table, "formatting": formatting}
+    modules = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
     template = _environment().get_template("page.html.j2")
     return template.render(**values, **modules, tables=rendered_tables(summary), margins=summary.margins)
 
@@ -53,5 +56,6 @@ def _environment() -> Environment:
     """Templates beside this module, everything escaped, a missing name an error."""
     loader = PackageLoader("tasks.evaluation.report", ".")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["breakable"] = formatting.breakable
     made.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return made

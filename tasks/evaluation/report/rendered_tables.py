@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 
 import yaml
@@ -13,7 +13,6 @@ from tasks.evaluation.report.arms_text import arms_table
 from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, timings_of
 from tasks.evaluation.report.formatting import METRIC_NAMES, field_text, markdown_table
 from tasks.evaluation.results.codec import Source, decode
-from tasks.evaluation.results.published import kind_of
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import MeasuredTableRow, PublishedTableRow
 
@@ -30,7 +29,7 @@ class RenderedTable:
     rows: list[list[str]]
     """Measured here, on the validation split unless the title names another."""
     published: list[list[str]]
-    """Printed in the paper: other models, other data, other hardware."""
+    """Printed in the paper for the task's data set: other models, other hardware."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,10 @@ class _Layout:
     title: str
     notes: list[str]
     shown: dict[str, str]
+    published_notes: list[str] = field(default_factory=list)
+    """Of the published rows."""
+    published_headings: list[str] = field(default_factory=list)
+    """Of those in `shown`, the columns that only published rows fill."""
 
 
 @functools.cache
@@ -51,18 +54,20 @@ def _layouts() -> dict[str, _Layout]:
 
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """The tables that have a measured row."""
-    metric, quality = METRIC_NAMES[summary.metric], "BLEU" if kind_of(summary.metric) == "bleu" else "ROUGE-2"
+    metric = METRIC_NAMES[summary.metric]
     found = [_arms(summary)] if summary.arms.results else []
     found += [*_batches(summary), *_memory(summary)]
     for name, table in _layouts().items():
         rows: Sequence[MeasuredTableRow | PublishedTableRow] = getattr(summary.tables, name)
+        compared = any(isinstance(row, PublishedTableRow) for row in rows)
+        shown = {heading: name for heading, name in table.shown.items() if compared or heading not in table.published_headings}
         own, printed = (
-            [[field_text(row, field) for field in table.shown.values()] for row in rows if isinstance(row, kind)]
+            [[field_text(row, name) for name in shown.values()] for row in rows if isinstance(row, kind)]
             for kind in (MeasuredTableRow, PublishedTableRow)
         )
         if own:
-            headings = [heading.replace("METRIC", metric) for heading in table.shown]
-            notes = [note.replace("QUALITY", quality) for note in table.notes]
+            headings = [heading.replace("METRIC", metric) for heading in shown]
+            notes = table.notes + (table.published_notes if compared else [])
             found.append(RenderedTable(name, table.title, notes, headings, own, printed))
     return found
 
@@ -98,7 +103,7 @@ def tables_markdown(summary: Summary) -> str:
     for table in rendered_tables(summary):
         lines += [f"## {table.title}", "", *markdown_table(table.headings, table.rows), ""]
         if table.published:
-            printed = "As published: other models, other data, other hardware."
+            printed = "As published for this data set: other models, other hardware."
             lines += [printed, "", *markdown_table(table.headings, table.published), ""]
         lines += [*(f"- {note}" for note in table.notes), ""]
     return "\n".join(lines)

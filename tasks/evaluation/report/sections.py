@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.batches import batch_sentence, energy_text, memory_facts
-from tasks.evaluation.report.formatting import CHOICE_NAMES, NOTHING, field_text, method_name, number_text, settings_text
-from tasks.evaluation.report.selection import Sweeps, fastest_choice, rows_of
+from tasks.evaluation.report.formatting import (
+    CHOICE_NAMES,
+    NOTHING,
+    field_text,
+    method_name,
+    number_text,
+    point_text,
+    settings_text,
+)
+from tasks.evaluation.report.headline import cost_text, processor
+from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported, rows_of
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import ShownExample, TimedRow
@@ -28,13 +38,6 @@ _LINEAGE = {
 }
 PROPOSERS = {"s": "small", "l": "large", "c": "corrected"}
 """Who proposed a piece of text, as rows abbreviate it."""
-
-
-def settings_lines(point: TimedPoint) -> list[str]:
-    """The settings of a point as lines of a configuration file."""
-    yaml = {"inf": ".inf", "True": "true", "False": "false"}
-    lines = [f"method: {point.method}", f"# with the {point.drafter} small model as drafter"]
-    return lines + [f"{name}: {yaml.get(str(value), value)}" for name, value in point.settings.items()]
 
 
 def timed_examples(summary: Summary) -> str:
@@ -100,19 +103,84 @@ def _batches(pair: PairRecord) -> Iterator[tuple[str, str]]:
             yield "energy of a text, vanilla", energy_text(pair.batches.vanilla[0].joules_per_text)
 
 
-def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[str, list[ShownExample]]]:
-    """Outputs of the recommended point and of each drafter's fastest chosen point, with a title each."""
+def cost_lines(summary: Summary) -> list[str]:
+    """What the recommended point may cost beyond the average: outputs that differ, loop or lose much, on one split."""
+    point = summary.recommended
+    if point is None:
+        return []
+    measured, split = reported(point)
+    lines = [f"In the mean it {cost_text(measured, summary.metric, lossless=point.lossless)} (95 % interval, on {split})."]
+    if measured.outputs is not None and measured.examples:
+        counted, examples = measured.outputs, measured.examples
+        lines.append(
+            f"Of its {examples} outputs on {split}, {counted.differs} differ from the large model's, {counted.looping} loop "
+            f"and {counted.cut_off} are cut off."
+        )
+    index = summary.index_of(point)
+    worst = [one.worst[0].loss for one in summary.worst if (one.point, one.split) == (index, split)]
+    if worst:
+        lines.append(f"The worst single output on {split} loses {worst[0]:.1f} points; see the outputs below.")
+    return lines
+
+
+def grounds(summary: Summary, sweeps: Sweeps) -> Pairs:
+    """Control, seeds, splits, timing, intervals and processor, in words."""
+    seeds = sorted({result.seed for result in summary.arms.results})
+    rows = [row for rows in sweeps.values() for row in rows if isinstance(row, TimedRow)]
+    rounds = max((len(row.rounds or ()) or 1 for row in rows), default=1)
+    large, margins = summary.vanilla.large, summary.margins
+    tested = large.test.examples if large.test else 0
+    times = f"in {rounds} rounds spread over the sweep" if rounds > 1 else "in one round"
+    covered = "examples and rounds" if rounds > 1 else "examples only, not other rounds"
+    return [
+        ("processor", processor(summary)),
+        (
+            "control",
+            "The unaligned drafter starts like the aligned one and trains for as many steps on the same inputs; it learns from "
+            "references, the aligned one from the large model.",
+        ),
+        ("seeds", ", ".join(map(str, seeds)) if seeds else "one"),
+        (
+            "splits",
+            f"Settings are chosen on validation ({large.examples or 'all'} texts) and reported on test ({tested or 'no'} "
+            "texts), which takes no part in the choice.",
+        ),
+        (
+            "margins",
+            f"No loss: less than {margins.no_loss:g} points below the large model; ≤ 1 point: less than {margins.one_point:g}. "
+            f"A setting is chosen where the lower bound of its paired difference shows that; the bounds of all settings and "
+            f"both drafters hold together with {margins.confidence:.0%} confidence. By the same bound test confirms "
+            "the choice, contradicts it, or leaves it open.",
+        ),
+        (
+            "speed",
+            f"Measured end to end at batch 1 on {timed_examples(summary)} texts {times}, each beside the large model on the "
+            "same text, so that a slow moment slows both.",
+        ),
+        (
+            "intervals",
+            f"95 %, paired with the large model. Those of quality cover examples, those of speed {covered}; those of what "
+            "alignment gives also cover seeds.",
+        ),
+        ("predictions", "Stand in columns of their own. A point that was only predicted is never chosen."),
+    ]
+
+
+def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[TimedPoint, str, list[ShownExample]]]:
+    """Outputs of the recommended point and of each drafter's fastest chosen point, with a title each; all of one split."""
     wanted = [("recommended", summary.recommended)] if summary.recommended else []
     for choice, point in filter(None, (fastest_choice(summary, drafter) for drafter in DRAFTERS)):
         if point is not summary.recommended:
             wanted.append((CHOICE_NAMES[choice], point))
-    groups = []
-    for words, point in wanted:
-        shown = next((row.shown for row in rows_of(point, sweeps) if isinstance(row, TimedRow) and row.shown), None)
-        if shown:
-            title = f"{method_name(point.method)}, {point.drafter} ({words}): {settings_text(point.settings)}"
-            groups.append((title, shown))
-    return groups
+    for split in (REPORTED_ON, CHOSEN_ON):
+        groups = []
+        for words, point in wanted:
+            rows = (row for row in rows_of(point, sweeps) if isinstance(row, TimedRow) and row.split == split)
+            for shown in filter(None, (row.shown for row in rows)):
+                groups.append((point, f"{point_text(point)}: {words}, on {split}", shown))
+        if groups:
+            return groups
+    return []
 
 
 POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
@@ -125,10 +193,8 @@ POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
     "speed-up, predicted": lambda point: field_text(point.predicted, "speedup"),
     "ms, median": lambda point: field_text(point, "latency_ms_p50"),
     "ms, 95 %": lambda point: field_text(point, "latency_ms_p95"),
-    "large calls / token": lambda point: field_text(point, "large_calls_per_token"),
     "tokens / large call": lambda point: field_text(point, "tokens_per_large_call"),
     "accepted": lambda point: number_text(point.accepted_share),
-    "chosen as": lambda point: CHOICE_NAMES.get(point.chosen or "", ""),
     "timed because": lambda point: point.why or ("" if point.timed else "not timed"),
 }
 """Of the table of all points, whose rows are the tooltips of the charts' points too."""

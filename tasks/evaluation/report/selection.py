@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements, TimedPoint
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
@@ -20,6 +20,11 @@ def is_faster(measured: TimedMeasurements) -> bool:
     """Faster than vanilla beyond the noise of its timing: the whole interval of the speed-up lies above 1."""
     interval = measured.speedup_interval
     return (interval[0] if interval else measured.speedup) > 1.0
+
+
+def reported(point: TimedPoint) -> tuple[TimedPoint | TestMeasurements, str]:
+    """The measurements to report of a point, and their split: test where it was measured there, else validation."""
+    return (point.test, REPORTED_ON) if point.test else (point, CHOSEN_ON)
 
 
 def fastest(points: Iterable[TimedPoint]) -> TimedPoint | None:

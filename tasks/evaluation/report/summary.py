@@ -32,6 +32,7 @@ def summarize(
     sweeps: Mapping[str, Sequence[SweepRow]],
     pairs: Mapping[str, PairRecord | None] | None = None,
     arms: Mapping[tuple[str, int], Swept] | None = None,
+    dataset: str = "none",
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -41,6 +42,7 @@ def summarize(
         sweeps: for each of `DRAFTERS` the rows of its sweep, both splits; of rows for the same point the last counts.
         pairs: what each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
         arms: the sweeps of every seed; without them nothing is said of alignment beyond this seed.
+        dataset: the public data set that the corpus is, if any (`corpus.dataset`): what was published of it stands beside.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -56,6 +58,7 @@ def summarize(
     summary = Summary(
         task=task,
         metric=metric,
+        dataset=dataset,
         split=CHOSEN_ON,
         signature=next(filter(None, signatures), None),
         vanilla=vanilla,

@@ -1,9 +1,10 @@
-"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it."""
+"""Table 1 of Kim et al., NeurIPS 2023, for one task, with their numbers beside it where they are of its data set and metric."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     METRIC_NAMES,
@@ -14,9 +15,10 @@ from tasks.evaluation.report.formatting import (
     markdown_table,
     number_text,
 )
+from tasks.evaluation.report.marks import Mark, mark_of
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.points import ModelAlone, TimedPoint
-from tasks.evaluation.results.published import PublishedColumn, published, table_1_columns
+from tasks.evaluation.results.points import Choice, ModelAlone, TimedPoint
+from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 from tasks.evaluation.rounds import scatter_text
@@ -37,6 +39,8 @@ _CHOICE_ROWS = {
 }
 ROWS = (*_VANILLA_ROWS, *_CHOICE_ROWS)
 """The names of the rows that the table always has."""
+SPLITS = (REPORTED_ON, CHOSEN_ON)
+"""Each has a table of its own."""
 
 
 def table_rows(summary: Summary) -> list[TableRow]:
@@ -44,22 +48,29 @@ def table_rows(summary: Summary) -> list[TableRow]:
 
     Where both choices of such a method are one point, it stands once.
     """
-    chosen = {(choice.method, choice.drafter, choice.choice): point for choice, point in summary.chosen_points()}
+    chosen = {(choice.method, choice.drafter, choice.choice): (choice, point) for choice, point in summary.chosen_points()}
     models = (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned)
-    found: list[tuple[str, str, ModelAlone | TimedPoint | None]] = [
-        *((name, label, model) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)),
-        *((name, label, chosen.get(choice)) for name, (label, choice) in _CHOICE_ROWS.items()),
-    ]
-    known = {choice[:2] for _, choice in _CHOICE_ROWS.values()}
-    for (method, drafter, choice), point in chosen.items():
-        if (method, drafter) not in known and point.speedup > 1 and not any(point is other for _, _, other in found):
-            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[choice]}"
-            found.append((f"{method}_{drafter}_{choice}", label, point))
-    columns = table_1_columns(summary.metric)
-    return [_row(name, label, measured, columns) for name, label, measured in found]
+    columns = table_1_columns(summary.dataset, summary.metric)
+    rows = [_row(name, label, model, columns) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)]
+    for name, (label, wanted) in _CHOICE_ROWS.items():
+        choice, point = chosen.get(wanted, (None, None))
+        rows.append(_row(name, label, point, columns, choice))
+    known, seen = {wanted[:2] for _, wanted in _CHOICE_ROWS.values()}, set[int | None]()
+    for (method, drafter, purpose), (choice, point) in chosen.items():
+        if (method, drafter) not in known and point.speedup > 1 and choice.point not in seen:
+            seen.add(choice.point)
+            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[purpose]}"
+            rows.append(_row(f"{method}_{drafter}_{purpose}", label, point, columns, choice))
+    return rows
 
 
-def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: Sequence[PublishedColumn]) -> TableRow:
+def _row(
+    name: str,
+    label: str,
+    found: ModelAlone | TimedPoint | None,
+    columns: Sequence[PublishedColumn],
+    choice: Choice | None = None,
+) -> TableRow:
     test = None if found is None else found.test
     return TableRow(
         row=name,
@@ -69,8 +80,10 @@ def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: 
         validation=None if found is None else joined(TableEntry, found),
         test=None if test is None else joined(TableEntry, test),
         large_calls_per_token=None if found is None else (test or found).large_calls_per_token,
+        margin=choice.margin if choice else None,
+        test_status=choice.test if choice else None,
         published=[
-            PublishedResult(dataset=column.dataset, metric=column.metric, quality=quality, speedup=speedup)
+            PublishedResult(dataset=column.dataset, quality=quality, speedup=speedup)
             for column in columns
             for quality, speedup in filter(None, [column.rows.get(name)])
         ],
@@ -78,48 +91,68 @@ def _row(name: str, label: str, found: ModelAlone | TimedPoint | None, columns: 
 
 
 def as_markdown(summary: Summary) -> str:
-    """The table and its notes as Markdown."""
-    headings, cells = table_cells(summary)
-    lines = [f"# {_title(summary)}", "", *markdown_table([" ".join(words).strip() for words in headings], cells), ""]
+    """The table on test, that on validation, and the notes, as Markdown."""
+    lines: list[str] = []
+    for split in SPLITS:
+        lines += [f"## {title(summary, split)}", "", *markdown_table(*table_cells(summary, split)), ""]
     return "\n".join(lines + [f"- {note}" for note in notes(summary)]) + "\n"
 
 
 def as_text(summary: Summary) -> str:
-    """The table and its notes for a terminal, columns aligned."""
-    headings, cells = table_cells(summary)
-    lines = aligned_columns([[upper for upper, _ in headings], [lower for _, lower in headings], *cells])
-    lines.insert(2, "─" * max(map(len, lines)))
-    return "\n".join([_title(summary), "", *lines, "", *notes(summary)]) + "\n"
+    """Both tables and their notes for a terminal, columns aligned."""
+    found: list[str] = []
+    for split in SPLITS:
+        headings, cells = table_cells(summary, split)
+        lines = aligned_columns([headings, *cells])
+        lines.insert(1, "─" * max(map(len, lines)))
+        found += [title(summary, split), "", *lines, ""]
+    return "\n".join([*found, *notes(summary)]) + "\n"
 
 
-def _title(summary: Summary) -> str:
-    return f"Task {summary.task}: {METRIC_NAMES[summary.metric]} and speed-up over the vanilla large model [95 % intervals]"
+def title(summary: Summary, split: str) -> str:
+    """The title of the table of one split."""
+    says = {REPORTED_ON: "on test, where nothing was chosen", CHOSEN_ON: "on validation, where the choices were made"}[split]
+    return (
+        f"Task {summary.task} {says}: {METRIC_NAMES[summary.metric]} and speed-up over the vanilla large model [95 % intervals]"
+    )
 
 
-def table_cells(summary: Summary) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """The headings in two lines, and the body; a column of differences from vanilla only where they were measured."""
-    metric, columns = METRIC_NAMES[summary.metric], table_1_columns(summary.metric)
-    paired = any(row.test and row.test.quality_difference_interval for row in summary.table)
-    headings = [("", "method"), ("valid.", metric), ("valid.", "speed-up"), ("test", metric), ("test", "speed-up")]
-    headings += [("test", f"{metric} − vanilla")] if paired else []
-    headings += [("large", "calls/token"), ("", "settings"), *(("published", column.dataset) for column in columns)]
+def table_cells(summary: Summary, split: str) -> tuple[list[str], list[list[str]]]:
+    """The headings and the body of one of `SPLITS`; what test says of choices and what papers print stand beside test."""
+    metric, on_test = METRIC_NAMES[summary.metric], split == REPORTED_ON
+    columns = table_1_columns(summary.dataset, summary.metric) if on_test else []
+    headings = ["method", metric, f"{metric} − vanilla", "speed-up", "ms for a text"]
+    headings += ["what test says"] if on_test else []
+    headings += ["settings", *(f"published {column.dataset}" for column in columns)]
     body = []
     for row in summary.table:
-        chosen, test, printed = row.validation, row.test, {one.dataset: one for one in row.published}
-        cells = [row.label, field_text(chosen, "quality", None), field_text(chosen, "speedup", None)]
-        cells += [field_text(test, "quality", 1), field_text(test, "speedup")]
-        cells += [_difference_cell(row, summary)] if paired else []
-        cells += [field_text(row, "large_calls_per_token"), field_text(row, "settings")]
-        body.append(cells + [_published_cell(printed.get(column.dataset)) for column in columns])
+        entry = row.test if on_test else row.validation
+        cells = [
+            row.label,
+            field_text(entry, "quality", 1),
+            _difference_cell(entry, summary, split),
+            field_text(entry, "speedup"),
+        ]
+        cells.append(NOTHING if entry is None else f"{entry.latency_ms:.2f}")
+        cells += [row_mark(row).words or NOTHING] if on_test else []
+        printed = {one.dataset: one for one in row.published}
+        cells += [field_text(row, "settings"), *(_published_cell(printed.get(column.dataset)) for column in columns)]
+        body.append(cells)
     return headings, body
 
 
-def _difference_cell(row: TableRow, summary: Summary) -> str:
-    """Quality on test minus vanilla large's, where its paired interval was measured."""
-    vanilla, test = summary.vanilla.large.test, row.test
-    if test is None or vanilla is None or not test.quality_difference_interval:
+def row_mark(row: TableRow) -> Mark:
+    """What test says of a row's choice; without words for a model alone, and where nothing was chosen."""
+    alone = row.margin is None or not row.found
+    return Mark(None, "") if alone else mark_of(row.test_status, row.margin)
+
+
+def _difference_cell(entry: TableEntry | None, summary: Summary, split: str) -> str:
+    """Quality minus vanilla large's on the same split, with its paired interval where that was measured."""
+    vanilla = summary.vanilla.large.test if split == REPORTED_ON else summary.vanilla.large
+    if entry is None or vanilla is None:
         return NOTHING
-    return number_text(test.quality - vanilla.quality, test.quality_difference_interval, sign="+")
+    return number_text(entry.quality - vanilla.quality, entry.quality_difference_interval, sign="+").replace("-0.00", "+0.00")
 
 
 def _published_cell(printed: PublishedResult | None) -> str:
@@ -136,6 +169,8 @@ def notes(summary: Summary) -> list[str]:
         f"of both drafters hold together with {margins.confidence:.0%} confidence. Chosen on validation, reported on test. "
         "Other methods stand here where their choice is faster than vanilla there."
     ]
+    found.append("Vanilla is a model alone, drafters are the small models, and a point is a method with its settings.")
+    found.append("α_FB: fallback threshold; α_RB: rollback threshold in nats; ≤: most tokens of a draft; γ: tokens of a draft.")
     for row in summary.table:
         best = row.test or row.validation
         if best is None:
@@ -153,9 +188,16 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"BLEU: {summary.signature}.")
     if summary.chrf_signature:
         found.append(f"chrF: {summary.chrf_signature}.")
-    found.append(f"Published: {published().source}.")
-    columns = table_1_columns(summary.metric)
-    return found + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
+    return found + _published_notes(summary)
+
+
+def _published_notes(summary: Summary) -> list[str]:
+    """Where the published numbers come from; or that no table has any."""
+    if not anything_published(summary.dataset, summary.metric):
+        return ["Published: no number in the papers is of this corpus and metric, so none stands beside these."]
+    columns = table_1_columns(summary.dataset, summary.metric)
+    source = [f"Published: {published().source}."] if columns else []
+    return source + [f"Published {column.dataset}: {column.remark}." for column in columns if column.remark]
 
 
 def _frontier_note(gap: FrontierGap | None) -> str:

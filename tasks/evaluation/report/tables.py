@@ -1,4 +1,4 @@
-"""The papers' other tables for one task: what was measured here, then what the papers print.
+"""The papers' other tables for one task: what was measured here, then what the papers print of its data set by its metric.
 
 Theory stands in columns of its own (`expected_…`). A table without a measured row is empty: published rows alone are not shown.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.measurements import ratio
 from tasks.evaluation.report.formatting import method_name
+from tasks.evaluation.report.marks import is_contradicted, marks_of_point
 from tasks.evaluation.results import tables as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
@@ -29,16 +30,16 @@ def paper_tables(summary: Summary) -> records.PaperTables:
     Args:
         summary: with points, choices and pairs; its own tables are not read.
     """
-    metric = summary.metric
+    task = summary.dataset, summary.metric
     shares, cascade = list(_shares(summary)), list(_cascade(summary))
     speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
     return records.PaperTables(
-        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", metric)] if shares else [],
-        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", metric)] if cascade else [],
-        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", metric)]
+        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", *task)] if shares else [],
+        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", *task)] if cascade else [],
+        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", *task)]
         if speculative
         else [],
-        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", metric)] if lenience else [],
+        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", *task)] if lenience else [],
     )
 
 
@@ -84,10 +85,17 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
                 yield joined(
                     records.SharesRow,
                     point,
-                    label=f"{label}, {drafter}",
+                    label=f"{label}, {drafter}{_warning(summary, label, point)}",
                     fallback_share=ratio(counts.large_calls, counts.tokens),
                     rollback_share=ratio(counts.rollbacks, counts.tokens),
                 )
+
+
+def _warning(summary: Summary, label: str, point: TimedPoint) -> str:
+    """A word where a row names a choice that test contradicts."""
+    named = label.endswith(("no loss", "≤ 1 point")) or label == "speculative"
+    red = named and is_contradicted(marks_of_point(summary, summary.index_of(point)))
+    return " (contradicted on test)" if red else ""
 
 
 def _variant(point: OperatingPoint) -> tuple[str, str]:

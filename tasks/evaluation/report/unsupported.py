@@ -22,7 +22,7 @@ def reasons_against(summary: Summary) -> list[str]:
 def unsupported(reasons: list[str]) -> Recommendation:
     """Return the recommendation to deploy nothing, with the reasons."""
     text = (
-        "These models support no recommendation. On validation, "
+        "On validation, "
         + "; ".join(reasons)
         + ". A speed-up over such a large model says nothing about a useful one, so no point of the sweeps is recommended."
     )
@@ -30,7 +30,11 @@ def unsupported(reasons: list[str]) -> Recommendation:
         "Look at the large model's outputs (the examples below, and its card), train it further or on other data, or take "
         "another one; then run the pipeline again."
     ]
-    return Recommendation(text=text, changes=changes, against=reasons)
+    headline = (
+        "These models support no recommendation: the large model is not better than something cheaper, so a speed-up over it "
+        "is worth nothing."
+    )
+    return Recommendation(headline=headline, text=text, changes=changes, against=reasons)
 
 
 def _small_is_as_good(summary: Summary) -> list[str]:

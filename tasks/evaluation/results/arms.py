@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.points import TestStatus
 from tasks.evaluation.statistics import Interval
 from tasks.models.training_record import TrainingRecord
 
@@ -24,6 +25,10 @@ class ArmPoint:
     speedup_interval: Interval | None = None
     quality_difference: float = 0.0
     quality_difference_interval: Interval | None = None
+    margin: float | None = None
+    """Points that the choice may lose; None for vanilla."""
+    test: TestStatus | None = None
+    """What test says of the choice; None for vanilla."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""What the papers print, from `published.yaml`: shown for orientation, never mixed with what was measured."""
+"""What the papers print, from `published.yaml`: shown for orientation, never mixed with what was measured.
+
+A printed number stands beside a measured one only where both are of the same data set and metric.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,33 @@ TableName = Literal["shares", "cascade", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishedResults:
+    """The rows of a table for one data set."""
+
+    dataset: str
+    """As `corpus.dataset` names it."""
+    metric: str | None = None
+    """By which the qualities in the rows compare; None where the table prints none."""
+    rows: list[list[object]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedTable:
     """A table as printed."""
 
     label: str = ""
     """Of a row, with its columns as fields."""
     columns: list[str]
-    bleu: list[list[object]]
-    rouge: list[list[object]]
+    results: list[PublishedResults]
 
-    def rows(self, metric: str) -> list[dict[str, object]]:
-        """The rows that go with a metric, by column."""
-        return [dict(zip(self.columns, row, strict=True)) for row in getattr(self, kind_of(metric))]
+    def rows(self, dataset: str, metric: str) -> list[dict[str, object]]:
+        """The rows of a data set whose qualities are of a metric, or that hold no quality, by column."""
+        return [
+            {"dataset": published().names[found.dataset], **dict(zip(self.columns, row, strict=True))}
+            for found in self.results
+            if found.dataset == dataset and found.metric in (None, metric)
+            for row in found.rows
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +57,8 @@ class Published:
 
     source: str
     """Where the columns beside Table 1 come from."""
+    names: dict[str, str]
+    """Of the data sets, as printed."""
     table_1: PublishedTable
     shares: PublishedTable
     cascade: PublishedTable
@@ -52,16 +72,9 @@ class PublishedColumn:
 
     dataset: str
     models: str
-    metric: str
-    """As printed."""
     rows: dict[str, tuple[float, float | None]]
     """Quality and speed-up by the names of the rows of Table 1; vanilla has no speed-up."""
     remark: str
-
-
-def kind_of(metric: str) -> str:
-    """Which of the published tables go with a metric: `bleu` (translation) or `rouge` (summarization)."""
-    return "bleu" if metric == "bleu" else "rouge"
 
 
 @functools.cache
@@ -71,12 +84,24 @@ def published() -> Published:
     return decode(Published, yaml.safe_load(text), _SOURCE)
 
 
-def table_1_columns(metric: str) -> list[PublishedColumn]:
-    """The columns to show beside the Table 1 of a task that is measured by `metric`."""
-    return [decode(PublishedColumn, row, _SOURCE) for row in published().table_1.rows(metric)]
+def table_1_columns(dataset: str, metric: str) -> list[PublishedColumn]:
+    """The columns to show beside the Table 1 of a task.
+
+    Args:
+        dataset: the task's public data set, as `corpus.dataset` names it; there are no columns for any other name.
+        metric: the task's metric.
+    """
+    return [decode(PublishedColumn, row, _SOURCE) for row in published().table_1.rows(dataset, metric)]
 
 
-def published_rows(kind: type[_Row], table: TableName, metric: str) -> list[_Row]:
-    """The rows of another table that go with a metric; `kind` is the record of that table."""
+def published_rows(kind: type[_Row], table: TableName, dataset: str, metric: str) -> list[_Row]:
+    """The rows of another table that compare with a task, see `table_1_columns`; `kind` is the record of that table."""
     printed: PublishedTable = getattr(published(), table)
-    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(metric)]
+    return [decode(kind, {"label": printed.label.format(**row), **row}, _SOURCE) for row in printed.rows(dataset, metric)]
+
+
+def anything_published(dataset: str, metric: str) -> bool:
+    """Whether any table prints a number that compares with a task, see `table_1_columns`."""
+    printed = published()
+    tables = (printed.table_1, printed.shares, printed.cascade, printed.speculative, printed.lenience)
+    return any(table.rows(dataset, metric) for table in tables)

@@ -123,8 +123,12 @@ class Recommendation:
     """What the test split says of it."""
     passed_over: list[PassedOver] = field(default_factory=list)
     """Faster choices that the test split spoke against, the fastest first."""
+    headline: str = ""
+    """One line: gain, cost, processor, and what a lossless choice gives."""
     text: str
-    """One paragraph."""
+    """One paragraph: what to deploy, then what test and validation say of it."""
+    evidence: list[str] = field(default_factory=list)
+    """A sentence for each thing that the choice was compared with."""
     changes: list[str]
     """A sentence for each thing that would change the choice."""
     against: list[str] = field(default_factory=list)
@@ -137,6 +141,8 @@ class Summary:
 
     task: str
     metric: str
+    dataset: str = "none"
+    """The public data set whose published numbers compare with these (`corpus.dataset`)."""
     split: str
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.evaluation.results.codec import Settings
+from tasks.evaluation.results.points import TestStatus
 from tasks.evaluation.statistics import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedResult:
-    """Quality and speed-up that a paper prints: other models, other data, other hardware."""
+    """Quality and speed-up that a paper prints for the task's data set and metric: other models, other hardware."""
 
     dataset: str
-    metric: str
     """As printed."""
     quality: float
     speedup: float | None = None
@@ -50,6 +50,10 @@ class TableRow:
     test: TableEntry | None = None
     large_calls_per_token: float | None = None
     """On test where it was measured there."""
+    margin: float | None = None
+    """Points that the choice may lose; None for a model alone."""
+    test_status: TestStatus | None = None
+    """What test says of the choice; None for a model alone, and where it was not measured there."""
     published: list[PublishedResult]
 
 
@@ -81,6 +85,8 @@ class PublishedTableRow:
 
     source: Literal["published"] = "published"
     label: str
+    dataset: str
+    """As printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,6 @@ class PublishedSharesRow(PublishedTableRow):
     """BiLD, Tables 3 and 4, unaligned drafter."""
 
     drafter: str = "unaligned"
-    dataset: str
     method: str
     configuration: str
     """In the paper's words."""
@@ -140,7 +145,6 @@ class PublishedCascadeRow(PublishedTableRow):
     """SpecCascade, Table 2: T5-small with T5-large, T = 1, γ = 5."""
 
     variant: str
-    dataset: str
     at_quality: PublishedSpeedup
     at_latency: PublishedQuality
 
@@ -170,7 +174,6 @@ class SpeculativeRow(PointFigures, MeasuredTableRow):
 class PublishedSpeculativeRow(PublishedTableRow):
     """SD, Tables 2 and 4: T5 as drafter of T5-XXL (11B), batch 1 on one TPU v4."""
 
-    dataset: str
     drafter: str
     temperature: float
     draft_length: int

@@ -138,6 +138,21 @@ BREAKS = (
         (f"{_UNIT}/sweeping/test_point_evaluator.py",),
     ),
     Break(
+        "published-row-of-another-data-set", "tasks.evaluation.results.published", "PublishedTable.rows",
+        "found.dataset == dataset and ", "",
+        (f"{_UNIT}/report/test_tables.py", f"{_UNIT}/report/test_table.py"),
+    ),
+    Break(
+        "published-row-of-another-metric", "tasks.evaluation.results.published", "PublishedTable.rows",
+        " and found.metric in (None, metric)", "",
+        (f"{_UNIT}/report/test_tables.py", f"{_UNIT}/report/test_table.py"),
+    ),
+    Break(
+        "generated-corpus-passed-off-as-public", "tasks.corpora.settings", "CorpusSettings.validate",
+        'self.source != "files" or self.files is None', "False",
+        ("tests/unit/test_config.py",),
+    ),
+    Break(
         "theory-with-the-wrong-check", "tasks.evaluation.report.tables", "_speculative",
         "pair.costs.check_cost(length + 1)", "pair.costs.check_cost(length)",
         (f"{_UNIT}/report/test_tables.py",),
@@ -175,7 +190,7 @@ BREAKS = (
     ),
     Break(
         "control-learns-outputs", "tasks.bench.alignment.drafters", "Comparison.job",
-        "paths.control_set if RECIPES[run.recipe].learns_references else paths.calibration_set", "paths.calibration_set",
+        "paths.control_set if references else paths.calibration_set", "paths.calibration_set",
         ("tests/unit/bench/test_alignment_command.py",),
     ),
     Break(
@@ -247,6 +262,31 @@ BREAKS = (
         "slow-on-test-deployed", "tasks.evaluation.report.candidates", "_objection",
         'status.speed == "open"', 'status.speed == "never"',
         (f"{_UNIT}/report/test_recommendation.py",),
+    ),
+    Break(
+        "contradicted-not-marked", "tasks.evaluation.report.marks", "mark_of",
+        'return Mark("contradicted", f"contradicted: loses', 'return Mark("open", f"contradicted: loses',
+        (f"{_UNIT}/report/test_page.py",),
+    ),
+    Break(
+        "contradicted-without-a-word", "tasks.evaluation.report.figures.lettered", "_record",
+        'name = f"{one.letter} contradicted" if one.contradicted else one.letter', "name = one.letter",
+        (f"{_UNIT}/report/test_pareto_figure.py",),
+    ),
+    Break(
+        "name-over-a-mark", "tasks.evaluation.report.figures.labels", "sides",
+        "side = next(free, first)", "side = first",
+        (f"{_UNIT}/report/test_labels.py",),
+    ),
+    Break(
+        "headline-from-validation", "tasks.evaluation.report.selection", "reported",
+        "if point.test else", "if not point.test else",
+        (f"{_UNIT}/report/test_headline.py",),
+    ),
+    Break(
+        "gain-called-a-cost", "tasks.evaluation.report.headline", "cost_text",
+        "_down(-interval[1]), _up(-interval[0])", "_down(interval[0]), _up(interval[1])",
+        (f"{_UNIT}/report/test_headline.py",),
     ),
     Break(
         "test-numbers-from-validation", "tasks.evaluation.report.points", "SweepPoints.add",

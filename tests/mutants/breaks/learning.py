@@ -190,4 +190,29 @@ BREAKS = (
         "(*before[1 - KEPT_CHECKPOINTS :], newest)", "before[-KEPT_CHECKPOINTS:]",
         _CHECKPOINTS,
     ),
+    Break(
+        "control-trains-on-outputs", "tasks.align", "_job",
+        "paths.calibration_set if aligned else paths.control_set", "paths.calibration_set",
+        ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "control-starts-elsewhere", "tasks.alignment.settings", "AlignSettings.control",
+        "AlignSettings(**same, start=self.start)", "AlignSettings(**same)",
+        ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "batches-by-own-targets", "tasks.training.batching", "BucketBatchSampler.__init__",
+        "examples if examples.batched_like is None else examples.batched_like", "examples",
+        ("tests/unit/training/test_batching.py",),
+    ),
+    Break(
+        "seeds-reduce-the-error-over-examples", "tasks.evaluation.report.arms", "effect_of",
+        "statistics.fmean(errors))", "statistics.fmean(errors) / len(logs))",
+        ("tests/unit/evaluation/report/test_arms.py",),
+    ),
+    Break(
+        "one-seed-is-a-finding", "tasks.evaluation.report.arms", "_finding",
+        "interval is None or interval[0] <= 1.0 <= interval[1]", "interval is not None and interval[0] <= 1.0 <= interval[1]",
+        ("tests/unit/evaluation/report/test_arms.py",),
+    ),
 )  # fmt: skip

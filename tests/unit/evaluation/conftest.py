@@ -68,17 +68,32 @@ def pair_record(pair: Row) -> PairRecord:
 
 
 def summary_record(
-    metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None, task: str = "toy"
+    metric: str,
+    sweeps: Mapping[str, Sequence[Row]],
+    pairs: Mapping[str, Row] | None = None,
+    task: str = "toy",
+    dataset: str = "none",
 ) -> Summary:
     """The summary of sweeps given as JSON rows."""
     about = {drafter: pair_record(pair) for drafter, pair in (pairs or {}).items()}
-    return summarize(task, metric, {drafter: records(rows) for drafter, rows in sweeps.items()}, about)
+    return summarize(task, metric, {drafter: records(rows) for drafter, rows in sweeps.items()}, about, dataset=dataset)
 
 
-def summarized(metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None) -> dict[str, Any]:
+def summarized(
+    metric: str, sweeps: Mapping[str, Sequence[Row]], pairs: Mapping[str, Row] | None = None, dataset: str = "none"
+) -> dict[str, Any]:
     """The same as its users read it: the values of `summary.json`."""
-    values: dict[str, Any] = json.loads(summary_json(summary_record(metric, sweeps, pairs)))
+    values: dict[str, Any] = json.loads(summary_json(summary_record(metric, sweeps, pairs, dataset=dataset)))
     return values
+
+
+def measured_by(metric: str, sweeps: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Both sweeps with another metric, of which every value is the BLEU."""
+    for row in (row for rows in sweeps.values() for row in rows):
+        row["metric"] = metric
+        if "quality" in row:
+            row["quality"] = {metric: row["quality"]["bleu"]}
+    return sweeps
 
 
 def _row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:

@@ -101,3 +101,13 @@ def test_shares_are_disjoint_and_whole() -> None:
     shares = [partition(batch, part, 4) for part in range(4)]
     assert sorted(index for part in shares for index in part) == batch
     assert {len(part) for part in shares} == {2, 3}
+
+
+def test_other_targets_of_the_same_inputs_come_in_the_same_batches() -> None:
+    lengths = drawn(300)
+    other = texts([(source, 41 - target) for source, target in lengths])
+    settings = TrainingSettings(batch_size=8)
+    alone = [BucketBatchSampler(other, settings).batch_at(step) for step in range(20)]
+    other.batched_like = texts(lengths)
+    alike = [BucketBatchSampler(other, settings).batch_at(step) for step in range(20)]
+    assert alike == [BucketBatchSampler(texts(lengths), settings).batch_at(step) for step in range(20)] != alone

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-from tasks.corpora.example import Example, write_jsonl
+from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
@@ -221,3 +221,14 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     train_stage(job, make_spec)
     assert "held-out inputs" not in capsys.readouterr().out
     assert measured
+
+
+def test_batches_follow_another_file_of_the_same_inputs(job: TrainingJob, tmp_path: Path) -> None:
+    longer = [Example(one.source, (" ".join(one.references * 2),)) for one in read_jsonl(job.train_file)]
+    write_jsonl(longer, tmp_path / "longer.jsonl")
+    like = dataclasses.replace(job, batched_like=tmp_path / "longer.jsonl")
+    found = open_context(like).examples
+    assert found.batched_like is not None and [*map(len, found.batched_like.targets)] > [*map(len, found.targets)]
+    assert open_context(like).resume != open_context(job).resume
+    write_jsonl(longer[:-1], tmp_path / "longer.jsonl")
+    assert open_context(like).examples.batched_like is None

@@ -6,7 +6,7 @@ from tasks.evaluation.report.figures.acceptance import accepted_lengths, cascade
 from tasks.evaluation.report.figures.batches import speed_by_batch
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_maps
 from tasks.evaluation.report.figures.figure import Figure
-from tasks.evaluation.report.figures.pareto import pareto
+from tasks.evaluation.report.figures.pareto import everything, pareto
 from tasks.evaluation.report.figures.speed import latency_scatter, operations_bars, prediction, time_parts
 from tasks.evaluation.report.selection import Sweeps
 from tasks.evaluation.results.summary import Summary
@@ -22,6 +22,7 @@ def all_figures(summary: Summary, sweeps: Sweeps, predicted: bool = False) -> di
     """
     found = {
         "pareto": pareto(summary, predicted),
+        "everything": everything(summary, predicted),
         "thresholds": threshold_maps(summary),
         "ablations": ablations(summary),
         "oracle": oracle_curve(summary),

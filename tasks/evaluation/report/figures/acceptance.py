@@ -7,13 +7,14 @@ rule: quality against how often the large model is asked (Figure 1) and against 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 
 import altair as alt
 
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series
-from tasks.evaluation.report.figures.theme import COLORS, PALE, PALETTE, SHAPES
+from tasks.evaluation.report.figures.theme import COLORS, MOST_SERIES, PALE, PALETTE, SHAPES
 from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
 from tasks.evaluation.report.selection import strictest_choices
 from tasks.evaluation.results.points import OperatingPoint
@@ -78,12 +79,25 @@ def cascade_curves(summary: Summary) -> Figure | None:
     points = [point for point in summary.points if point.method in _SHOWN]
     if not any(point.method in _CASCADES for point in points):
         return None
-    names = dict.fromkeys(map(_curve_name, points))
-    series = [Series(name, PALETTE[place % len(PALETTE)], SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
-    reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
+    names = list(dict.fromkeys(map(_curve_name, points)))
     panels: list[Panel] = []
+    # A legend of more than eight entries is hard to read: further curves have panels of their own.
+    for first in range(0, len(names), MOST_SERIES):
+        panels += _cascade_panels(summary, points, names[first : first + MOST_SERIES])
+    caption = (
+        "Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher "
+        "is better. The rejected share is of the drafted tokens that the large model verified."
+    )
+    title, after = "Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 1, 3 and 8"
+    return Figure(title, caption, panels, after) if panels else None
+
+
+def _cascade_panels(summary: Summary, points: Sequence[OperatingPoint], names: Sequence[str]) -> Iterator[Panel]:
+    """For each drafter the curves of these names, against rejections and against calls."""
+    series = [Series(name, PALETTE[place], SHAPES[place]) for place, name in enumerate(names)]
+    reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
     for drafter in COLORS:
-        own = [point for point in points if point.drafter == drafter]
+        own = [point for point in points if point.drafter == drafter and _curve_name(point) in names]
         shares = {
             "drafted tokens rejected (%)": [(point, _rejected(point)) for point in own],
             "large calls for each token": [(point, point.large_calls_per_token) for point in own],
@@ -92,13 +106,7 @@ def cascade_curves(summary: Summary) -> Figure | None:
             records = [_record(summary, point, x) for point, x in measured if x is not None]
             if records:
                 lines = parts.curves(records, series, title, f"{METRIC_NAMES[summary.metric]} (points)")
-                panels.append(alt.layer(*lines, *reference, title=drafter))
-    caption = (
-        "Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher "
-        "is better. The rejected share is of the drafted tokens that the large model verified."
-    )
-    title, after = "Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 1, 3 and 8"
-    return Figure(title, caption, panels, after) if panels else None
+                yield alt.layer(*lines, *reference, title=drafter)
 
 
 def _record(summary: Summary, point: OperatingPoint, x: float) -> Record:

@@ -1,22 +1,24 @@
 """Quality against latency relative to vanilla large, after Figure 4 of Kim et al., NeurIPS 2023.
 
-Colour shows the drafter and shape the method. One panel holds everything, the other one what lies close to vanilla large, where
-settings are chosen; there letters name the fastest chosen points.
+Colour shows the drafter and shape the method. One figure shows what lies close to vanilla large, where settings are chosen,
+and what test says of the fastest choices, which letters name; the other one shows everything.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import altair as alt
 
+from tasks.decoding.settings import ORACLES
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure
+from tasks.evaluation.report.figures.labels import Domain, names
+from tasks.evaluation.report.figures.lettered import SIDES, Lettered, lettered_points, on_test, tone
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
-from tasks.evaluation.report.figures.theme import COLORS, INK, REFERENCE, SHAPES
-from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, method_name
-from tasks.evaluation.report.selection import chosen, fastest
+from tasks.evaluation.report.figures.theme import COLORS, INK, LATENCY_TICKS, REFERENCE, SHAPES
+from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
@@ -25,10 +27,9 @@ CLOSE = 2.0
 """Points of quality below vanilla large that the close view shows."""
 _SLOWEST = 1.15
 """Relative latency up to which the close view reaches; further where a lettered point is slower."""
-_TICKS = alt.Axis(
-    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'",
-    labelSeparation=10,
-)
+_MOST_METHODS = 6
+"""Entries of the legend beside the two drafters; the last stands for all further methods."""
+_OTHERS = "other methods"
 _STATES = {
     "predicted": alt.MarkDef("point", clip=True, filled=False, opacity=0.4, size=28),
     "beaten": alt.MarkDef("point", clip=True, filled=True, opacity=0.35, size=36),
@@ -39,38 +40,69 @@ _STATES = {
 
 
 def pareto(summary: Summary, predicted: bool = False) -> Figure:
-    """Every timed point and the frontier of each drafter.
+    """What lies close to vanilla large on validation, and the lettered choices on test.
 
     Args:
         summary: The task's results.
         predicted: Whether points that were not timed are drawn too, hollow, where the cost model expects them.
     """
-    records = [record for point in summary.points if (record := _record(summary, point, predicted))]
-    lettered = _lettered(summary)
-    key = [f"{record['letter']}  {record['key']}" for record in lettered]
-    # As many lines as the key has, so that both panels begin at one height.
-    alone = ["models alone with the 95 % interval of their quality", *[" "] * (len(key) - 1)]
-    everything = alt.TitleParams("everything", subtitle=alone)
-    close = alt.TitleParams(f"within {CLOSE:g} points of vanilla large, where settings are chosen", subtitle=key)
-    examples = f", {summary.vanilla.large.examples} examples" if summary.vanilla.large.examples else ""
-    shown = " Hollow: not timed, drawn where the cost model expects them." if predicted else ""
-    marks = _marks(summary, records, parts.PADDED, parts.PADDED)
-    near = _marks(summary, records, *_close_scales(summary, lettered))
-    intervals, letters = _named(lettered) if lettered else ([], [])
+    points = lettered_points(summary)
+    named = [_named(summary, one) for one in points]
+    across, upwards = _close_domains(summary, named)
+    scales = (alt.Scale(domain=list(domain), nice=False) for domain in (across, upwards))
+    records = _records(summary, predicted)
+    near = _marks(summary, records, *scales)
     vanilla = summary.vanilla.large.quality
     limits = reference_line(vanilla, "vanilla", x=1.0)
     for loss in map(summary.margins.of, CHOICES):
         limits += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
-    over = [*intervals, *near, *limits, *letters]
+    title = alt.TitleParams(f"on {summary.split}, where settings are chosen", subtitle=[one.key for one in points])
+    over = [*(_intervals(named) if named else []), *near, *limits]
+    over += names(named, across, upwards, SIDES, records) if named else []
+    tested = on_test(summary, points)
+    joined = (
+        " Diamonds: on test, as differences from vanilla there; joined to the ring where validation saw the point."
+        if tested
+        else ""
+    )
     return Figure(
-        f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency ({summary.split} split{examples})",
-        "Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point with the "
-        "same drafter. Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the speed-up, "
-        f"upwards of the difference from vanilla large.{shown}",
-        [alt.layer(*_models_alone(summary), *marks, title=everything), alt.layer(*over, title=close)],
+        f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency, within {CLOSE:g} points of vanilla large",
+        f"{_HOW_TO_READ} Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the "
+        f"speed-up, upwards of the difference from vanilla large.{joined}{_HOLLOW if predicted else ''}",
+        [alt.layer(*over, title=title), *([tested] if tested else [])],
         after="Kim et al. 2023, Figure 4",
         height=360,
     )
+
+
+def everything(summary: Summary, predicted: bool = False) -> Figure:
+    """Every point with the models alone, on validation; see `pareto`."""
+    marks = _marks(summary, _records(summary, predicted), parts.PADDED, parts.PADDED)
+    return Figure(
+        f"All points and the models alone ({summary.split})",
+        f"{_HOW_TO_READ} Bars of the models alone are 95 % intervals of their quality.{_HOLLOW if predicted else ''}",
+        [alt.layer(*_models_alone(summary), *marks)],
+        after="Kim et al. 2023, Figure 4",
+        height=360,
+    )
+
+
+_HOW_TO_READ = (
+    "Further left is faster, higher is better; steps are the best of all methods. Pale: beaten by another point with the same "
+    "drafter."
+)
+_HOLLOW = " Small and hollow: not timed, drawn where the cost model expects it."
+
+
+def _records(summary: Summary, predicted: bool) -> list[Record]:
+    """The points as marks, without oracles, which are never worth deploying."""
+    points = [point for point in summary.points if point.method not in ORACLES]
+    found = [record for point in points if (record := _record(summary, point, predicted))]
+    counts = Counter(record["method"] for record in found)
+    ordered = sorted(counts, key=lambda name: (name != "BiLD", name != "speculative", -counts[name], name))
+    shown = ordered if len(ordered) <= _MOST_METHODS else ordered[: _MOST_METHODS - 1]
+    named = [{**record, "method": record["method"] if record["method"] in shown else _OTHERS} for record in found]
+    return sorted(named, key=lambda record: [*shown, _OTHERS].index(record["method"]))
 
 
 def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record | None:
@@ -87,10 +119,10 @@ def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record 
 
 def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_scale: alt.Scale) -> list[alt.Chart]:
     """Frontiers and points over the latency and the quality of vanilla large."""
-    x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=_TICKS)
+    x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=LATENCY_TICKS)
     y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} (points)", scale=y_scale)
-    names = sorted({record["method"]: None for record in records}, key=lambda name: name != "BiLD")
-    methods = [Series(name, INK, SHAPES[place % len(SHAPES)]) for place, name in enumerate(names)]
+    found = dict.fromkeys(record["method"] for record in records)
+    methods = [Series(name, INK, SHAPES[place]) for place, name in enumerate(found)]
     points = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])
     points = points.encode(shape=parts.shape(methods, "method"))
     steps = alt.Chart(data(_steps(summary))).mark_line(interpolate="step-after", strokeWidth=1.6, clip=True)
@@ -131,48 +163,23 @@ def _models_alone(summary: Summary) -> list[alt.Chart]:
     ]
 
 
-def _lettered(summary: Summary) -> list[Record]:
-    """For each drafter and kind of choice the fastest chosen point of all methods, with its letter and intervals."""
-    names: dict[int, list[str]] = {}
-    for drafter, (choice, name) in itertools.product(COLORS, CHOICE_NAMES.items()):
-        point = fastest(chosen(summary, choice, drafter))
-        if point is not None:
-            names.setdefault(summary.index_of(point), []).append(name)
-    records: list[Record] = []
-    for place, (index, own) in enumerate(names.items()):
-        point, vanilla = summary.timed_point(index), summary.vanilla.large.quality
-        fast, slow = point.speedup_interval or (point.speedup, point.speedup)
-        worst, best = point.quality_difference_interval or (point.quality - vanilla, point.quality - vanilla)
-        key = f"{point.speedup:.2f}× {method_name(point.method)}, {point.drafter}: {', '.join(own)}"
-        record = {
-            "x": point.relative_latency,
-            "y": point.quality,
-            "series": point.drafter,
-            "letter": chr(65 + place),
-            "key": key,
-        }
-        records.append({**record, "left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best})
-    return records
+def _named(summary: Summary, one: Lettered) -> Record:
+    """A lettered point on validation with its intervals."""
+    point, vanilla = one.point, summary.vanilla.large.quality
+    fast, slow = point.speedup_interval or (point.speedup, point.speedup)
+    worst, best = point.quality_difference_interval or (point.quality - vanilla, point.quality - vanilla)
+    place = {"x": point.relative_latency, "y": point.quality, "series": point.drafter, "name": one.letter, "tone": tone(one)}
+    return {**place, "left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best}
 
 
-def _named(lettered: Sequence[Record]) -> tuple[list[alt.Chart], list[alt.Chart]]:
-    """Bars, which lie under the points, and letters, which lie above them.
-
-    Letters stand above and left of aligned points, where nothing lies that beats them; below and right of unaligned ones.
-    """
-    base = alt.Chart(data(lettered))
-    rules = base.mark_rule(strokeWidth=1.3, opacity=0.45, clip=True).encode(color=color(DRAFTER_SERIES))
-    text = base.encode(x="x:Q", y="y:Q", text="letter:N")
-    letters = [
-        text.transform_filter(alt.datum.series == drafter).mark_text(
-            dx=by, dy=by, fontSize=13, fontWeight="bold", color=COLORS[drafter]
-        )
-        for drafter, by in (("aligned", -10), ("unaligned", 10))
-    ]
-    return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")], letters
+def _intervals(named: Sequence[Record]) -> list[alt.Chart]:
+    """Bars, which lie under the points."""
+    rules = alt.Chart(data(named)).mark_rule(strokeWidth=1.3, opacity=0.45, clip=True).encode(color=color(DRAFTER_SERIES))
+    return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")]
 
 
-def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale, alt.Scale]:
+def _close_domains(summary: Summary, named: Sequence[Record]) -> tuple[Domain, Domain]:
+    """Latencies and qualities that the close view shows."""
     vanilla = summary.vanilla.large.quality
     near = [point for point in summary.timed_points() if point.quality >= vanilla - CLOSE]
     latencies = [1.0, *(point.relative_latency for point in near if point.relative_latency < _SLOWEST)]
@@ -180,5 +187,4 @@ def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale,
     room = max(0.08 * (right - left), 0.03)
     top = max([vanilla, *(point.quality for point in near)]) + 0.2 * CLOSE
     # The names of the limits stand right of vanilla's latency.
-    x = alt.Scale(domain=[left - room, max(right + room, 1 + 3 * room)], nice=False)
-    return x, alt.Scale(domain=[vanilla - CLOSE, top], nice=False)
+    return (left - room, max(right + room, 1 + 3 * room)), (vanilla - CLOSE, top)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import altair as alt
+
 # Okabe and Ito's palette: readers with any kind of colour vision can tell the colours apart.
 COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
 """By drafter."""
@@ -12,10 +14,14 @@ PALE = {"aligned": "#9ECAE6", "unaligned": "#F5BE95"}
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777", "#000000", "#A3A500", "#7B4FA3")
 """For series that are not drafters."""
 SHAPES = ("circle", "triangle-up", "square", "diamond", "triangle-down", "cross", "triangle-left", "triangle-right")
+MOST_SERIES = 8
+"""Entries of a legend."""
 PARTS = {"encoders": "#A6A6A6", "small": "#8CCBEF", "large": "#F0B95B", "other": "#DDDDDD"}
 """Parts of the time that one example takes."""
 DIVERGING = ("#E8A06B", "#FFFFFF", "#86B4DB")
 """Below, at and above the reference; black numbers stay legible on all of them."""
+CONTRADICTED = "#B00020"
+"""Of a choice that test contradicts; a word stands beside it."""
 INK, QUIET, REFERENCE = "#222222", "#555555", "#8A8A8A"
 
 LETTER_WIDTH, SYMBOL_WIDTH = 6.2, 44
@@ -24,6 +30,12 @@ _LABELS = {"labelColor": INK, "labelFontSize": 11, "labelLimit": 400}
 _TITLES = {"titleColor": INK, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8}
 _LINES = {"gridColor": "#E8E8E8", "domainColor": REFERENCE, "tickColor": REFERENCE}
 _SYMBOLS = {"symbolSize": 80, "symbolOpacity": 1, "columnPadding": 16, "rowPadding": 4}
+
+LATENCY_TICKS = alt.Axis(
+    labelExpr="datum.value > 0 ? [format(datum.value, '.2~f'), format(1 / datum.value, '.2~f') + '×'] : '0'",
+    labelSeparation=10,
+)
+"""Relative latencies with the speed-up under each."""
 
 CONFIG: dict[str, Any] = {
     "background": "white",

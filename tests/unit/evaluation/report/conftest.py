@@ -258,7 +258,7 @@ def full_rows(full_sweeps: dict[str, list[Row]]) -> dict[str, list[SweepRow]]:
 def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
     """Their summary, with the operations of each point as a theory would give them."""
     pairs = {drafter: pair_of(drafter) for drafter in full_sweeps}
-    summary = summary_record("bleu", full_sweeps, pairs, task="translation")
+    summary = summary_record("bleu", full_sweeps, pairs, task="translation", dataset="iwslt17-de-en")
     points = [dataclasses.replace(point, operations=work_of(point)) for point in summary.points]
     return dataclasses.replace(summary, points=points)
 

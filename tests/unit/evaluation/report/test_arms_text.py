@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tasks.evaluation.report.arms import NO_LOSS, SPECULATIVE
 from tasks.evaluation.report.arms_text import arms_table, effect_sentences
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
+from tasks.evaluation.results.points import TestStatus as Says
 from tasks.models.training_record import TrainingRecord
 
 POINT = ArmPoint(
@@ -41,3 +44,11 @@ def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect() -> None:
     assert rows[0][4] == "not swept" and rows[0][5].startswith("1.50× [1.40, 1.60], -0.25 [-0.50, +0.00]")
     assert rows[1][5] == "none: vanilla"
     assert rows[2][4:6] == ["1.20 [1.10, 1.30]: helps", "0.67: open"]
+
+
+def test_a_choice_that_test_contradicts_says_so_in_its_cell() -> None:
+    statuses = (Says(quality="contradicted", speed="confirmed"), Says(quality="open", speed="confirmed"))
+    points = [dataclasses.replace(POINT, margin=0.5, test=status) for status in statuses]
+    arms = ArmComparison(results=[ArmResult(drafter="aligned", seed=1, points=[point]) for point in points], effects=[])
+    cells = [row[5] for row in arms_table(arms)[1]]
+    assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]

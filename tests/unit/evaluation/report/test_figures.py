@@ -20,7 +20,19 @@ from tests.unit.evaluation.conftest import records, summary_record
 Sweeps = dict[str, list[dict[str, Any]]]
 Records = dict[str, list[SweepRow]]
 
-NAMES = ("pareto", "thresholds", "ablations", "oracle", "cascades", "latency", "acceptance", "time", "operations", "prediction")
+NAMES = (
+    "pareto",
+    "everything",
+    "thresholds",
+    "ablations",
+    "oracle",
+    "cascades",
+    "latency",
+    "acceptance",
+    "time",
+    "operations",
+    "prediction",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +71,7 @@ def test_every_chart_names_its_axes_and_has_few_legend_entries(figures: dict[str
 def test_a_sweep_of_vanilla_alone_has_its_pareto_figure(sweeps: Sweeps, tmp_path: Path) -> None:
     alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
     figures = all_figures(summary_record("bleu", alone), {drafter: records(rows) for drafter, rows in alone.items()})
-    assert list(figures) == ["pareto"]
+    assert list(figures) == ["pareto", "everything"]
     save(figures["pareto"], tmp_path / "alone.svg")
     assert "vanilla large" in (tmp_path / "alone.svg").read_text(encoding="utf-8")
 

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.report.outputs import HEADINGS, table, word_differences, worst_by_split
+from tasks.evaluation.report.outputs import HEADINGS, side_by_side, table, worst_by_split
 from tests.unit.evaluation.conftest import summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
 
 def test_differences_are_marked_word_by_word() -> None:
-    assert word_differences("the cat sat here", "the dog sat") == [
-        ("the", "same"), ("cat", "gone"), ("dog", "new"), ("sat", "same"), ("here", "gone"),
-    ]  # fmt: skip
-    assert word_differences("a b", "a b") == [("a b", "same")]
-    assert word_differences("", "new words") == [("new words", "new")]
+    assert side_by_side("the cat sat here", "the dog sat") == (
+        [("the", False), ("cat", True), ("sat", False), ("here", True)],
+        [("the", False), ("dog", True), ("sat", False)],
+    )
+    assert side_by_side("a b", "a b") == ([("a b", False)], [("a b", False)])
+    assert side_by_side("", "new words") == ([], [("new words", True)])
 
 
 @pytest.fixture
@@ -50,6 +51,8 @@ def test_the_table_counts_outputs_by_split(detailed: Sweeps) -> None:
     summary = summary_record("bleu", detailed)
     for split in ("validation", "test"):
         rows = table(summary, split)
-        assert rows[0][0] == "vanilla large"
-        assert all(len(row) == len(HEADINGS) for row in rows)
-        assert all(row[1].split(" of ")[0] == "3" and row[2].split(" of ")[0] == "2" for row in rows)
+        assert rows[0][0] is None and rows[0][1][0] == "vanilla large"
+        assert all(len(row) == len(HEADINGS) for _, row in rows)
+        assert all(row[1].split(" of ")[0] == "3" and row[2].split(" of ")[0] == "2" for _, row in rows)
+        chosen = {index for index, point in enumerate(summary.points) if point.chosen}
+        assert {index for index, _ in rows} - {None} <= chosen

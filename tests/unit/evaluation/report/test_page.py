@@ -82,12 +82,13 @@ def whole(full_record: Summary, full_rows: Records) -> str:
 
 def test_it_opens_with_the_verdict_and_answers_in_order(whole: str, full_summary: Row) -> None:
     found = outline(whole)
-    order = ["verdict", "table-1", "deploy", "believe", "figures", "examples", "points", "tables", "definitions"]
+    order = ["verdict", "deploy", "cost", "believe", "change", "figures", "examples", "points", "tables", "definitions"]
     assert found.sections == order
     assert html.escape(full_summary["verdict"]["text"], quote=False) in whole.replace("&#39;", "'").replace("&#34;", '"')
     words = " ".join(found.words)
-    for change in full_summary["verdict"]["changes"]:
-        assert change in words
+    assert words.index(full_summary["verdict"]["headline"]) < words.index(full_summary["verdict"]["text"])
+    for line in (*full_summary["verdict"]["evidence"], *full_summary["verdict"]["changes"]):
+        assert line in words
     assert "2.1% on average, 4.6% at worst, 10 points" in words and "a CPU of two cores" in words
 
 
@@ -118,7 +119,7 @@ def test_every_panel_is_embedded_with_its_data(whole: str) -> None:
     (charts,) = [json.loads(text) for text in found.specs]
     assert found.panels == [(name, str(place)) for name, panels in charts["panels"].items() for place in range(len(panels))]
     specs = [spec for panels in charts["panels"].values() for spec in panels]
-    assert len(charts["panels"]) == 10 and len(specs) == 20
+    assert len(charts["panels"]) == 11 and len(specs) == 21
     used = {(layer.get("data") or spec["data"])["name"] for spec in specs for layer in spec["layer"]}
     assert used == charts["datasets"].keys()
     pointed = {record["point"] for name in used for record in charts["datasets"][name] if "point" in record}
@@ -131,17 +132,24 @@ def test_every_point_has_a_row_with_prediction_apart_from_measurement(whole: str
     assert len(rows) == len(full_summary["points"])
     timed, untimed = body.count('class="timed'), body.count('class="untimed')
     assert (timed, untimed) == tuple(sum(p["timed"] is wanted for p in full_summary["points"]) for wanted in (True, False))
-    measured = [cells[5] for cells in rows]
+    measured = [cells[5].replace("\u00a0", " ") for cells in rows]
     assert measured.count("–") == untimed
     best = full_summary["points"][full_summary["verdict"]["point"]]
     assert measured[0].startswith(f"{best['speedup']:.2f}×") and body.count(" best") == 1
 
 
 def test_published_numbers_are_marked(whole: str) -> None:
-    first = whole.split('id="table-1"')[1].split("</table>")[0]
+    first = whole.split('id="cost"')[1].split("</table>")[0]
     cells = re.findall(r'<td class="published">(.*?)</td>', first)
     assert "40.33 · 1.43×" in cells
-    assert not re.search(r"<td(?: class=\"wide\")?>40\.33", first)
+    assert not re.search(r'<td class="">40\.33', first)
+
+
+def test_without_a_published_number_the_page_says_so_once(sweeps: Sweeps) -> None:
+    rows = {drafter: records(rows) for drafter, rows in sweeps.items()}
+    text = page(summary_record("bleu", sweeps), rows)
+    assert text.count("no number in the papers is of this corpus") == 1
+    assert '<td class="published">' not in text and "as published" not in text
 
 
 def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
@@ -154,8 +162,8 @@ def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
 def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
     alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
     found = outline(page(summary_record("bleu", alone), {drafter: records(rows) for drafter, rows in alone.items()}))
-    assert found.sections == ["verdict", "table-1", "deploy", "believe", "figures", "points", "definitions"]
-    assert found.panels == [("pareto", "0"), ("pareto", "1")]
+    assert found.sections == ["verdict", "deploy", "cost", "believe", "change", "figures", "points", "definitions"]
+    assert found.panels == [("pareto", "0"), ("everything", "0")]
     assert "The vanilla large model: nothing that was timed is faster and as good." in " ".join(found.words)
 
 
@@ -163,3 +171,47 @@ def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
     rows = {drafter: records(rows) for drafter, rows in sweeps.items()}
     first, second = (page(summary_record("bleu", sweeps), rows) for _ in range(2))
     assert first == second
+
+
+@pytest.fixture
+def contradicted(sweeps: Sweeps) -> Sweeps:
+    """The same sweeps; on test the fastest choice, aligned BiLD, loses more than both margins."""
+    (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
+    row["difference_bounds"] = {"lower": -1.9, "upper": -1.2, "compared": 1}
+    for rows in sweeps.values():
+        for one in rows:
+            if "speedup" in one:
+                one["outputs"] = {"looping": 3, "cut_off": 2, "empty": 0, "exact": 1, "differs": 4}
+                worst = {"example": 3, "source": "s", "references": ["r", "r2"], "vanilla": "a b", "output": "a c", "loss": 7.0}
+                one["worst"] = [worst]
+    return sweeps
+
+
+def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(contradicted: Sweeps) -> None:
+    rows = {drafter: records(rows) for drafter, rows in contradicted.items()}
+    text = page(summary_record("bleu", contradicted), rows)
+    says = '<span class="says contradicted">'
+    sections = {part.split('"')[0]: part for part in text.split('<section id="')[1:]}
+    for name in ("deploy", "cost", "outputs", "points"):
+        assert f"{says}no loss: contradicted: loses more than 0.5 points</span>" in sections[name] or (
+            f"{says}contradicted: loses more than 0.5 points</span>" in sections[name]
+        ), name
+    tables = sections["cost"].split("<table>")[1:]
+    red = [[row for row in table.split("<tr ")[1:] if row.startswith('class="contradicted"')] for table in tables]
+    assert [len(found) for found in red] == [2, 2] and all(says in row for found in red for row in found)
+    assert all("aligned" in row for found in red for row in found)
+
+
+def test_splits_have_tables_of_their_own_and_test_comes_first(contradicted: Sweeps) -> None:
+    text = page(summary_record("bleu", contradicted), {drafter: records(rows) for drafter, rows in contradicted.items()})
+    cost = text.split('<section id="cost"')[1].split("</section>")[0]
+    on_test, on_validation = cost.split("<table>")[1:]
+    assert cost.index("on test, where nothing was chosen") < cost.index("on validation, where the choices were made")
+    assert "1.55×" in on_test and "1.60×" not in on_test and "1.60×" in on_validation and "1.55×" not in on_validation
+
+
+def test_worst_outputs_stand_side_by_side_with_all_references(contradicted: Sweeps) -> None:
+    text = page(summary_record("bleu", contradicted), {drafter: records(rows) for drafter, rows in contradicted.items()})
+    assert "<b>vanilla large</b><p><span>a</span> <del>b</del> </p>" in text
+    assert "<b>this point: −7.0 points</b><p><span>a</span> <ins>c</ins> </p>" in text
+    assert "<dt>reference 2</dt><dd>r2</dd>" in text

@@ -48,21 +48,23 @@ def test_the_fastest_at_no_loss_is_deployed_with_its_settings_gains_and_costs(sw
     assert "Deploy BiLD with the aligned drafter (α_FB 0.7 α_RB 2)." in found["text"]
     assert "the fastest timed setting at no loss: 1.60× [1.55, 1.65]" in found["text"]
     assert "BLEU 59.90 (-0.10 points from vanilla)" in found["text"]
-    assert "On test, where nothing was chosen, it has 1.55× [1.50, 1.60] at BLEU 59.40 (-0.60 points" in found["text"]
+    test = "On test, where nothing was chosen, it is 1.55× [1.50, 1.60] as fast as the large model alone"
+    assert f"{test}, at BLEU 59.40 (-0.60 points" in found["text"]
+    assert found["text"].index(test) < found["text"].index("On validation, on which it was chosen")
     assert "How far that difference is noise was not measured." in found["text"]
-    assert "Of 9 settings of both sweeps 9 were timed" in found["text"]
+    assert any("Of 9 settings of both sweeps 9 were timed" in line for line in found["evidence"])
 
 
 def test_the_other_drafter_and_the_frontiers_are_compared(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
-    text, gap = summary["verdict"]["text"], summary["frontier"]["gap"]
+    text, gap = " ".join(summary["verdict"]["evidence"]), summary["frontier"]["gap"]
     assert "The best with the unaligned drafter, chosen alike, is speculative with the unaligned drafter (γ 5): 1.30×" in text
     assert f"aligned has {gap['mean_quality_difference']:+.2f} points at equal latency" in text
     assert f"is {gap['mean_speedup_ratio']:.2f} times as fast at equal quality" in text
     for row in sweeps["unaligned"]:
         if row["split"] == "validation" and row["method"] in ("bild", "speculative") and "error" not in row:
             row["quality"] = {"bleu": 50.0}
-    text = summarized("bleu", sweeps)["verdict"]["text"]
+    text = " ".join(summarized("bleu", sweeps)["verdict"]["evidence"])
     assert "With the unaligned drafter no timed setting is at no loss." in text
 
 
@@ -158,7 +160,7 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     assert not any("Allowing one point" in line for line in found["changes"])
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -1.1, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
-    assert found["point"] is None and "it loses more than 1 points there" in found["text"]
+    assert found["point"] is None and "it loses more than 1 point there" in found["text"]
 
 
 def test_what_was_not_measured_on_test_is_said(sweeps: Sweeps) -> None:
@@ -202,10 +204,10 @@ def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Swe
     summary = summarized("bleu", sweeps, PAIRS)
     found = summary["verdict"]
     assert summary["points"][found["point"]]["speedup"] == 1.5
-    assert "Of 9 settings of both sweeps 8 were timed; only these were compared." in found["text"]
+    evidence = " ".join(found["evidence"])
+    assert "Of 9 settings of both sweeps 8 were timed; only these were compared." in evidence
     assert (
-        "a random sample of 4 timed settings these missed the measured ones by 3.0% on average and by 5.0% at worst"
-        in (found["text"])
+        "a random sample of 4 timed settings these missed the measured ones by 3.0% on average and by 5.0% at worst" in evidence
     )
     (line,) = [line for line in found["changes"] if line.startswith("Not timed")]
     assert "BiLD with the aligned drafter (α_FB 0.7 α_RB 2), predicted 1.75×" in line
@@ -216,11 +218,14 @@ def test_what_was_not_timed_is_never_deployed_but_named_as_predicted(sweeps: Swe
 def test_what_would_change_the_choice(sweeps: Sweeps) -> None:
     lines = summarized("bleu", sweeps, PAIRS)["verdict"]["changes"]
     runner, wider, lossless, unaligned, sampling, machine = lines
-    assert "The runner-up at no loss is speculative with the aligned drafter (γ 3) at 1.50× [1.45, 1.55], 6% behind" in runner
+    assert (
+        "The runner-up at no loss is speculative with the aligned drafter (γ 3): 1.45× [1.40, 1.50] on test, 6% behind"
+        in runner
+    )
     assert "the intervals overlap" in runner
     assert wider == "Allowing one point of loss gains nothing: no timed setting within it is faster."
-    assert lossless.startswith("If the output must be the large model's own") and "1.50×" in lossless
-    assert "speculative with the unaligned drafter (γ 5) at 1.30× [1.25, 1.35], 81% of the speed-up" in unaligned
+    assert lossless.startswith("If the output must be the large model's own") and "1.45× [1.40, 1.50] on test" in lossless
+    assert "speculative with the unaligned drafter (γ 5): 1.30× [1.25, 1.35] on validation, 81% of the speed-up" in unaligned
     assert "agrees less than greedily (α 0.60 against 0.80)" in sampling
     assert "(a small CPU, native, float32, batch 1)" in machine and "c = 0.25" in machine
 
@@ -229,19 +234,24 @@ def test_what_a_wider_tolerance_gains(sweeps: Sweeps) -> None:
     (fast,) = [row for row in rows_of(sweeps, "aligned", "validation", "bild") if row["speedup"] == 2.1]
     fast["quality"] = {"bleu": 59.1}
     lines = summarized("bleu", sweeps)["verdict"]["changes"]
-    expected = "BiLD with the aligned drafter (α_FB 0.5 α_RB 2) has 2.10× [2.05, 2.15] at -0.90 points on validation."
-    assert f"Allowing one point of loss, {expected}" in lines
+    expected = (
+        "BiLD with the aligned drafter (α_FB 0.5 α_RB 2) is 2.10× [2.05, 2.15] on validation and its BLEU differs by -0.90"
+    )
+    assert any(line.startswith(f"Allowing one point of loss, {expected}") for line in lines)
 
 
 def test_the_text_lists_every_change(sweeps: Sweeps) -> None:
     summary = summary_record("bleu", sweeps, PAIRS)
     lines = as_lines(summary).splitlines()
-    assert lines[0] == summary.recommendation.text
-    assert [line.removeprefix("- ") for line in lines if line.startswith("- ")] == summary.recommendation.changes
+    found = summary.recommendation
+    assert (lines[0], lines[2]) == (found.headline, found.text)
+    listed = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    assert listed[-len(found.changes) :] == found.changes and set(found.evidence) < set(listed)
 
 
 def test_a_sweep_of_the_models_alone_leaves_vanilla(sweeps: Sweeps) -> None:
     alone = {drafter: [row for row in rows if row["method"].startswith("vanilla")] for drafter, rows in sweeps.items()}
     found = summarized("bleu", alone)["verdict"]
     assert found["point"] is None
-    assert found["text"].endswith("No timed setting is within one point of vanilla. Nothing was measured but the models alone.")
+    assert found["text"].endswith("No timed setting is within one point of vanilla.")
+    assert found["evidence"] == ["Nothing was measured but the models alone."]

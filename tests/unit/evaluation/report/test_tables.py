@@ -9,7 +9,7 @@ import pytest
 from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables, tables_markdown
 from tasks.evaluation.results.summary import Summary
-from tests.unit.evaluation.conftest import SIZES, summarized, summary_record, untimed
+from tests.unit.evaluation.conftest import SIZES, measured_by, summarized, summary_record, untimed
 
 Sweeps = dict[str, list[dict[str, Any]]]
 Rows = list[dict[str, Any]]
@@ -55,12 +55,42 @@ def test_shares_are_for_each_token_of_what_was_chosen_and_matched(sweeps: Sweeps
 
 
 def test_published_rows_follow_and_say_what_they_are(sweeps: Sweeps) -> None:
-    rows = summarized("bleu", sweeps)["tables"]["shares"]
+    rows = summarized("bleu", sweeps, dataset="iwslt17-de-en")["tables"]["shares"]
     sources = [row["source"] for row in rows]
     assert sources == sorted(sources)
     assert {row["dataset"] for row in rows if row["source"] == "published"} == {"IWSLT17 De-En"}
     (better,) = [row for row in rows if row["label"].startswith("BiLD (Better")]
     assert (better["fallback_share"], better["rollback_share"]) == (0.2109, 0.0156)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "metric", "tables"),
+    [
+        ("none", "bleu", {}),
+        ("iwslt17-de-en", "bleu", {"shares": "IWSLT17 De-En"}),
+        ("wmt14-de-en", "bleu", {}),
+        ("wmt14-en-de", "bleu", {"cascade": "WMT En-De", "speculative": "WMT En-De"}),
+        ("xsum", "rougeL", {"shares": "XSum"}),
+        ("xsum", "rouge2", {"cascade": "XSum"}),
+        ("cnn_dailymail", "rouge2", {"cascade": "CNN/DM", "speculative": "CNN/DM"}),
+        ("cnn_dailymail", "rougeL", {"speculative": "CNN/DM"}),  # SD prints no quality
+    ],
+)
+def test_published_rows_are_of_the_data_set_and_the_metric(
+    sweeps: Sweeps, dataset: str, metric: str, tables: dict[str, str]
+) -> None:
+    found = summarized(metric, measured_by(metric, sweeps), dataset=dataset)["tables"]
+    published = {(name, row["dataset"]) for name, rows in found.items() for row in rows if row["source"] == "published"}
+    assert published == set(tables.items())
+
+
+def test_what_is_said_of_published_rows_stands_only_beside_them(sweeps: Sweeps) -> None:
+    swept = renamed(sweeps, "speculative_lenient", lenience=0.3)
+    alone, beside = (section(summary_record("bleu", swept, dataset=dataset), "lenience") for dataset in ("none", "wmt14-en-de"))
+    assert alone.published == [] and len(beside.published) == 8
+    assert "published α" in beside.headings and "published α" not in alone.headings
+    assert [len(one.headings) - len(one.rows[0]) for one in (alone, beside)] == [0, 0]
+    assert not any("published" in note for note in alone.notes) and any("published" in note for note in beside.notes)
 
 
 def test_cascades_at_quality_and_within_latency(sweeps: Sweeps) -> None:
@@ -78,19 +108,13 @@ def test_cascades_at_quality_and_within_latency(sweeps: Sweeps) -> None:
 
 
 def test_rules_and_drafters_are_variants_beside_their_published_row(sweeps: Sweeps) -> None:
-    summary = summarized("rougeL", rouge(renamed(sweeps, "speculative_cascade", rule="opt", drafter="bigram")))
+    swept = measured_by("rouge2", renamed(sweeps, "speculative_cascade", rule="opt", drafter="bigram"))
+    summary = summarized("rouge2", swept, dataset="xsum")
     rows = ours(summary["tables"]["cascade"])
     assert rows["speculative cascade [opt], drafts: bigram, aligned"]["variant"] == "speculative_cascade opt"
     published = [row for row in summary["tables"]["cascade"] if row.get("variant") == "speculative_cascade opt"]
-    assert [row.get("dataset") for row in published[2:]] == ["XSum", "CNN/DM"]
-    assert [row["at_quality"]["speedup"] for row in published[2:]] == [1.17, 1.80]
-
-
-def rouge(sweeps: Sweeps) -> Sweeps:
-    for rows in sweeps.values():
-        for row in rows:
-            row["metric"] = "rougeL"
-    return sweeps
+    assert [row.get("dataset") for row in published[2:]] == ["XSum"]
+    assert [row["at_quality"]["speedup"] for row in published[2:]] == [1.17]
 
 
 def test_speculation_sets_theory_beside_measurement(sweeps: Sweeps) -> None:
@@ -162,7 +186,7 @@ def test_what_was_not_timed_stands_only_where_counts_are_told_and_without_a_spee
 
 
 def test_sections_hold_as_many_cells_as_headings_and_leave_out_what_was_not_measured(sweeps: Sweeps) -> None:
-    found = rendered_tables(summary_record("bleu", sweeps, {"unaligned": PAIR}))
+    found = rendered_tables(summary_record("bleu", sweeps, {"unaligned": PAIR}, dataset="wmt14-en-de"))
     assert [one.name for one in found] == ["shares", "cascade", "speculative"]
     for one in found:
         assert {len(cells) for cells in (*one.rows, *one.published)} == {len(one.headings)}
@@ -180,7 +204,7 @@ def test_cells_show_numbers_intervals_and_settings(sweeps: Sweeps) -> None:
 
 
 def test_markdown_keeps_published_rows_apart(sweeps: Sweeps) -> None:
-    text = tables_markdown(summary_record("bleu", sweeps))
-    first, _, rest = text.partition("As published: other models, other data, other hardware.")
+    text = tables_markdown(summary_record("bleu", sweeps, dataset="iwslt17-de-en"))
+    first, _, rest = text.partition("As published for this data set: other models, other hardware.")
     assert "| speculative, unaligned |" in first and "Rejection Sampling" not in first
     assert "| Rejection Sampling Based, IWSLT17 De-En |" in rest.split("##")[0]

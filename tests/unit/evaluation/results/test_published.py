@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
+from tasks.corpora.settings import PUBLISHED
 from tasks.decoding.draft_length import expected_operations, expected_speedup
-from tasks.evaluation.results.published import kind_of, published_rows, table_1_columns
+from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.results.published import TableName, anything_published, published, published_rows, table_1_columns
 from tasks.evaluation.results.tables import (
     PublishedCascadeRow,
     PublishedLenienceRow,
     PublishedSharesRow,
     PublishedSpeculativeRow,
+    PublishedTableRow,
 )
 from tests.theory import THEORY
 
-METRICS = ("bleu", "rougeL")
-ALL = [row for metric in METRICS for row in published_rows(PublishedSpeculativeRow, "speculative", metric)]
-LENIENCE = published_rows(PublishedLenienceRow, "lenience", "bleu")
+Row = TypeVar("Row", bound=PublishedTableRow)
+
+
+def all_rows(kind: type[Row], table: TableName) -> list[Row]:
+    """The rows of a table, of all data sets in order."""
+    results = getattr(published(), table).results
+    return [row for found in results for row in published_rows(kind, table, found.dataset, found.metric or "bleu")]
+
+
+ALL = all_rows(PublishedSpeculativeRow, "speculative")
+LENIENCE = all_rows(PublishedLenienceRow, "lenience")
 UNEXPLAINED: dict[tuple[str, str, float], float] = {
     ("WMT En-De", "T5-base", 1): 2.35,
     ("WMT En-De", "T5-large", 1): 1.93,
@@ -69,12 +82,12 @@ def test_more_lenience_never_costs_acceptance_or_speed() -> None:
 
 
 def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
-    better = next(row for row in published_rows(PublishedSharesRow, "shares", "bleu") if "Better" in row.configuration)
-    assert (better.quality, better.speedup) == table_1_columns("bleu")[0].rows["bild_unaligned_no_loss"]
-    for metric in METRICS:
-        with_shares = {
-            row.method: row for row in published_rows(PublishedSharesRow, "shares", metric) if row.fallback_share is not None
-        }
+    for dataset, metric in (("iwslt17-de-en", "bleu"), ("xsum", "rougeL")):
+        rows = published_rows(PublishedSharesRow, "shares", dataset, metric)
+        better = next(row for row in rows if "Better" in row.configuration)
+        (column,) = table_1_columns(dataset, metric)
+        assert (better.quality, better.speedup) == column.rows["bild_unaligned_no_loss"]
+        with_shares = {row.method: row for row in rows if row.fallback_share is not None}
         bild, speculative = with_shares["bild"], with_shares["speculative"]
         # "Noticeably fewer fallbacks and rollbacks", section 7.3.
         assert bild.fallback_share is not None and speculative.fallback_share is not None
@@ -84,20 +97,28 @@ def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
 
 
 def test_every_cascade_has_every_data_set() -> None:
-    printed = [row for metric in METRICS for row in published_rows(PublishedCascadeRow, "cascade", metric)]
-    cells = [(row.variant, row.dataset) for row in printed]
+    cells = [(row.variant, row.dataset) for row in all_rows(PublishedCascadeRow, "cascade")]
     variants, datasets = ({cell[part] for cell in cells} for part in range(2))
     assert len(variants) == 8 and datasets == {"WMT En-De", "XSum", "CNN/DM"}
     assert len(cells) == len(set(cells)) == len(variants) * len(datasets)
 
 
 def test_every_column_of_table_1_has_vanilla_without_a_speed_up() -> None:
-    for metric, printed in (("bleu", "BLEU"), ("rouge2", "ROUGE-L")):
-        for column in table_1_columns(metric):
-            vanilla = column.rows["vanilla_large"]
-            assert column.metric == printed and vanilla is not None and vanilla[1] is None
-            assert all(row[1] for name, row in column.rows.items() if name != "vanilla_large")
+    for found in published().table_1.results:
+        (column,) = table_1_columns(found.dataset, found.metric or "")
+        vanilla = column.rows["vanilla_large"]
+        assert vanilla is not None and vanilla[1] is None
+        assert all(row[1] for name, row in column.rows.items() if name != "vanilla_large")
 
 
-def test_summarization_is_whatever_is_not_bleu() -> None:
-    assert [kind_of(metric) for metric in ("bleu", "rouge1", "rougeLsum")] == ["bleu", "rouge", "rouge"]
+def test_every_data_set_can_be_chosen_and_every_metric_can_be_computed() -> None:
+    printed = published()
+    tables = (printed.table_1, printed.shares, printed.cascade, printed.speculative, printed.lenience)
+    results = [found for table in tables for found in table.results]
+    assert {found.dataset for found in results} == set(printed.names) == set(PUBLISHED)
+    assert {found.metric for found in results if found.metric} <= set(METRICS)
+
+
+def test_no_other_corpus_has_a_published_number() -> None:
+    assert not any(anything_published(dataset, metric) for dataset in ("none", "", "multi30k") for metric in METRICS)
+    assert all(any(anything_published(dataset, metric) for metric in METRICS) for dataset in PUBLISHED)

@@ -1,0 +1,151 @@
+"""What would change the recommendation: other choices, with the split that each number is of, and other conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks.decoding.draft_length import best_draft_length, expected_speedup
+from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.formatting import point_text, speed_text
+from tasks.evaluation.report.headline import cost_text
+from tasks.evaluation.report.marks import mark_of
+from tasks.evaluation.report.points import test_status
+from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster, reported
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.points import TimedMeasurements, TimedPoint
+from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.selection.choosing import keeps_quality
+from tasks.paths import DRAFTERS
+
+_TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}
+_LONGEST = 64
+"""The longest draft that theory may choose; settings allow no longer one."""
+
+
+def alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
+    """Reasons to deploy something other than the recommended point, one sentence each."""
+    words = _TOLERATED[choice]
+    second = fastest(other for other in _standing(summary, choice) if other is not point)
+    yield f"Nothing else was found {words}: there is no runner-up." if second is None else _runner_up(point, second, words)
+    if choice == "no_loss":
+        yield from _wider(summary, point)
+    sure = fastest_lossless(summary)
+    if sure is not None and not point.lossless:
+        values = f"{point_text(sure)}: {_speed_on_split(sure)}, with nothing to lose"
+        yield f"If the output must be the large model's own on any text, take {values}."
+    if point.drafter == "aligned":
+        other = fastest(_standing(summary, choice, "unaligned"))
+        if other is None:
+            yield f"Without aligning the drafter, no timed setting is {words}."
+        else:
+            own, others, split = _on_one_split(point, other)
+            share = f"{speed_text(others)} on {split}, {others.speedup / own.speedup:.0%} of the speed-up recommended"
+            yield f"Without aligning the drafter the best {words} is {point_text(other)}: {share}."
+    yield from _not_timed(summary, point, choice)
+    yield from conditions(summary, point.drafter)
+
+
+def _standing(summary: Summary, choice: str, drafter: str | None = None) -> list[TimedPoint]:
+    """The points chosen for this whose quality test does not contradict."""
+    margin = summary.margins.of(choice)
+    return [
+        point
+        for point in chosen(summary, choice, drafter)
+        if (status := test_status(point.test, margin)) is None or status.quality != "contradicted"
+    ]
+
+
+def _on_one_split(point: TimedPoint, other: TimedPoint) -> tuple[TimedMeasurements, TimedMeasurements, str]:
+    """Both points on test where both were measured there, else on validation; and the name of that split."""
+    return (point.test, other.test, REPORTED_ON) if point.test and other.test else (point, other, CHOSEN_ON)
+
+
+def _speed_on_split(point: TimedPoint) -> str:
+    measured, split = reported(point)
+    return f"{speed_text(measured)} on {split}"
+
+
+def _runner_up(point: TimedPoint, second: TimedPoint, words: str) -> str:
+    own, others, split = _on_one_split(point, second)
+    behind = 1.0 - others.speedup / own.speedup
+    gap = f"{behind:.0%} behind" if behind >= 0 else f"{-behind:.0%} ahead there"
+    if behind < 0:
+        gap += ", but slower on validation, which chooses" if is_faster(second) else ", but not faster than vanilla for certain"
+    first, next_ = own.speedup_interval, others.speedup_interval
+    overlap = first is not None and next_ is not None and first[0] <= next_[1]
+    unsure = "; the intervals overlap, so another run may put it first" if behind >= 0 and overlap else ""
+    return f"The runner-up {words} is {point_text(second)}: {speed_text(others)} on {split}, {gap}{unsure}."
+
+
+def _wider(summary: Summary, point: TimedPoint) -> Iterator[str]:
+    """What one point of loss gains over a point at no loss."""
+    other = fastest(chosen(summary, "one_point"))
+    if other is None:
+        return
+    if other is point or other.speedup <= point.speedup:
+        yield "Allowing one point of loss gains nothing: no timed setting within it is faster."
+        return
+    measured, _ = reported(other)
+    cost = cost_text(measured, summary.metric, lossless=other.lossless)
+    mark = mark_of(test_status(other.test, summary.margins.one_point), summary.margins.one_point)
+    on_test = f" ({mark.words})" if other.test else ""
+    yield f"Allowing one point of loss, {point_text(other)} is {_speed_on_split(other)} and {cost}{on_test}."
+
+
+def _not_timed(summary: Summary, recommended: TimedPoint, choice: str) -> Iterator[str]:
+    """A setting that is predicted to beat the recommended one: nothing to recommend, but a reason to time it."""
+    margin, speedup, first = summary.margins.of(choice), recommended.speedup, None
+    for point in summary.points:
+        kept = point.difference_bounds is not None and keeps_quality(point.difference_bounds.lower, margin)
+        if kept and not point.timed and not point.same_as and point.predicted and point.predicted.speedup > speedup:
+            speedup, first = point.predicted.speedup, point
+    if first is not None:
+        what = f"{point_text(first)}, predicted {speedup:.2f}×"
+        yield f"Not timed, but predicted faster {_TOLERATED[choice]}: {what}. Time it before believing it."
+
+
+def missed_gain(summary: Summary) -> Iterator[str]:
+    """Where vanilla stays: what theory allows each pair of models, and how conditions matter."""
+    for drafter in DRAFTERS:
+        pair = summary.pairs.of(drafter)
+        alpha, ratio = pair.acceptance_rate(), pair.cost_ratio
+        if alpha is not None and ratio is not None:
+            length = best_draft_length(alpha.rate, ratio, _LONGEST)
+            expected = expected_speedup(alpha.rate, length, ratio)
+            yield (
+                f"Theory (SD, Theorem 3.8) expects {expected:.2f}× of the {drafter} pair in lossless speculative decoding with "
+                f"γ {length}, if a check costs one step{_with_measured_check(pair, alpha.rate, ratio)}: it agrees on "
+                f"{alpha.rate:.0%} of tokens (α) and a small step costs {ratio:.2f} of a large one (c). A drafter that agrees "
+                "more often, or costs less, would gain more."
+            )
+    yield from conditions(summary, "unaligned")
+
+
+def _with_measured_check(pair: PairRecord, rate: float, ratio: float) -> str:
+    """The same with the measured cost of a check, and its own best draft length; empty where it was not measured."""
+    costs = pair.costs
+    if costs is None or costs.check_cost(1) is None:
+        return ""
+    length = best_draft_length(rate, ratio, _LONGEST, lambda positions: costs.check_cost(positions) or 1.0)
+    check = costs.check_cost(length + 1) or 1.0
+    expected = expected_speedup(rate, length, ratio, check)
+    return f", and {expected:.2f}× with γ {length} at the measured {check:.2f} steps for a check of {length + 1} positions"
+
+
+def conditions(summary: Summary, drafter: str) -> Iterator[str]:
+    """What else was measured under: sampling, and the machine."""
+    pair = summary.pairs.of(drafter)
+    greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
+    if greedy is not None and sampled is not None:
+        less = "less" if sampled.rate < greedy.rate else "no less"
+        yield (
+            f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "
+            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds are then others."
+        )
+    machine = pair.origin("host_gpu") or pair.origin("host_cpu")
+    where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
+    costs = "" if pair.cost_ratio is None else f" (here c = {pair.cost_ratio:.2f})"
+    yield (
+        f"Times are of this machine ({where}). On other hardware, or with larger batches, a small step and a check of several "
+        f"tokens cost other shares of a large step{costs}: sweep again there."
+    )

@@ -1,0 +1,82 @@
+"""The first line of the verdict: gain, interval, processor, milliseconds, cost and the lossless alternative, of one split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks.evaluation.report.deployment import configuration, explained
+from tests.unit.evaluation.conftest import summarized, summary_record
+
+Sweeps = dict[str, list[dict[str, Any]]]
+PAIRS: dict[str, Any] = {name: {"seed": 2, "lineage": {"host_cpu": "a small CPU"}} for name in ("unaligned", "aligned")}
+
+
+def on_test(sweeps: Sweeps, **values: Any) -> Sweeps:
+    """The same sweeps with these values of aligned BiLD, the fastest choice, on test."""
+    (row,) = [row for row in sweeps["aligned"] if (row["split"], row["method"]) == ("test", "bild")]
+    row.update(values)
+    return sweeps
+
+
+@pytest.mark.parametrize(
+    ("interval", "cost"),
+    [
+        ([-0.41, 0.02], "costs 0.0 to 0.5 BLEU"),
+        ([-0.92, -0.25], "costs 0.2 to 1.0 BLEU"),
+        ([0.12, 0.38], "costs no BLEU: it gains 0.1 to 0.4"),
+        (None, "its BLEU differs by -0.60, and how far that is noise was not measured"),
+    ],
+)
+def test_the_line_gives_speed_cost_processor_and_the_lossless_alternative(
+    sweeps: Sweeps, interval: list[float] | None, cost: str
+) -> None:
+    found = summarized("bleu", on_test(sweeps, quality_difference_interval=interval), PAIRS)["verdict"]["headline"]
+    # Aligned BiLD on test is 1.55 times as fast as vanilla's mean of 20 ms; speculative decoding 1.45 times.
+    assert found == (
+        "1.55× as fast on this processor, a small CPU (95 % interval 1.50× to 1.60×): 12.9 ms for a text instead of the large "
+        f"model's 20.0 ms; {cost}; lossless alternative 1.45×. Measured on test, where nothing was chosen."
+    )
+
+
+def test_a_point_without_test_says_that_its_numbers_chose_it(sweeps: Sweeps) -> None:
+    sweeps["aligned"] = [row for row in sweeps["aligned"] if row["split"] == "validation" or row["method"] != "bild"]
+    assert summarized("bleu", sweeps)["verdict"]["headline"].endswith(
+        "lossless alternative 1.45×. Measured on validation, which chose it: test did not measure it."
+    )
+
+
+def test_a_lossless_point_costs_nothing(sweeps: Sweeps) -> None:
+    for row in sweeps["aligned"]:
+        if row["method"] == "speculative":
+            row.update(speedup=1.9, speedup_interval=[1.8, 2.0])
+    found = summarized("bleu", sweeps, PAIRS)["verdict"]["headline"]
+    assert "costs nothing: the output is the large model's own. Measured on test" in found and "alternative" not in found
+
+
+def test_vanilla_stays_in_words(sweeps: Sweeps) -> None:
+    alone = {drafter: [row for row in rows if row["method"] == "vanilla_large"] for drafter, rows in sweeps.items()}
+    found = summarized("bleu", alone, PAIRS)["verdict"]["headline"]
+    assert found == (
+        "Stay with the large model alone: nothing is faster and as good for certain on this processor, a small CPU "
+        "(20.0 ms for a text)."
+    )
+
+
+def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: Sweeps) -> None:
+    summary = summary_record("bleu", sweeps, PAIRS)
+    point = summary.recommended
+    assert point is not None
+    assert configuration(summary, point) == [
+        "large_model: models/toy/large",
+        "small_model: models/toy/aligned/2",
+        "method: bild",
+        "fallback_threshold: 0.7",
+        "rollback_threshold: 2.0",
+    ]
+    assert configuration(summary, None) == ["large_model: models/toy/large", "method: vanilla_large"]
+    method, drafter, fallback, rollback = explained(point)
+    assert method.startswith("BiLD: ") and "trained on what the large model writes" in drafter
+    assert "a probability above 70%, and hands over to the large model when it is less sure" in fallback
+    assert "a probability below 13.5% (e^−2)" in rollback
