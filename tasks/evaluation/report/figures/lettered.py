@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import altair as alt
 
 from tasks.evaluation.report.figures.figure import Panel
-from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, color, data, reference_line, shape
-from tasks.evaluation.report.figures.theme import COLORS, CONTRADICTED, INK, LATENCY_TICKS, REFERENCE
+from tasks.evaluation.report.figures.labels import Domain, names
+from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, color, data, reference_line
+from tasks.evaluation.report.figures.theme import COLORS, CONTRADICTED, LATENCY_TICKS, REFERENCE
 from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, difference_text, method_name
 from tasks.evaluation.report.marks import is_contradicted, marks_of_point
 from tasks.evaluation.report.selection import chosen, fastest
@@ -18,9 +19,8 @@ from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
 
-LETTER_OFFSET = {"aligned": -11, "unaligned": 11}
-"""Pixels right and down: above and left of aligned points, where nothing lies that beats them; below and right of others."""
-_WHERE = [Series("on test", INK, "diamond"), Series("on validation", INK, "circle")]
+SIDES = {"aligned": "above left", "unaligned": "below right"}
+"""Where a letter is put first: above and left of aligned points, where nothing lies that beats them; else below and right."""
 _LATENCY = "latency relative to vanilla large, and speed-up (×)"
 
 
@@ -55,13 +55,13 @@ class Lettered:
 
 def lettered_points(summary: Summary) -> list[Lettered]:
     """For each drafter and kind of choice the fastest chosen point of all methods, and the recommended point."""
-    names: dict[int, list[str]] = {}
+    purposes: dict[int, list[str]] = {}
     for drafter, (choice, name) in itertools.product(COLORS, CHOICE_NAMES.items()):
         point = fastest(chosen(summary, choice, drafter))
         if point is not None:
-            names.setdefault(summary.index_of(point), []).append(name)
+            purposes.setdefault(summary.index_of(point), []).append(name)
     if summary.recommended is not None:
-        names.setdefault(summary.index_of(summary.recommended), []).append("recommended")
+        purposes.setdefault(summary.index_of(summary.recommended), []).append("recommended")
     return [
         Lettered(
             letter=chr(65 + place),
@@ -70,7 +70,7 @@ def lettered_points(summary: Summary) -> list[Lettered]:
             names=tuple(own),
             contradicted=is_contradicted(marks_of_point(summary, index)),
         )
-        for place, (index, own) in enumerate(names.items())
+        for place, (index, own) in enumerate(purposes.items())
     ]
 
 
@@ -83,18 +83,21 @@ def on_test(summary: Summary, points: Sequence[Lettered]) -> Panel | None:
     records = [record for one in points if (record := _record(one)) is not None]
     if not records:
         return None
-    edges = [value for record in records for value in (record["left"], record["right"], record["from_x"])]
-    room = 0.12 * (max(1.0, *edges) - min(edges))
-    x_scale = alt.Scale(domain=[min(edges) - room, max(1.0, *edges) + 2 * room], nice=False)
+    across = _padded([1.0, *(record[name] for record in records for name in ("left", "right", "from_x"))], 0.12)
+    # The names of the limits stand right of vanilla's latency.
+    across = across[0], across[1] + 0.12 * (across[1] - across[0])
+    upwards = _padded([0.0, *(record[name] for record in records for name in ("low", "high", "from_y"))], 0.08)
+    x_scale, y_scale = (alt.Scale(domain=list(domain), nice=False) for domain in (across, upwards))
     x = alt.X("x:Q", title=_LATENCY, scale=x_scale, axis=LATENCY_TICKS)
-    y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} − vanilla large (points)", scale=alt.Scale(padding=16, nice=False))
+    y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} − vanilla large (points)", scale=y_scale)
     base = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES))
     seen = alt.Chart(data({**one, "x": one["from_x"], "y": one["from_y"], "where": "on validation"} for one in records))
-    seen = seen.encode(x=x, y=y, color=color(DRAFTER_SERIES), shape=shape(_WHERE, "where"), tooltip=["point:Q"])
+    seen = seen.encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])
     rules = base.mark_rule(strokeWidth=1.3, opacity=0.45)
     limits = reference_line(0.0, "vanilla", x=1.0)
     for margin in map(summary.margins.of, CHOICES):
-        limits += reference_line(-margin, f"− {margin:g}", x=1.0, dotted=True)
+        if -margin > upwards[0]:
+            limits += reference_line(-margin, f"− {margin:g}", x=1.0, dotted=True)
     title = alt.TitleParams("on test, where nothing was chosen", subtitle=[one.test_key for one in points])
     return alt.layer(
         alt.Chart(data([{}])).mark_rule(color=REFERENCE).encode(x=alt.datum(1.0)),
@@ -102,22 +105,17 @@ def on_test(summary: Summary, points: Sequence[Lettered]) -> Panel | None:
         rules.encode(y="low:Q", y2="high:Q"),
         rules.encode(x="left:Q", x2="right:Q"),
         seen.mark_point(filled=False, size=45, opacity=0.8),
-        base.encode(shape=shape(_WHERE, "where"), tooltip=["point:Q"]).mark_point(filled=True, size=130, opacity=1),
+        base.encode(tooltip=["point:Q"]).mark_point(filled=True, shape="diamond", size=130, opacity=1),
         *limits,
-        *letters(records),
+        *names(records, across, upwards, SIDES, [{"x": one["from_x"], "y": one["from_y"]} for one in records]),
         title=title,
     )
 
 
-def letters(records: Sequence[Record]) -> list[alt.Chart]:
-    """The letters of records, red and with a word where test contradicts the point."""
-    text = alt.Chart(data(records)).encode(x="x:Q", y="y:Q", text="name:N", color=alt.Color("tone:N", scale=None))
-    return [
-        text.transform_filter(alt.datum.series == drafter).mark_text(
-            dx=by, dy=by, fontSize=13, fontWeight="bold", align="right" if by < 0 else "left"
-        )
-        for drafter, by in LETTER_OFFSET.items()
-    ]
+def _padded(values: Sequence[float], share: float) -> Domain:
+    """From the least to the largest value, with this share of their span on either side."""
+    room = share * (max(values) - min(values)) or 0.1
+    return min(values) - room, max(values) + room
 
 
 def tone(one: Lettered) -> str:

@@ -14,7 +14,8 @@ import altair as alt
 from tasks.decoding.settings import ORACLES
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure
-from tasks.evaluation.report.figures.lettered import Lettered, lettered_points, letters, on_test, tone
+from tasks.evaluation.report.figures.labels import Domain, names
+from tasks.evaluation.report.figures.lettered import SIDES, Lettered, lettered_points, on_test, tone
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
 from tasks.evaluation.report.figures.theme import COLORS, INK, LATENCY_TICKS, REFERENCE, SHAPES
 from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
@@ -47,15 +48,23 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
     """
     points = lettered_points(summary)
     named = [_named(summary, one) for one in points]
-    near = _marks(summary, _records(summary, predicted), *_close_scales(summary, named))
+    across, upwards = _close_domains(summary, named)
+    scales = (alt.Scale(domain=list(domain), nice=False) for domain in (across, upwards))
+    records = _records(summary, predicted)
+    near = _marks(summary, records, *scales)
     vanilla = summary.vanilla.large.quality
     limits = reference_line(vanilla, "vanilla", x=1.0)
     for loss in map(summary.margins.of, CHOICES):
         limits += reference_line(vanilla - loss, f"− {loss:g}", x=1.0, dotted=True)
     title = alt.TitleParams(f"on {summary.split}, where settings are chosen", subtitle=[one.key for one in points])
-    over = [*(_intervals(named) if named else []), *near, *limits, *(letters(named) if named else [])]
+    over = [*(_intervals(named) if named else []), *near, *limits]
+    over += names(named, across, upwards, SIDES, records) if named else []
     tested = on_test(summary, points)
-    joined = " On test: the difference from vanilla on that split, joined to where validation saw the point." if tested else ""
+    joined = (
+        " Diamonds: on test, as differences from vanilla there; joined to the ring where validation saw the point."
+        if tested
+        else ""
+    )
     return Figure(
         f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency, within {CLOSE:g} points of vanilla large",
         f"{_HOW_TO_READ} Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the "
@@ -89,8 +98,8 @@ def _records(summary: Summary, predicted: bool) -> list[Record]:
     """The points as marks, without oracles, which are never worth deploying."""
     points = [point for point in summary.points if point.method not in ORACLES]
     found = [record for point in points if (record := _record(summary, point, predicted))]
-    names = Counter(record["method"] for record in found)
-    ordered = sorted(names, key=lambda name: (name != "BiLD", name != "speculative", -names[name], name))
+    counts = Counter(record["method"] for record in found)
+    ordered = sorted(counts, key=lambda name: (name != "BiLD", name != "speculative", -counts[name], name))
     shown = ordered if len(ordered) <= _MOST_METHODS else ordered[: _MOST_METHODS - 1]
     named = [{**record, "method": record["method"] if record["method"] in shown else _OTHERS} for record in found]
     return sorted(named, key=lambda record: [*shown, _OTHERS].index(record["method"]))
@@ -112,8 +121,8 @@ def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_sc
     """Frontiers and points over the latency and the quality of vanilla large."""
     x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=LATENCY_TICKS)
     y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} (points)", scale=y_scale)
-    names = dict.fromkeys(record["method"] for record in records)
-    methods = [Series(name, INK, SHAPES[place]) for place, name in enumerate(names)]
+    found = dict.fromkeys(record["method"] for record in records)
+    methods = [Series(name, INK, SHAPES[place]) for place, name in enumerate(found)]
     points = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])
     points = points.encode(shape=parts.shape(methods, "method"))
     steps = alt.Chart(data(_steps(summary))).mark_line(interpolate="step-after", strokeWidth=1.6, clip=True)
@@ -169,7 +178,8 @@ def _intervals(named: Sequence[Record]) -> list[alt.Chart]:
     return [rules.encode(x="x:Q", y="low:Q", y2="high:Q"), rules.encode(x="left:Q", x2="right:Q", y="y:Q")]
 
 
-def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale, alt.Scale]:
+def _close_domains(summary: Summary, named: Sequence[Record]) -> tuple[Domain, Domain]:
+    """Latencies and qualities that the close view shows."""
     vanilla = summary.vanilla.large.quality
     near = [point for point in summary.timed_points() if point.quality >= vanilla - CLOSE]
     latencies = [1.0, *(point.relative_latency for point in near if point.relative_latency < _SLOWEST)]
@@ -177,5 +187,4 @@ def _close_scales(summary: Summary, named: Sequence[Record]) -> tuple[alt.Scale,
     room = max(0.08 * (right - left), 0.03)
     top = max([vanilla, *(point.quality for point in near)]) + 0.2 * CLOSE
     # The names of the limits stand right of vanilla's latency.
-    x = alt.Scale(domain=[left - room, max(right + room, 1 + 3 * room)], nice=False)
-    return x, alt.Scale(domain=[vanilla - CLOSE, top], nice=False)
+    return (left - room, max(right + room, 1 + 3 * room)), (vanilla - CLOSE, top)
