@@ -27,12 +27,20 @@ from tasks.decoding.settings import TABLES, SamplingSettings
 from tasks.errors import InputError, stage
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.model_sizes import sizes_of
-from tasks.evaluation.record import SweepRecord
+from tasks.evaluation.model_sizes import pair_memory, sizes_of
+from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
-from tasks.evaluation.results.pair import AcceptanceRate, GridPoint, PairAcceptance, PairRecord, PairSizes, write_pair
+from tasks.evaluation.results.pair import (
+    AcceptanceRate,
+    GridPoint,
+    PairAcceptance,
+    PairRecord,
+    PairSizes,
+    write_pair,
+)
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
+from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -61,8 +69,8 @@ _CODE = [
     *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
-_PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins")
-"""Settings that select points and do not change how a point is measured; its row stays valid when they change.
+_PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")
+"""Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
 
 Margins change the bounds of a row, which are written again (`RowWriter`).
 """
@@ -217,16 +225,26 @@ def sweep(
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
         training = read_training_record(model)
         pair = PairRecord(
-            drafter=drafter, seed=seed, training=training, runtime=loaded.described, acceptance=acceptance, sizes=sizes
+            drafter=drafter,
+            seed=seed,
+            training=training,
+            runtime=loaded.described,
+            acceptance=acceptance,
+            sizes=sizes,
+            memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
         )
         record.pair(pair)
         writer = RowWriter(evaluator, rows, paths.task, drafter, record.point)
-        runner = SweepRunner(writer, cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}")))
+        cache = cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}"))
+        runner = SweepRunner(writer, cache)
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
         rows.compact()
+        by_batch = first and task.sweep.batch_sizes
+        wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
         pair = dataclasses.replace(
             pair,
+            batches=BatchTimer(evaluator, test).load_or_measure(wanted, cache) if by_batch else None,
             outputs=evaluator.check_vanilla(validation),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
@@ -236,7 +254,8 @@ def sweep(
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
         record.pair(pair)
-        record.keep([paths.rows(drafter, other), write_pair(pair, paths.sweep(drafter, other) / "pair.json")])
+        written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
+        record.keep([paths.rows(drafter, other), written, *uploaded_hypotheses(written.parent)])
     return done, pair
 
 

@@ -117,6 +117,7 @@ def sweep_settings(**changed: Any) -> SweepSettings:
         "sample": 2,
         "margins": TOY_MARGINS,
         "latency_rounds": 1,
+        "batch_sizes": (),
     }
     return SweepSettings(**(quick | changed))
 

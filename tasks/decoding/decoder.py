@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -178,6 +178,10 @@ class Capabilities:
     """How a second decoder over parts of this model is to be run."""
     step_bytes: int = 0
     """Bytes of weights that a run reads once, whatever its number of tokens; 0 where the runtime does not know."""
+    weight_bytes: int = 0
+    """Bytes of all weights as the runtime holds them; 0 where it does not know."""
+    cache_bytes: Callable[[int, int], int] | None = None
+    """Bytes of the caches of one text by its numbers of source and target tokens; None where the runtime does not know."""
     tokens: TokenGuarantee = TokenGuarantee.EQUAL
     """How closely tokens agree between shapes of a run."""
 

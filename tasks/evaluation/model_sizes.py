@@ -1,4 +1,4 @@
-"""Model sizes from which the cost of decoding is computed."""
+"""Model sizes from which the cost of decoding is computed, and the memory that a model takes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasks.evaluation.results.pair import ModelSizes
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.method import Pair
+from tasks.evaluation.results.memory import ModelMemory, PairMemory
+from tasks.evaluation.results.pair import ModelSizes, PairSizes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -56,6 +59,37 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
         cache_width=2 * _first(config, "num_key_value_heads", default=heads) * head_width,
         weight_bytes=1 if int8 else model.dtype.itemsize,
         cache_bytes=4 if int8 else model.dtype.itemsize,
+    )
+
+
+def memory_of(decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_tokens: int) -> ModelMemory:
+    """Bytes of a model's weights, and of its caches for one text: those of the runtime or, where it does not know, computed.
+
+    Args:
+        decoder: The model in its runtime.
+        sizes: Its sizes.
+        source_tokens: Of the text.
+        target_tokens: Of the text.
+    """
+    can = decoder.capabilities
+    weights = can.weight_bytes or sizes.parameters * sizes.weight_bytes
+    if can.cache_bytes is not None:
+        return ModelMemory(weights=weights, cache=can.cache_bytes(source_tokens, target_tokens))
+    # Without an encoder the source is cached as a part of the text.
+    source_width = 2 * sizes.attention_width if sizes.encoder_layers else sizes.cache_width
+    numbers = sizes.layers * (sizes.cache_width * target_tokens + source_width * source_tokens)
+    return ModelMemory(weights=weights, cache=numbers * sizes.cache_bytes)
+
+
+def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens: int) -> PairMemory | None:
+    """The memory of both models for a text of these lengths; None where their sizes are not known."""
+    if sizes.small is None or sizes.large is None:
+        return None
+    return PairMemory(
+        small=memory_of(pair.small, sizes.small, source_tokens, target_tokens),
+        large=memory_of(pair.large, sizes.large, source_tokens, target_tokens),
+        source_tokens=source_tokens,
+        target_tokens=target_tokens,
     )
 
 

@@ -26,6 +26,8 @@ _COLOR_TAG = "mlflow.runColor"
 _COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
 """Run colours in MLflow, the same as in the report: its charts cannot group points without averaging them."""
 _FLUSH_SECONDS = 60.0
+_MOST_BYTES = 20_000_000
+"""Larger files of outputs stay on disk alone."""
 _KEY = "run.json"
 """Where a sweep writes the key of its run, so that the report can add files to it."""
 
@@ -96,6 +98,11 @@ class SweepRecord:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._run.__exit__(kind, error, traceback)
+
+
+def uploaded_hypotheses(folder: Path) -> list[Path]:
+    """The files of a sweep's outputs that are attached to its run: those of at most `_MOST_BYTES`."""
+    return [file for file in sorted(folder.glob("hypotheses-*.parquet")) if file.stat().st_size <= _MOST_BYTES]
 
 
 def record_report(

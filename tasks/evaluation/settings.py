@@ -97,5 +97,23 @@ class SweepSettings:
         ge=1,
     )
     warmup_examples: int = setting("Examples decoded untimed before each visit.", default=3, unit="examples", ge=0)
+    batch_sizes: tuple[int, ...] = setting(
+        "Batch sizes at which vanilla and the fastest chosen points of the first seed are timed on test, ascending from 1; "
+        "empty for none.",
+        default=(1, 2, 4, 8, 16, 32),
+        unit="examples",
+    )
+    batch_examples: int = setting(
+        "Random test examples, of mixed lengths, that are timed in batches; a larger batch size is left out.",
+        default=64,
+        unit="examples",
+        ge=1,
+    )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)
+
+    def validate(self) -> None:
+        """Check that batch sizes ascend from 1, with which all others are compared."""
+        sizes = list(self.batch_sizes)
+        if sizes and (sizes[0] != 1 or sizes != sorted(set(sizes))):
+            raise ValueError(f"batch_sizes is {sizes}; it must ascend from 1, for example [1, 4, 16], or be empty")

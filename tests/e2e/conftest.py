@@ -61,6 +61,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["align"] = {name: value for name, value in training.items() if name != "seed"}
     task["seeds"] = [1, 2]
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
+    task["sweep"] |= {"batch_sizes": [1, 3], "batch_examples": 6}
     task["sweep"]["grid"] = GRID
     return {
         "active": {"translation": params["active"]["translation"]},

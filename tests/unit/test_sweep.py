@@ -186,10 +186,13 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
     of_pair = {"drafter", "seed", "training", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    assert pair.keys() == of_pair | {"version", "plan", "vanilla_scatter", "lineage", "margins", "grid"}
+    assert pair.keys() == of_pair | {"version", "plan", "vanilla_scatter", "lineage", "margins", "grid", "memory", "batches"}
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))
+    assert pair["memory"]["large"]["weights"] > pair["memory"]["small"]["weights"] > 0
+    assert (pair["memory"]["source_tokens"], pair["memory"]["target_tokens"]) == (32, LIMIT)
+    assert pair["batches"] is None, "switched off"
     assert pair["acceptance"]["greedy"]["temperature"] == 0
     assert pair["acceptance"]["sampled"]["temperature"] == 1
     for found in pair["acceptance"].values():
@@ -211,9 +214,24 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "runtime",
         "acceptance",
         "sizes",
+        "memory",
     }
     assert record.pairs[-1]["plan"] == pair["plan"]
-    assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json"]
+    outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
+    assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
+
+
+def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
+    records: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = swept(SPECULATIVE, BILD)
+    monkeypatch.setattr(PointEvaluator, "time", lambda *_: pytest.fail("timed again"))
+    assert swept(SPECULATIVE, BILD, batch_sizes=(1, 3), batch_examples=3) == rows
+    timings = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["batches"]
+    assert timings["error"] is None and timings["split"] == "test" and timings["examples"] == 3
+    chosen = {(row["method"], str(row["settings"])) for row in rows if row["split"] == "test"}
+    assert {(one["method"], str(one["settings"])) for one in timings["points"]} <= chosen
+    assert {one["batch_size"] for one in timings["points"]} == {one["batch_size"] for one in timings["vanilla"]} == {1, 3}
 
 
 def test_the_outputs_of_every_row_are_kept_beside_the_rows(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,8 @@ class NativeDecoder(LoadedModel):
             transformers_model=self.model,
             runtime=self.runtime,
             step_bytes=self._decoder.step_bytes,
+            weight_bytes=sum(self._weights().values()),
+            cache_bytes=self._cache_bytes,
         )
 
     def _prepare(self, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
@@ -200,6 +202,15 @@ class NativeDecoder(LoadedModel):
         hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
         return LoopModel(*addresses, self._stride, self.vocabulary), (hidden, logits)
+
+    def _weights(self) -> dict[int, int]:
+        """Bytes of the packed weights by their address: both stacks may hold one embedding."""
+        return self._decoder.held | ({} if self._encoder is None else self._encoder.held)
+
+    def _cache_bytes(self, source_tokens: int, target_tokens: int) -> int:
+        if self._encoder is None:
+            return self._texts.bytes_of(source_tokens + target_tokens, 0)
+        return self._texts.bytes_of(target_tokens, source_tokens)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)

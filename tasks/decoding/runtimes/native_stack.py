@@ -51,6 +51,8 @@ class NativeEncoder:
     def __init__(self, functions: ctypes.CDLL, stack: PackedStack) -> None:
         """Take the functions of `compiled.library` and the encoder."""
         self._width = stack.blueprint.width
+        self.held = stack.held
+        """Bytes of its weights by their address."""
         self._memory = NativeKVCache(stack)
         self._runner = StackRunner(functions, stack, self._memory)
 

@@ -10,6 +10,7 @@ from importlib import resources
 import yaml
 
 from tasks.evaluation.report.arms_text import arms_table
+from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, timings_of
 from tasks.evaluation.report.formatting import METRIC_NAMES, field_text, markdown_table
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.summary import Summary
@@ -21,7 +22,7 @@ class RenderedTable:
     """One table as text."""
 
     name: str
-    """Its key in `tables` of the summary, or `arms`."""
+    """Its key in `tables` of the summary, or `arms`, `batches` or `memory`."""
     title: str
     notes: list[str]
     headings: list[str]
@@ -55,6 +56,7 @@ def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """The tables that have a measured row."""
     metric = METRIC_NAMES[summary.metric]
     found = [_arms(summary)] if summary.arms.results else []
+    found += [*_batches(summary), *_memory(summary)]
     for name, table in _layouts().items():
         rows: Sequence[MeasuredTableRow | PublishedTableRow] = getattr(summary.tables, name)
         compared = any(isinstance(row, PublishedTableRow) for row in rows)
@@ -80,6 +82,19 @@ def _arms(summary: Summary) -> RenderedTable:
     ]
     headings, rows = arms_table(summary.arms)
     return RenderedTable("arms", "Aligned and unaligned drafters, seed by seed, on test", notes, headings, rows, [])
+
+
+def _batches(summary: Summary) -> list[RenderedTable]:
+    if not timings_of(summary):
+        return []
+    headings, rows = batch_table(summary)
+    return [RenderedTable("batches", "Speed by batch size, on test", batch_notes(summary), headings, rows, [])]
+
+
+def _memory(summary: Summary) -> list[RenderedTable]:
+    headings, rows = memory_table(summary)
+    notes = ["Weights as the runtime holds them; caches of keys and values for one text of the task's maximal lengths."]
+    return [RenderedTable("memory", "Memory of the models", notes, headings, rows, [])] if rows else []
 
 
 def tables_markdown(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.batches import batch_sentence, energy_text, memory_facts
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     NOTHING,
@@ -53,7 +54,8 @@ def evidence(summary: Summary) -> list[tuple[str, Pairs]]:
         pair = summary.pairs.of(drafter)
         if pair != PairRecord():
             lineage = ((words, pair.origin(name) or "") for name, words in _LINEAGE.items())
-            facts = [*_plan(pair), *_acceptance(pair), *_costs(pair), ("runtime", pair.runtime or NOTHING), *lineage]
+            measured = [*_plan(pair), *_acceptance(pair), *_costs(pair), *_batches(pair), *memory_facts(summary, drafter)]
+            facts = [*measured, ("runtime", pair.runtime or NOTHING), *lineage]
             found.append((drafter, [(words, text) for words, text in facts if text]))
     return found
 
@@ -93,6 +95,13 @@ def _costs(pair: PairRecord) -> Iterator[tuple[str, str]]:
         yield "a small step", "" if costs.small_step_ms is None else f"{costs.small_step_ms:.3f} ms"
         yield "a run of the large model, by positions", ", ".join(f"{length}: {value:.3f} ms" for length, value in runs)
         yield "c, small step over large step", "" if costs.cost_ratio is None else f"{costs.cost_ratio:.3f}"
+
+
+def _batches(pair: PairRecord) -> Iterator[tuple[str, str]]:
+    if pair.batches is not None:
+        yield "by batch size", batch_sentence(pair.batches)
+        if pair.batches.vanilla:
+            yield "energy of a text, vanilla", energy_text(pair.batches.vanilla[0].joules_per_text)
 
 
 def cost_lines(summary: Summary) -> list[str]:

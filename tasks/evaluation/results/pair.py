@@ -11,7 +11,9 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field, JsonValue
 
+from tasks.evaluation.results.batch_timings import BatchTimings
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
+from tasks.evaluation.results.memory import PairMemory
 from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
@@ -219,6 +221,7 @@ class PairRecord:
     """What the large model runs on, described."""
     acceptance: PairAcceptance | None = None
     sizes: PairSizes | None = None
+    memory: PairMemory | None = None
     outputs: OutputCheck | None = None
     """The large model's outputs on validation beside trivial baselines."""
     costs: MeasuredCosts | None = None
@@ -229,6 +232,8 @@ class PairRecord:
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     margins: MarginSettings | None = None
     """What a choice may lose; None in older records."""
+    batches: BatchTimings | None = None
+    """Chosen points by batch size, on test; None where that is switched off, and for further seeds."""
     grid: list[GridPoint] | None = None
     """The grid that was swept last; None for all rows."""
 

@@ -8,6 +8,21 @@ _UNIT = "tests/unit/evaluation"
 
 BREAKS = (
     Break(
+        "batches-over-vanilla-at-batch-1", "tasks.evaluation.sweeping.batches", "_timing",
+        "laps[VANILLA, size]", "laps[VANILLA, 1]",
+        (f"{_UNIT}/sweeping/test_batches.py",),
+    ),
+    Break(
+        "batches-unchecked", "tasks.evaluation.sweeping.batches", "BatchTimer._time",
+        "self._check(point, batch, generations)", "self._check(point, [], [])",
+        (f"{_UNIT}/sweeping/test_batches.py",),
+    ),
+    Break(
+        "energy-without-wrap-around", "tasks.evaluation.energy", "EnergyMeter.joules",
+        "(late - early) % one.range", "late - early",
+        (f"{_UNIT}/test_energy.py",),
+    ),
+    Break(
         "interval-not-paired", "tasks.evaluation.statistics", "ratio_interval",
         "sums[:, 0] / sums[:, 1]", "sums[:, 0] / resampled_sums(denominator, samples, seed + 1)[:, 0]",
         (f"{_UNIT}/test_statistics.py",),

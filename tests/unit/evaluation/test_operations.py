@@ -18,9 +18,9 @@ from tasks.decoding.generation import total
 from tasks.decoding.registry import Request
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
-from tasks.evaluation.model_sizes import sizes_of
+from tasks.evaluation.model_sizes import pair_memory, sizes_of
 from tasks.evaluation.operations import operations_of, relative_operations
-from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
 from tests.architectures import models
@@ -107,6 +107,18 @@ def test_sizes_by_hand() -> None:
         cache_bytes=4,
     )
     assert sizes_of(models("llama")[1], int8=True) == dataclasses.replace(sizes, weight_bytes=1)
+
+
+def test_memory_is_computed_where_the_runtime_does_not_know() -> None:
+    for name, source in (("t5", True), ("llama", False)):
+        small, large = models(name)
+        sizes = PairSizes(small=sizes_of(small), large=sizes_of(large))
+        found = pair_memory(open_pair(small, large, runtime=REFERENCE), sizes, 7, 5)
+        assert found is not None and sizes.large is not None and (found.source_tokens, found.target_tokens) == (7, 5)
+        assert found.large.weights == 4 * sizes.large.parameters
+        crossed = 2 * sizes.large.attention_width if source else sizes.large.cache_width
+        assert found.large.cache == 4 * sizes.large.layers * (5 * sizes.large.cache_width + 7 * crossed)
+    assert pair_memory(open_pair(small, large), PairSizes(), 7, 5) is None
 
 
 def eager(name: str) -> tuple[Any, Any]:

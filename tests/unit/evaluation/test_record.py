@@ -13,7 +13,7 @@ import pytest
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation import record
-from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report
+from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import outbox_folder, upload_all
@@ -242,6 +242,14 @@ def test_the_report_is_stored_with_its_own_run_and_both_sweeps(mlflow: MemoryMlf
 def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:
     record_report(TaskPaths("toy"), "bleu", {}, [], [])
     assert [run.data.tags["kind"] for run in runs(mlflow).values()] == ["report"]
+
+
+def test_large_files_of_outputs_are_not_uploaded(tmp_path: Path) -> None:
+    sizes = {"hypotheses-test.parquet": 20_000_000, "hypotheses-validation.parquet": 20_000_001, "rows.jsonl": 1}
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    assert [file.name for file in uploaded_hypotheses(tmp_path)] == ["hypotheses-test.parquet"]
 
 
 def test_a_sweep_that_dies_leaves_its_points_and_its_key(mlflow: MemoryMlflow) -> None:

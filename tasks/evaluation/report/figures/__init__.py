@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tasks.evaluation.report.figures.acceptance import accepted_lengths, cascade_curves
+from tasks.evaluation.report.figures.batches import speed_by_batch
 from tasks.evaluation.report.figures.bild import ablations, oracle_curve, threshold_maps
 from tasks.evaluation.report.figures.figure import Figure
 from tasks.evaluation.report.figures.pareto import everything, pareto
@@ -27,6 +28,7 @@ def all_figures(summary: Summary, sweeps: Sweeps, predicted: bool = False) -> di
         "oracle": oracle_curve(summary),
         "cascades": cascade_curves(summary),
         "latency": latency_scatter(summary, sweeps),
+        "batches": speed_by_batch(summary),
         "acceptance": accepted_lengths(summary),
         "time": time_parts(summary),
         "operations": operations_bars(summary),

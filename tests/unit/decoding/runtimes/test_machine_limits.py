@@ -6,6 +6,7 @@ import pytest
 
 from tasks.decoding.runtimes import compiled, machine_limits
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.packed import FORMATS
 from tests.toys import toy_t5
 
@@ -43,3 +44,18 @@ def test_a_step_reads_the_decoder_and_its_head() -> None:
     exact = 4 * (sum(weight.numel() for weight in matrices) + model.shared.weight.numel())
     # Outputs are padded to whole panels.
     assert exact <= step_bytes < 8 * exact
+
+
+def test_the_runtime_knows_its_weights_and_the_caches_of_a_text() -> None:
+    model = toy_t5(0, 1, 2)
+    decoder = open_decoder(model, "large")
+    assert isinstance(decoder, NativeDecoder)
+    can = decoder.capabilities
+    exact = sum(weight.nbytes for weight in model.parameters())
+    # Outputs are padded to whole panels.
+    assert exact - model.shared.weight.nbytes < can.weight_bytes < 8 * exact
+    decoder.start(decoder.encode([list(range(2, 22)) * 4]))
+    decoder.forward([[*decoder.start_tokens] * 60])
+    allocated = decoder._texts._own.nbytes + decoder._texts._cross.nbytes
+    assert can.cache_bytes is not None and can.cache_bytes(80, 60) == allocated
+    assert can.cache_bytes(80, 70) > allocated

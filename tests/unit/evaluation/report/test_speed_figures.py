@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from tasks.evaluation.report import sections
 from tasks.evaluation.report.figures import speed
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.report.figures.batches import speed_by_batch
+from tasks.evaluation.report.rendered_tables import rendered_tables
+from tasks.evaluation.results.summary import Summary, SweptPairs
 from tests.charts import drawn, layers, present
-from tests.unit.evaluation.conftest import records, summary_record
+from tests.unit.evaluation.conftest import pair_record, records, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
@@ -68,3 +71,55 @@ def test_the_random_sample_stands_apart(full_record: Summary) -> None:
     assert [mark["x"] for mark in sample] == [point.predicted and point.predicted.speedup for point in expected]
     assert {mark["kind"] for mark in marks} == {"random sample", "timed by plan"}
     assert "aligned 2.1% on average and 4.6% at worst over 10 points" in figure.caption
+
+
+def test_speed_by_batch_size_stands_beside_vanilla_of_the_same_size(full_record: Summary) -> None:
+    summary = by_batch(full_record)
+    same, alone = present(speed_by_batch(summary)).panels
+    marks = drawn(same, "point")
+    assert {mark["series"] for mark in marks} == {"BiLD ≤ 10, unaligned", "BiLD ≤ 10, aligned"}
+    assert [mark["y"] for mark in marks] == [1.5, 0.8, 1.5, 0.8]
+    assert [(mark["low"], mark["high"]) for mark in drawn(same, "rule") if mark] == [(1.4, 1.6), (0.7, 0.9)] * 2
+    assert [mark["y"] for mark in drawn(alone, "point")] == pytest.approx([1.0, 1.5, 1.5, 1.2] * 2)
+    assert speed_by_batch(full_record) is None
+
+
+def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_record: Summary) -> None:
+    summary = by_batch(full_record)
+    facts = dict(dict(sections.evidence(summary))["aligned"])
+    assert facts["by batch size"].startswith("drafting stops paying at batch 2: ")
+    assert facts["energy of a text, vanilla"] == "not readable on this machine"
+    assert facts["memory, large model"] == "8.40 MB of weights, 1.00 MB of caches for a text of 80 and 60 tokens"
+    tables = {table.name: table for table in rendered_tables(summary)}
+    assert tables["batches"].headings == ["point", "batch 1", "batch 2", "energy of a text, batch 1"]
+    vanilla, point, *_ = tables["batches"].rows
+    assert vanilla[1:] == ["1.00× of batch 1", "1.50× of batch 1", "not readable on this machine"]
+    assert point[1:] == ["1.50× (1.40 to 1.60)", "0.80× (0.70 to 0.90)", "12.00 mJ"]
+    assert tables["memory"].rows == [
+        ["large", "8.40 MB", "1.00 MB"],
+        ["small, unaligned", "1.20 MB", "0.10 MB"],
+        ["small, aligned", "1.20 MB", "0.10 MB"],
+    ]
+    assert not {"batches", "memory"} & {table.name for table in rendered_tables(full_record)}
+
+
+def by_batch(summary: Summary) -> Summary:
+    """A summary whose sweeps were measured by batch size, and know their memory."""
+    point = {"method": "bild", "settings": {"max_draft": 10}, "joules_per_text": 0.012}
+    speeds = ((1, [1.5, 1.4, 1.6]), (2, [0.8, 0.7, 0.9]))
+    about = {
+        "batches": {
+            "split": "test",
+            "examples": 64,
+            "vanilla": [{"batch_size": size, "tokens_per_second": 9.0, "throughput": (1 + size) / 2} for size in (1, 2)],
+            "points": [{**point, "batch_size": size, "speedup": own[0], "rounds": own} for size, own in speeds],
+        },
+        "memory": {
+            "large": {"weights": 8_400_000, "cache": 1_000_000},
+            "small": {"weights": 1_200_000, "cache": 100_000},
+            "source_tokens": 80,
+            "target_tokens": 60,
+        },
+    }
+    pairs = SweptPairs(unaligned=pair_record({**about}), aligned=pair_record({**about}))
+    return dataclasses.replace(summary, pairs=pairs)
