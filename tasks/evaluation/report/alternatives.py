@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.batches import batch_sentence
 from tasks.evaluation.report.formatting import point_text, speed_text
 from tasks.evaluation.report.headline import cost_text
 from tasks.evaluation.report.marks import mark_of
@@ -145,6 +146,8 @@ def conditions(summary: Summary, drafter: str) -> Iterator[str]:
             f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "
             f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds are then others."
         )
+    if pair.batches is not None:
+        yield f"By batch size, with the {drafter} drafter on test, {batch_sentence(pair.batches)}."
     machine = pair.origin("host_gpu") or pair.origin("host_cpu")
     where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
     costs = "" if pair.cost_ratio is None else f" (here c = {pair.cost_ratio:.2f})"

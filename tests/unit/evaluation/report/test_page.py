@@ -192,7 +192,8 @@ def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(contradicte
     text = page(summary_record("bleu", contradicted), rows)
     says = '<span class="says contradicted">'
     sections = {part.split('"')[0]: part for part in text.split('<section id="')[1:]}
-    for name in ("deploy", "cost", "outputs", "points"):
+    assert f"{says}no loss: contradicted</span>" in sections["points"]
+    for name in ("deploy", "cost", "outputs"):
         assert f"{says}no loss: contradicted: loses more than 0.5 points</span>" in sections[name] or (
             f"{says}contradicted: loses more than 0.5 points</span>" in sections[name]
         ), name
