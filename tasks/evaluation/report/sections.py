@@ -164,7 +164,11 @@ def grounds(summary: Summary, sweeps: Sweeps) -> Pairs:
             f"95 %, paired with the large model. Those of quality cover examples, those of speed {covered}; those of what "
             "alignment gives also cover seeds.",
         ),
-        *(("machine", scatter_text(scatter, drafter)) for drafter in DRAFTERS if (scatter := _scatter(summary, drafter))),
+        *(
+            (f"{drafter} sweep", scatter_text(scatter, drafter))
+            for drafter in DRAFTERS
+            if (scatter := _scatter(summary, drafter))
+        ),
         ("predictions", "Stand in columns of their own. A point that was only predicted is never chosen."),
     ]
 
