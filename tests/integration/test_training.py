@@ -92,8 +92,9 @@ def test_an_interrupted_run_ends_with_the_same_weights(examples: JsonlDataset, t
     resumed, outcome = run(examples, tmp_path / "cut")
     assert outcome.resumed_from == 8
     assert weights_equal(resumed, whole)
-    assert [*outcome.log] == [3, 6, 9, 12]
-    assert [*outcome.log[12]] == ["loss", "learning_rate", "tokens_per_second", "validation_loss"]
+    # Every third step is evaluated, every fourth is a checkpoint.
+    assert [*outcome.log] == [3, 4, 6, 8, 9, 12]
+    assert [*outcome.log[12]] == ["loss", "learning_rate", "tokens_per_second", "target_tokens", "validation_loss"]
 
 
 def test_measuring_acceptance_changes_no_weight_before_or_after_an_interruption(examples: JsonlDataset, tmp_path: Path) -> None:

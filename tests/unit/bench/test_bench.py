@@ -25,7 +25,7 @@ from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.row_file import row_line
-from tasks.evaluation.results.rows import DecodingCounts, Outcome, RowHeader, TimedRow, Timing
+from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, TimedRow, Timing
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
@@ -143,7 +143,8 @@ def test_a_fast_bild_that_loses_quality_misses_its_target() -> None:
 
 def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
     header = RowHeader(drafter="aligned", split="validation", method=method, settings=settings, lossless=False, metric="bleu")
-    outcome = Outcome(quality={"bleu": quality}, counts=DecodingCounts(tokens=1))
+    bounds = DifferenceBounds(lower=quality - 40.2, upper=quality - 39.8, compared=2)
+    outcome = Outcome(quality={"bleu": quality}, difference_bounds=bounds, counts=DecodingCounts(tokens=1))
     timing = Timing(latency_ms=[1.0], vanilla_latency_ms=[speedup], speedup=speedup)
     return row_line(joined(TimedRow, header, outcome, timing))
 
