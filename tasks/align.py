@@ -46,10 +46,11 @@ def _train(drafter: str, task: Task, machine: MachineSettings, paths: TaskPaths)
     from tasks.training.stage import train_stage
 
     if distributed.is_main():
-        folder, kept = paths.model(drafter), {str(seed) for seed in task.seeds}
-        for other in folder.iterdir() if folder.is_dir() else ():
-            if other.name not in kept:
-                remove(other)
+        kept = {str(seed) for seed in task.seeds}
+        for folder in (paths.model(drafter), paths.training_log(drafter, task.seeds[0]).parent):
+            for other in folder.iterdir() if folder.is_dir() else ():
+                if other.stem not in kept:
+                    remove(other)
     for seed in task.seeds:
         settings = dataclasses.replace(task.align if drafter == "aligned" else task.align.control, seed=seed)
         job = _job(drafter, settings, task, machine, paths)

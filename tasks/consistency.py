@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tasks.decoding.settings import GREEDY_ONLY, T5_ONLY
+from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import expand_entry
 
@@ -44,6 +44,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
         loaded = name == "align" and task.align.start == "fine_tuned"
         yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
     yield from _calibration(task)
+    yield from _seed_methods(task)
     for index, entry in enumerate(task.sweep.grid):
         for point in expand_entry(entry):
             yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
@@ -84,6 +85,14 @@ def _training(model: ModelSettings, training: TrainingSettings, machine: Machine
         yield f"exit_layer is {training.exit_layer}, but the decoder has {layers} layers; it must be less"
     if training.exit_classifier and layers == 1:
         yield "exit_classifier is set, but the decoder has one layer, with none to exit before; give it more"
+
+
+def _seed_methods(task: Task) -> Iterator[str]:
+    swept, asked = {entry.method for entry in task.sweep.grid}, task.sweep.seed_methods
+    if unknown := [method for method in asked if method not in METHOD_SETTINGS]:
+        yield f"sweep: seed_methods names {unknown[0]}, which is no method; it must be some of {', '.join(METHOD_SETTINGS)}"
+    elif len(task.seeds) > 1 and swept and swept.isdisjoint(asked):
+        yield "sweep: seed_methods has no method of the grid, so that further seeds would measure nothing; add one"
 
 
 def _calibration(task: Task) -> Iterator[str]:

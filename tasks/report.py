@@ -77,6 +77,11 @@ def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple
         for seed in seeds:
             other = None if seed == seeds[0] else seed
             pair = read_pair_of(paths, drafter, other)
+            if pair is not None and pair.seed not in (None, seed):
+                fix = f"make it by: {sweep_command(paths.task, drafter)}"
+                raise InputError(
+                    f"{paths.sweep(drafter, other)} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}"
+                )
             found[drafter, seed] = current_rows(read_rows_of(paths, metric, drafter, other), pair), pair
     return found
 

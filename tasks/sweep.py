@@ -63,7 +63,10 @@ if TYPE_CHECKING:
 _CODE = [
     "decoding",
     "models",
-    *(f"evaluation/sweeping/{module}" for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying")),
+    *(
+        f"evaluation/sweeping/{module}"
+        for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying", "shown_examples")
+    ),
     "evaluation/selection",
     "evaluation/sweeping/token_check",
     *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
@@ -72,7 +75,7 @@ _CODE = [
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")
 """Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
 
-Margins change the bounds of a row, which are written again (`RowWriter`).
+Margins select points by bounds that the rows hold; their confidence changes the bounds and is part of the fingerprint.
 """
 _SAMPLED = SamplingSettings(temperature=1.0)
 
@@ -268,6 +271,7 @@ def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Map
     hardware = {name: value for name, value in origin.items() if name.startswith("host_")}
     measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
     how = {
+        "confidence": task.sweep.margins.confidence,
         "metric": task.metric,
         "text": task.text,
         "machine": params.machine.alone(),

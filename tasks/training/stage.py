@@ -51,7 +51,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     """
     opened = open_context(job)
     known = read_training_record(job.folder) if job.seed is not None else None
-    if known is not None and known.work == opened.resume.name:
+    if known is not None and known.work == opened.resume.name and job.paths.training_log(job.name, job.seed).is_file():
         if distributed.is_main():
             print(f"{job.paths.task}: {job.label} is already trained")
         return

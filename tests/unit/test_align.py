@@ -70,7 +70,12 @@ def test_both_arms_differ_in_their_targets_alone(monkeypatch: pytest.MonkeyPatch
 def test_each_seed_is_a_drafter_and_others_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for stale in ("7", "3"):
         (tmp_path / "models/words/aligned" / stale).mkdir(parents=True)
+    logs = tmp_path / "results/words/training/aligned"
+    logs.mkdir(parents=True)
+    for stale in ("7", "3"):
+        (logs / f"{stale}.csv").touch()
     jobs = jobs_of(monkeypatch, tmp_path, seeds=(3, 1))
+    assert [file.name for file in logs.iterdir()] == ["3.csv"]
     assert [(job.training.seed, str(job.folder)) for job in jobs] == [
         (3, "models/words/aligned/3"),
         (1, "models/words/aligned/1"),

@@ -152,3 +152,16 @@ def test_seeds_that_cannot_be_compared_are_refused(tmp_path: Path, changed: dict
     file.write_text(yaml.safe_dump({"active": {"a": "data"}, "tasks": {"a": {"metric": "bleu", **changed}}}))
     with pytest.raises(InputError, match=problem):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("methods", "problem"),
+    [(["bidl"], "seed_methods names bidl, which is no method"), (["calm"], "seed_methods has no method of the grid")],
+)
+def test_methods_of_further_seeds_must_be_swept(tmp_path: Path, methods: list[str], problem: str) -> None:
+    file = tmp_path / "params.yaml"
+    sweep = {"grid": [{"method": "bild"}], "seed_methods": methods}
+    task = {"metric": "bleu", "seeds": [1, 2], "sweep": sweep}
+    file.write_text(yaml.safe_dump({"active": {"a": "data"}, "tasks": {"a": task}}))
+    with pytest.raises(InputError, match=problem):
+        load(file)

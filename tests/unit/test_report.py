@@ -222,3 +222,9 @@ def test_a_row_that_lacks_a_field_is_named(paths: TaskPaths, field: str) -> None
 def test_rows_of_another_metric_are_refused(paths: TaskPaths) -> None:
     with pytest.raises(InputError, match="chooses by rougeL, but the task's metric is bleu"):
         report.read_rows_of(paths, "bleu", "aligned")
+
+
+def test_a_sweep_of_another_seed_is_refused(paths: TaskPaths) -> None:
+    paths.rows("aligned").with_name("pair.json").write_text(json.dumps({"seed": 7}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"aligned is of seed 7, but params\.yaml asks for 1; make it by"):
+        report.read_arms(paths, "rougeL", [1])

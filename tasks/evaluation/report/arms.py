@@ -2,7 +2,10 @@
 
 For each seed an aligned and an unaligned drafter were trained alike, swept, and measured on test at the points that validation
 chose. The effect is the ratio of the two speed-ups of a seed. Its interval adds two errors: the spread over seeds, and the
-error over examples, which further seeds do not reduce since all drafters are measured on the same examples.
+error over examples and rounds, which further seeds do not reduce since all drafters are timed on the same examples.
+
+The interval is conservative. The two arms' errors are added although they share their examples, the scatter of rounds is in
+both errors, and both are multiplied by the quantile for the seeds. An open finding may therefore be a lack of power.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice, TimedPoint
+from tasks.evaluation.results.points import Choice, OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import SweepRow
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.evaluation.statistics import Interval
@@ -57,12 +60,16 @@ def _arm_result(task: str, drafter: str, seed: int, rows: Sequence[SweepRow], pa
         for purpose, wanted in PURPOSES.items()
         if (choice := chosen.get(wanted)) is not None
     ]
-    return ArmResult(drafter=drafter, seed=seed, training=pair.training, points=points)
+    measured = [point for point in points if point is not None]
+    return ArmResult(drafter=drafter, seed=seed, training=pair.training, points=measured)
 
 
-def _arm_point(purpose: str, choice: Choice, point: object) -> ArmPoint:
-    if not isinstance(point, TimedPoint) or point.test is None:
+def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> ArmPoint | None:
+    """The chosen point on test, or vanilla where none was chosen; None where the chosen one was not measured on test."""
+    if point is None:
         return ArmPoint(purpose=purpose)
+    if not isinstance(point, TimedPoint) or point.test is None:
+        return None
     return ArmPoint(
         purpose=purpose,
         settings=point.settings,
@@ -101,7 +108,7 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
 
 
 def _log_error(point: ArmPoint) -> float:
-    """The standard error of the logarithm of a speed-up over examples."""
+    """The standard error of the logarithm of a speed-up over examples and rounds."""
     if point.speedup_interval is None:
         return 0.0
     low, high = point.speedup_interval

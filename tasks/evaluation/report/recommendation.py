@@ -148,7 +148,7 @@ def _short(loss: float) -> str:
 
 
 def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
-    """Aligned against unaligned: the best of the other drafter at the same tolerance, and the two frontiers of BiLD."""
+    """Aligned against unaligned: the best of the other drafter at the same margin, and the two frontiers of BiLD."""
     other = next(drafter for drafter in DRAFTERS if drafter != point.drafter)
     best = fastest(chosen(summary, choice, other))
     if best is None:
