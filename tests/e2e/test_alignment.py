@@ -66,7 +66,7 @@ def test_every_alignment_method_trains_from_params_yaml(clone: Path) -> None:
     files = [f"{way}.yaml" for way in WAYS]
     result = run_in(clone, sys.executable, "-c", _SCRIPT, *files)
     assert result.returncode == 0, result.stderr[-3000:]
-    lines = [line for line in result.stdout.splitlines() if line.startswith("translation/aligned: ")]
+    lines = [line for line in result.stdout.splitlines() if line.startswith("translation/aligned/1: ")]
     assert len(lines) == len(WAYS), result.stdout
     for way, line in zip(WAYS, lines, strict=True):
         assert f"{_STEPS} steps" in line or WAYS[way].get("patience"), f"{way}: {line}"
