@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
-import ssl
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError
+from tasks.hub import hub_answers
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -102,7 +99,7 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     there = Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
-    offline = not there and not _hub_answers()
+    offline = not there and not hub_answers()
     try:
         return load(str(source), local_files_only=there or offline, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -110,23 +107,6 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         if offline:
             reason = "there is no such folder, the hub does not answer, and nothing of that name was downloaded before"
         raise InputError(f"no {kind} at {source}: {reason}; name a folder or a hub model") from None
-
-
-def _hub_answers() -> bool:
-    """Whether the hub answers at all."""
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
-    try:
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
-    except (urllib.error.HTTPError, http.client.HTTPException):
-        return True
-    except OSError as error:
-        # The hub's own client may accept a certificate that this one does not know.
-        return isinstance(getattr(error, "reason", error), ssl.SSLError)
-    return True
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:
