@@ -12,7 +12,7 @@ from tasks.corpora.files.reading import read
 from tasks.corpora.files.settings import FileSettings
 from tasks.errors import InputError
 
-PARALLEL_FILES = {split: [f"{split}.de", f"{split}.en"] for split in SPLITS}
+PARALLEL_FILES: dict[str, Any] = {split: [f"{split}.de", f"{split}.en"] for split in SPLITS}
 JSONL_FILES = {split: [f"{split}.jsonl"] for split in SPLITS}
 
 
