@@ -146,6 +146,21 @@ BREAKS = (
         (f"{_UNIT}/training/test_objective.py::test_native_bfloat16_is_read_from_the_processor",),
     ),
     Break(
+        "held-out-sources-stay-in-train", "tasks.corpora.files.held_out", "_key",
+        '" ".join(source.split()).casefold()', "source",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_held_out_sources_are_fixed_and_stay_together",),
+    ),
+    Break(
+        "template-left-out-of-plain-text", "tasks.corpora.files.reading", "_parallel",
+        "Example(filled(template, source),", "Example(source,",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_a_template_makes_sources_and_leaves_references",),
+    ),
+    Break(
+        "files-read-for-another-source", "tasks.prepare", "load_corpus",
+        'settings.source == "files" and ', "",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_the_source_decides_and_not_a_section_of_files",),
+    ),
+    Break(
         "splits-share-translations", "tasks.corpora.translation.generate", "generate",
         " or any(owner.get(text, split) != split for text in references)", "",
         (f"{_UNIT}/corpora/translation/test_corpus.py::test_a_sentence_with_a_translation_of_another_split_is_omitted",),
