@@ -222,6 +222,48 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
 
 
+def write_test_set(name: str, seed: int) -> None:
+    write_jsonl(examples_of(pair_of("t5"), 6, seed), PATHS.split(f"test.{name}"))
+
+
+def test_further_test_sets_are_measured_beside_the_main_one(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = swept(SPECULATIVE)
+    main = PATHS.rows("aligned").read_bytes()
+    chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
+    folder, timed, time = PATHS.rows("aligned").parent, list[str](), PointEvaluator.time
+    monkeypatch.setattr(
+        PointEvaluator,
+        "time",
+        lambda self, point, outputs, split, *rest: (timed.append(split.name), time(self, point, outputs, split, *rest))[1],
+    )
+
+    def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
+        timed.clear()
+        rows = [row for row in swept(SPECULATIVE) if row["split"].startswith("test.")]
+        assert sorted(rows, key=str) == sorted(
+            (row for name in names for row in in_file(PATHS.rows("aligned", test=name))), key=str
+        )
+        return {name: {(row["method"], str(row["settings"])) for row in rows if row["split"] == name} for name in names}
+
+    write_test_set("a", 2)
+    write_test_set("b", 3)
+    assert measured("test.a", "test.b") == {"test.a": chosen, "test.b": chosen}
+    assert {*timed} == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
+    assert (folder / "hypotheses-test.a.parquet").is_file()
+    assert {row["split"] for row in records[-1].points} == {"validation", "test", "test.a", "test.b"}
+    assert [file.name for file in records[-1].kept if "rows" in file.name] == [
+        "rows-test.a.jsonl",
+        "rows-test.b.jsonl",
+        "rows.jsonl",
+    ]
+    # A set that changes is measured again by itself; one that is removed takes its files with it.
+    write_test_set("a", 4)
+    PATHS.split("test.b").unlink()
+    assert measured("test.a") == {"test.a": chosen}
+    assert {*timed} == {"test.a"}
+    assert not list(folder.glob("*test.b*"))
+
+
 def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,16 @@ BREAKS = (
         (f"{_UNIT}/report/test_tables.py", f"{_UNIT}/report/test_table.py"),
     ),
     Break(
+        "test-set-reported-as-the-main-one", "tasks.evaluation.report.test_sets", "_further",
+        "_in_place_of_test(arms[key][0], further[key][0])", "arms[key][0]",
+        ("tests/unit/test_report.py::test_every_test_set_stands_in_the_report_by_its_name",),
+    ),
+    Break(
+        "changed-test-set-keeps-its-rows", "tasks.sweep", "measure_tests",
+        "[paths.split(split.name)]", "[]",
+        ("tests/unit/test_sweep.py::test_further_test_sets_are_measured_beside_the_main_one",),
+    ),
+    Break(
         "generated-corpus-passed-off-as-public", "tasks.corpora.settings", "CorpusSettings.validate",
         'self.source != "files" or self.files is None', "False",
         ("tests/unit/test_config.py",),
