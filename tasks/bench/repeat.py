@@ -32,9 +32,9 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.loaded_pair import load_pair
 from tasks.locks import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
-from tasks.sweep import load_pair
 
 
 def agreement(first: Sequence[SweepRow], second: Sequence[SweepRow]) -> dict[str, object]:

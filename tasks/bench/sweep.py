@@ -36,9 +36,9 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.loaded_pair import LoadedPair, load_pair
 from tasks.locks import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
-from tasks.sweep import LoadedPair, load_pair
 
 _RANGES = (
     *(("bild", "no_fallback"), ("bild", "no_rollback"), ("speculative", "windows"), ("speculative_lenient", "paper")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.files import FileSettings
+from tasks.corpora.files.settings import FileSettings
 from tasks.settings import setting, settings
 
 PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailymail")
@@ -56,6 +56,11 @@ class CorpusSettings:
             return
         if self.source != "files" or self.files is None:
             raise ValueError(f"dataset is {self.dataset}, but the corpus is generated; set source to files, or dataset to none")
+        if self.files.is_held_out:
+            raise ValueError(
+                f"dataset is {self.dataset}, but files names no file for validation or test, and no published number is of "
+                "examples held out from train; name its own files, or set dataset to none"
+            )
         for split in ("validation", "test"):
             if self.files.limit.get(split):
                 raise ValueError(

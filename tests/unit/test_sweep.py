@@ -41,11 +41,12 @@ from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.loaded_pair import LoadedPair, calibration_targets, require_composable
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.report import read_rows_of
-from tasks.sweep import LoadedPair, calibration_targets, require_composable, sweep
+from tasks.sweep import sweep
 from tests.architectures import models, pair_of
 from tests.sweeps import Row, in_file, plain
 from tests.ticking import LIMIT, Words, examples_of, sweep_settings
