@@ -22,7 +22,7 @@ def _kernel_restricts() -> bool:
     """Whether the kernel has Landlock, and the processor is the one whose system calls are known."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
-    return ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0
+    return int(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)) > 0
 
 
 restricted = pytest.mark.skipif(not _kernel_restricts(), reason="this kernel restricts less")
