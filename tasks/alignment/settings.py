@@ -98,6 +98,8 @@ class AlignSettings(TrainingSettings):
 
     def validate(self) -> None:
         super().validate()
+        if self.steps == 0:
+            raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
         if self.has_auxiliary_losses and self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "

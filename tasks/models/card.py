@@ -54,7 +54,7 @@ class Card:
     """large, small, or one of `paths.DRAFTERS`."""
     stage: str
     base: str | None
-    """The checkpoint that training started from, a folder or a hub name; None: random weights."""
+    """The checkpoint that training started from, a folder, a GGUF file or a hub name; None: random weights."""
     method: str
     """The training objective as a sentence, with its paper."""
     settings: Mapping[str, Mapping[str, object]]
@@ -109,9 +109,9 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
 
 
 def _front(card: Card) -> dict[str, object]:
-    """Return the front matter that the hub reads; only a base model with a hub name belongs there, not a local folder."""
+    """Return the front matter that the hub reads; only a base model with a hub name belongs there, not a local one."""
     front: dict[str, object] = {"library_name": "transformers", "tags": ["draftline", card.task, card.name]}
-    if card.base is not None and not Path(card.base).is_dir():
+    if card.base is not None and not Path(card.base).exists():
         front["base_model"] = card.base
     return front
 
@@ -119,8 +119,10 @@ def _front(card: Card) -> dict[str, object]:
 def _weights(card: Card) -> list[tuple[str, Path]]:
     """Return the weight files of local models that this one was trained from, each with the relation as text."""
     began = [] if card.base is None else [("initialised from", Path(card.base))]
-    folders = [*began, *(("learned from", teacher) for teacher in card.teachers)]
-    return [(what, file) for what, folder in folders for file in sorted(folder.glob("*.safetensors"))]
+    models = [*began, *(("learned from", teacher) for teacher in card.teachers)]
+    return [
+        (what, file) for what, path in models for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))
+    ]
 
 
 def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:

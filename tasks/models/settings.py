@@ -10,7 +10,7 @@ class TokenizerSettings:
     """The tokenizer that both models share."""
 
     pretrained: str | None = setting(
-        "Hub name or folder of a tokenizer; none: train one with SentencePiece on the training text.", default=None
+        "Hub name, folder or GGUF file of a tokenizer; none: train one with SentencePiece on the training text.", default=None
     )
     vocabulary: int = setting("Vocabulary size of a trained tokenizer.", default=1000, unit="pieces", ge=64, le=256000)
     sample: int = setting("Training examples from which the tokenizer is trained.", default=200_000, unit="sentences", ge=1)
@@ -21,7 +21,8 @@ class ModelSettings:
     """An encoder-decoder or a decoder-only model; the other settings are used only if `pretrained` is none."""
 
     pretrained: str | None = setting(
-        "Hub name or folder of a checkpoint of any architecture; none: a random initialisation of this shape.", default=None
+        "Hub name, folder or GGUF file of a checkpoint of any architecture; none: a random initialisation of this shape.",
+        default=None,
     )
     architecture: str = setting(
         "Architecture of a random start: encoder-decoder (t5), or decoder-only with the source as the prompt (llama, gpt2).",

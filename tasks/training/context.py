@@ -115,13 +115,13 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     files = [job.train_file, job.held_out_file, job.paths.tokenizer, *job.teachers, *job.files]
     if job.batched_like is not None:
         files.append(job.batched_like)
-    if job.model.pretrained is not None and Path(job.model.pretrained).is_dir():
+    if job.model.pretrained is not None and Path(job.model.pretrained).exists():
         files.append(Path(job.model.pretrained))
     code = list(job.code)
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
         files.append(reference_file(job))
-        code.append("evaluation/quality")
+        code += ["evaluation/quality", "evaluation/scoring"]
     return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 

@@ -216,6 +216,21 @@ BREAKS = (
         ("tests/unit/test_align.py",),
     ),
     Break(
+        "gguf-positions-unchecked", "tasks.models.gguf", "_check_rotary_positions",
+        'key.endswith(".rope.scaling.type") and value != "none"', "False",
+        (f"{_UNIT}/models/test_gguf.py",),
+    ),
+    Break(
+        "zero-steps-start-deepspeed", "tasks.training.loop", "train",
+        "if settings.steps == 0:", "if settings.steps < 0:",
+        (f"{_UNIT}/training/test_stage.py",),
+    ),
+    Break(
+        "evaluation-batches-of-any-size", "tasks.training.loop", "_evaluation_batch",
+        "min(_EVALUATION_BATCH, _MOST_LOGITS // (longest * vocabulary))", "_EVALUATION_BATCH",
+        (f"{_UNIT}/training/test_causal_data.py",),
+    ),
+    Break(
         "batches-by-own-targets", "tasks.training.batching", "BucketBatchSampler.__init__",
         "examples if examples.batched_like is None else examples.batched_like", "examples",
         ("tests/unit/training/test_batching.py",),
