@@ -102,8 +102,7 @@ def sweep(
     require_composable(grid, loaded.pair, request)
     evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
     validation, test = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
-        for name in (CHOSEN_ON, REPORTED_ON)
+        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep) for name in (CHOSEN_ON, REPORTED_ON)
     )
     origin = {
         name: value for name, value in lineage(inputs=list(map(str, loaded.inputs))).items() if not name.startswith("mlflow.")
