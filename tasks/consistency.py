@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
+from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
 from tasks.models.gguf import is_gguf
 
@@ -35,6 +36,11 @@ def check_task(task: Task, machine: MachineSettings) -> None:
 
 
 def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
+    if task.metric == PROGRAMS and not task.run_generated_code:
+        yield (
+            "metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; set run_generated_code to "
+            "true beside it, or choose another metric"
+        )
     yield from _pair(task)
     yield from _as_it_is(task)
     for name, model, training in (

@@ -47,9 +47,13 @@ _CODE = [
         f"evaluation/sweeping/{module}"
         for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying", "shown_examples")
     ),
+    "evaluation/scoring",
     "evaluation/selection",
     "evaluation/sweeping/token_check",
-    *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
+    *(
+        f"evaluation/{module}"
+        for module in ("chrf", "metrics", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")
+    ),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")

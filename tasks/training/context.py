@@ -125,7 +125,7 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
         files.append(reference_file(job))
-        code.append("evaluation/quality")
+        code += ["evaluation/quality", "evaluation/scoring"]
     return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 

@@ -48,6 +48,7 @@ def stage(name: str, **changes: Any) -> Change:
 
 
 CONTRADICTIONS: list[tuple[Change, str]] = [
+    (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (
         both(models(architecture="gpt2"), lambda task: task["text"].update(max_source_tokens=1000)),
@@ -98,6 +99,7 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
 @pytest.mark.parametrize(
     "change",
     [
+        lambda task: task.update(metric="pass_at_1", run_generated_code=True),
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
         both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
         both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),

@@ -45,7 +45,7 @@ MEASURED_BY = [
     "models",
     "bench/alignment/measuring",
     "evaluation/selection",
-    *(f"evaluation/{module}" for module in ("acceptance", "quality", "statistics")),
+    *(f"evaluation/{module}" for module in ("acceptance", "quality", "scoring", "statistics")),
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "replaying")),
 ]
 """Code that a measurement depends on."""

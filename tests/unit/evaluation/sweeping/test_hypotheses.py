@@ -29,7 +29,7 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
     found = known()
     vanilla = found.of([[5, 6, END], [7, 8, END], [9, END], [3, 4, END]])
     own = found.of([[5, 6, END], [7] * 12, [END], [4, 3]])
-    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)))
+    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
     assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
     assert counted.differs == 3
     assert counted.exact == 2
@@ -40,7 +40,7 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
 
 def test_vanilla_differs_from_nothing_although_it_misses_references() -> None:
     vanilla = known().of([[5, 6, END], [7, 8, END]])
-    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)))
+    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)), "bleu")
     assert (counted.differs, counted.exact, counted.vanilla_length_ratio) == (0, 1, 1.0)
 
 
