@@ -16,7 +16,7 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.training.data import JsonlDataset
 from tests.gguf_files import END, TEMPLATE, llama, write_gguf
-from tests.sweeps import sweep_settings
+from tests.ticking import sweep_settings
 
 LONG = "the other the\nend"
 
@@ -27,7 +27,7 @@ def tokenizer(tmp_path: Path) -> Any:
 
 
 def text(**changes: Any) -> TextSettings:
-    values = {"max_source_tokens": 200, "chat_template": True, "instruction": "Sum up:\n\n{source}\nNow."}
+    values: dict[str, Any] = {"max_source_tokens": 200, "chat_template": True, "instruction": "Sum up:\n\n{source}\nNow."}
     return TextSettings(**(values | changes))
 
 
