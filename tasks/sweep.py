@@ -106,7 +106,7 @@ def sweep(
     require_composable(grid, loaded.pair, request)
     evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
     validation, test, *further = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
+        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
     inputs = [*loaded.inputs, *(paths.split(split.name) for split in further)]

@@ -39,6 +39,10 @@ def models(which: tuple[str, ...] = ("small", "large"), **changes: Any) -> Chang
     return lambda task: [task["models"][name].update(changes) for name in which]
 
 
+def text(**changes: Any) -> Change:
+    return lambda task: task["text"].update(changes)
+
+
 def stage(name: str, **changes: Any) -> Change:
     return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
 
@@ -54,6 +58,11 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (
         models(("large",), pretrained="a/b.gguf"),
         "tokenizer: models.large.pretrained is a GGUF file, which has a tokenizer of its own; set tokenizer.pretrained to a",
+    ),
+    (text(chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template; set tok"),
+    (
+        both(text(chat_template=True), lambda task: task["tokenizer"].update(pretrained="chat")),
+        "text: chat_template is true, but models.small is a t5, and a chat prompt needs a decoder-only model; set its arch",
     ),
     (stage("large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5 overflow"),
     (stage("small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from random"),

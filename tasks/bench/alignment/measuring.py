@@ -86,7 +86,7 @@ class PairEvaluation:
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
         self.metric = task.metric
         examples = read_jsonl(paths.split(split))[: comparison.examples]
-        self.split = Split(split, examples, self.tokenizer, task.text.max_source_tokens, self.sweep)
+        self.split = Split(split, examples, self.tokenizer, task.text, self.sweep)
         self._text = lru_cache(maxsize=1 << 16)(self._detokenise)
 
     def measure(self, costs: Costs, folder: Path) -> DrafterMeasurements:

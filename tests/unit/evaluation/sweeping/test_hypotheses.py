@@ -11,6 +11,7 @@ from tasks.evaluation.chrf import chrf_of
 from tasks.evaluation.quality import score, value_of
 from tasks.evaluation.sweeping.hypotheses import Hypotheses, details_of, statistics_of
 from tasks.evaluation.sweeping.outputs import Split
+from tasks.models.settings import TextSettings
 from tests.ticking import Words, sweep_settings
 
 END = 1
@@ -51,7 +52,7 @@ def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
 
 
 def split_of(texts: list[tuple[str, ...]]) -> Split:
-    return Split("validation", examples(*texts), Words(), 64, sweep_settings())
+    return Split("validation", examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:
