@@ -37,9 +37,10 @@ from tasks.evaluation.report.table import as_markdown
 from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow, Timing
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.loaded_pair import LoadedPair, calibration_targets, require_composable
 from tasks.locks import timing_lock
@@ -235,11 +236,12 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     main = PATHS.rows("aligned").read_bytes()
     chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
     folder, timed, time = PATHS.rows("aligned").parent, list[str](), PointEvaluator.time
-    monkeypatch.setattr(
-        PointEvaluator,
-        "time",
-        lambda self, point, outputs, split, *rest: (timed.append(split.name), time(self, point, outputs, split, *rest))[1],
-    )
+
+    def counting(self: PointEvaluator, point: SweepPoint, outputs: Outputs, split: Split, *rest: Any) -> Timing:
+        timed.append(split.name)
+        return time(self, point, outputs, split, *rest)
+
+    monkeypatch.setattr(PointEvaluator, "time", counting)
 
     def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
         timed.clear()
