@@ -5,18 +5,20 @@ Only what the file alone tells is checked. What a model with `pretrained` can do
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import expand_entry
+from tasks.models.settings import from_large_problem
 
 if TYPE_CHECKING:
     from tasks.config import Task
     from tasks.evaluation.sweeping.grid import SweepPoint
     from tasks.machine import MachineSettings
-    from tasks.models.settings import ModelSettings
+    from tasks.models.settings import LayersSettings, ModelSettings
     from tasks.training.settings import TrainingSettings
 
 _GPT2_POSITIONS = 1024
@@ -34,14 +36,16 @@ def check_task(task: Task, machine: MachineSettings) -> None:
 
 
 def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
+    yield from _from_large(task)
     yield from _pair(task)
+    small = _small(task)
     for name, model, training in (
         ("finetune.large", task.models.large, task.finetune.large),
-        ("finetune.small", task.models.small, task.finetune.small),
-        ("align", task.models.small, task.align),
+        ("finetune.small", small, task.finetune.small),
+        ("align", small, task.align),
     ):
-        # Alignment from the fine-tuned model starts from a checkpoint, so that its trunk may be frozen.
-        loaded = name == "align" and task.align.start == "fine_tuned"
+        # Alignment of the fine-tuned model or of layers of the large one starts from weights, so that the trunk may be frozen.
+        loaded = name == "align" and (task.align.start == "fine_tuned" or task.models.small.from_large is not None)
         yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
     yield from _calibration(task)
     yield from _seed_methods(task)
@@ -50,8 +54,45 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
 
 
+def _from_large(task: Task) -> Iterator[str]:
+    small, large = task.models.small.from_large, task.models.large
+    if large.from_large is not None:
+        yield "models.large: from_large is for models.small, whose layers it takes from the large model; leave it out"
+    if small is None:
+        return
+    # The stage of a pre-trained model checks the layers once it has loaded the model, before training.
+    if large.pretrained is None:
+        yield from _missing_layers(small, large)
+    if task.align.start != "pretrained":
+        yield (
+            f"align: start is {task.align.start}, but with models.small.from_large stages control and align begin with layers "
+            "of the large model; set it to pretrained"
+        )
+
+
+def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
+    if small.layers[-1] >= large.decoder_layers:
+        yield from_large_problem("layers", small.layers[-1], large.decoder_layers, "decoder layers")
+    if small.encoder_layers is not None:
+        if large.architecture != "t5":
+            yield (
+                f"models.small.from_large names encoder_layers, but models.large, a {large.architecture}, has no encoder; "
+                "leave them out"
+            )
+        elif small.encoder_layers[-1] >= large.encoder_layers:
+            yield from_large_problem("encoder_layers", small.encoder_layers[-1], large.encoder_layers, "encoder layers")
+
+
+def _small(task: Task) -> ModelSettings:
+    """Return the settings of the small model, with the shape that it takes over if it is made of layers of the large one."""
+    small = task.models.small
+    if small.from_large is None:
+        return small
+    return dataclasses.replace(task.models.large, decoder_layers=len(small.from_large.layers))
+
+
 def _pair(task: Task) -> Iterator[str]:
-    small, large = task.models.small, task.models.large
+    small, large = _small(task), task.models.large
     if small.pretrained is None and large.pretrained is None and (small.architecture == "t5") != (large.architecture == "t5"):
         yield (
             f"models: small is {small.architecture} but large is {large.architecture}, and an encoder-decoder (t5) makes no "
@@ -99,6 +140,14 @@ def _calibration(task: Task) -> Iterator[str]:
     kept = task.calibrate.top_logits
     if task.align.reads_stored and not kept:
         yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
+    drafted = task.align.draft_vocabulary
+    if task.align.reads_stored and 0 < drafted <= kept:
+        yield (
+            f"align: draft_vocabulary is {drafted}, of which the {kept} stored predictions (calibrate.top_logits) might "
+            "leave no token to the rest; raise the one or lower the other"
+        )
+    if task.tokenizer.pretrained is None and drafted > task.tokenizer.vocabulary:
+        yield f"align: draft_vocabulary is {drafted}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
     if task.tokenizer.pretrained is None and kept > task.tokenizer.vocabulary:
         yield f"calibrate: top_logits is {kept}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
 

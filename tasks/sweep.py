@@ -32,6 +32,7 @@ from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.pair import (
     AcceptanceRate,
+    DraftVocabulary,
     GridPoint,
     PairAcceptance,
     PairRecord,
@@ -53,6 +54,7 @@ from tasks.locks import timing_lock
 from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
+from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.models.training_record import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
@@ -231,6 +233,7 @@ def sweep(
             drafter=drafter,
             seed=seed,
             training=training,
+            draft_vocabulary=_draft_vocabulary(loaded.models["small"]),
             runtime=loaded.described,
             acceptance=acceptance,
             sizes=sizes,
@@ -260,6 +263,11 @@ def sweep(
         written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
         record.keep([paths.rows(drafter, other), written, *uploaded_hypotheses(written.parent)])
     return done, pair
+
+
+def _draft_vocabulary(drafter: PreTrainedModel) -> DraftVocabulary | None:
+    head = pruned_head(drafter)
+    return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
 
 
 def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:

@@ -208,5 +208,4 @@ def evaluate(objective: Objective, examples: TokenDataset, device: torch.device)
         for begin in range(0, len(examples), _EVALUATION_BATCH)
     ]
     sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
-    counts = torch.tensor([objective.loss.counts(batch) for batch in batches], device=device).sum(0)
-    return objective.mean(sums, counts)
+    return objective.mean(sums, objective.own_counts(batches).to(device))
