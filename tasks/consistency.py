@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
+from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
+from tasks.models.gguf import is_gguf
 from tasks.models.settings import from_large_problem
 
 if TYPE_CHECKING:
@@ -36,8 +38,14 @@ def check_task(task: Task, machine: MachineSettings) -> None:
 
 
 def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
+    if task.metric == PROGRAMS and not task.run_generated_code:
+        yield (
+            "metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; set run_generated_code to "
+            "true beside it, or choose another metric"
+        )
     yield from _from_large(task)
     yield from _pair(task)
+    yield from _as_it_is(task)
     small = _small(task)
     for name, model, training in (
         ("finetune.large", task.models.large, task.finetune.large),
@@ -104,6 +112,25 @@ def _pair(task: Task) -> Iterator[str]:
             yield (
                 f"text: max_source_tokens and max_target_tokens come to {longest}, but models.{name} is a gpt2 of "
                 f"{_GPT2_POSITIONS} positions; lower them"
+            )
+
+
+def _as_it_is(task: Task) -> Iterator[str]:
+    """Problems of pre-trained models that are taken as they are, and of prompts for them."""
+    if task.finetune.large.steps == 0 and task.models.large.pretrained is None:
+        yield "finetune.large: steps is 0, but models.large starts from random weights; set its pretrained, or steps"
+    if task.text.chat_template and task.tokenizer.pretrained is None:
+        yield "text: chat_template is true, but a tokenizer that is trained here has no template; set tokenizer.pretrained"
+    for name, model, started in (("small", task.models.small, _small(task)), ("large", task.models.large, task.models.large)):
+        if task.text.chat_template and started.pretrained is None and started.architecture == "t5":
+            yield (
+                f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only "
+                "model; set its architecture to llama or gpt2"
+            )
+        if model.pretrained is not None and is_gguf(model.pretrained) and task.tokenizer.pretrained is None:
+            yield (
+                f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; set "
+                f"tokenizer.pretrained to {model.pretrained}"
             )
 
 

@@ -8,24 +8,28 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from tasks.corpora import files
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
+from tasks.corpora.files.reading import read
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.files import atomic_folder
 from tasks.locks import host_lock
+from tasks.models.prompting import SourceEncoder
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
 
 
 def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
-    """Return the three splits and the unlabelled sources, from the embedded generator or from files in the folder `source`.
+    """Return the splits and the unlabelled sources, from the embedded generator or from files in the folder `source`.
 
     Unlabelled sources that also occur in a split are dropped, so that no drafter learns from inputs that it is evaluated on.
     """
-    corpus = _embedded(settings.embedded) if settings.files is None else files.read(settings.files, source)
-    labelled = {example.source for split in SPLITS for example in corpus[split]}
+    if settings.source == "files" and settings.files is not None:
+        corpus = read(settings.files, source)
+    else:
+        corpus = _embedded(settings.embedded)
+    labelled = {example.source for split in corpus if split != UNLABELLED for example in corpus[split]}
     unlabelled = dict.fromkeys(example.source for example in corpus.get(UNLABELLED, []))
     return {**corpus, UNLABELLED: [Example(text, ()) for text in unlabelled if text not in labelled]}
 
@@ -73,7 +77,10 @@ def main() -> None:
                 raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
         write_corpus(corpus, paths.corpus)
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
-    counts = [f"{len(corpus[split])} {split}" for split in (*SPLITS, UNLABELLED) if corpus[split]]
+        if task.text.chat_template:
+            # A template that is missing or does not take the messages is found here, before anything is trained.
+            SourceEncoder(load_tokenizer(paths.tokenizer), task.text)
+    counts = [f"{len(corpus[split])} {split}" for split in corpus if corpus[split]]
     print(f"{arguments.task}: {', '.join(counts)} examples")
 
 

@@ -7,38 +7,23 @@ The drafter of the first seed is swept over the whole grid, those of the others 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
-import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Rows, Runtime
-from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import TABLES, SamplingSettings
+from tasks.decoding.registry import Request
 from tasks.errors import InputError, stage
-from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.model_sizes import pair_memory, sizes_of
+from tasks.evaluation.model_sizes import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
-from tasks.evaluation.results.pair import (
-    AcceptanceRate,
-    DraftVocabulary,
-    GridPoint,
-    PairAcceptance,
-    PairRecord,
-    PairSizes,
-    write_pair,
-)
+from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
@@ -50,17 +35,10 @@ from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
+from tasks.loaded_pair import LoadedPair, load_pair, measure_pair, require_composable
 from tasks.locks import timing_lock
-from tasks.machine import set_up
-from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
-from tasks.models.pruned_head import pruned_head
-from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.models.training_record import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CODE = [
     "decoding",
@@ -69,9 +47,13 @@ _CODE = [
         f"evaluation/sweeping/{module}"
         for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying", "shown_examples")
     ),
+    "evaluation/scoring",
     "evaluation/selection",
     "evaluation/sweeping/token_check",
-    *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
+    *(
+        f"evaluation/{module}"
+        for module in ("chrf", "metrics", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")
+    ),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")
@@ -79,97 +61,6 @@ _PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch
 
 Margins select points by bounds that the rows hold; their confidence changes the bounds and is part of the fingerprint.
 """
-_SAMPLED = SamplingSettings(temperature=1.0)
-
-
-def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request) -> None:
-    """Check that the pair can run every point, before any is measured.
-
-    Raises:
-        InputError: a method does not fit the pair or the sampling.
-    """
-    for point in grid:
-        try:
-            build_method(point.method, point.settings, pair, request)
-        except InputError as error:
-            raise InputError(f"sweep.grid asks for {point.method}: {error}") from None
-
-
-def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTrainedTokenizerBase, limit: int) -> Rows:
-    """Target tokens of the calibration set, at most `limit` each; empty if no point drafts from n-gram tables.
-
-    Raises:
-        InputError: the calibration set is missing or empty.
-    """
-    if not any(getattr(point.settings, "drafter", None) in TABLES for point in grid):
-        return []
-    examples = read_jsonl(path)
-    if not examples:
-        raise InputError(f"{path} is empty; run the stage calibrate again (dvc repro)")
-    return encode(tokenizer, [example.references[0] for example in examples], limit)
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedPair:
-    """The two models of a task, loaded for a sweep."""
-
-    pair: Pair
-    models: dict[str, PreTrainedModel]
-    tokenizer: PreTrainedTokenizerBase
-    device: str
-    inputs: list[Path]
-    """Files and folders whose content a row depends on."""
-
-    @property
-    def described(self) -> str:
-        """Runtime and number format of the large model."""
-        return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
-
-
-def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:
-    """Load the models once for all points.
-
-    Args:
-        params: The whole file.
-        task: The task's part of it.
-        paths: Its files.
-        drafter: The folder of the small model.
-        grid: The points.
-
-    Raises:
-        InputError: a model is missing, or the models do not fit each other or the task.
-    """
-    device, dtype = set_up(params.machine)
-    small, large = drafter, paths.model("large")
-    tokenizer = load_tokenizer(large)
-    check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
-    models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_architectures(models["small"], models["large"])
-    for name, model in models.items():
-        check_lengths(model, name, task.text)
-    calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
-    runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), calibration, runtime)
-    # The calibration set counts even if no point drafts from tables, so that rows stay valid when such a point is added.
-    inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    return LoadedPair(pair, models, tokenizer, device.type, inputs)
-
-
-def measure_pair(
-    loaded: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool
-) -> tuple[PairAcceptance, PairSizes]:
-    """Acceptance rates and sizes of the two models, which do not depend on the method."""
-    sweep = task.sweep
-    rates: dict[str, AcceptanceRate] = {}
-    for name, sampling in (("greedy", SamplingSettings()), ("sampled", _SAMPLED)):
-        with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
-            rates[name] = measure_acceptance(
-                *(loaded.pair, sources, sampling, sweep.seed, request.max_new_tokens, sweep.quality_batch),
-                samples=sweep.bootstrap_samples,
-            )
-    sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.models.items()}
-    source_tokens = statistics.fmean(map(len, sources))
-    return PairAcceptance(**rates), PairSizes(**sizes, source_tokens=source_tokens, shares_encoder=loaded.pair.shares_encoder)
 
 
 def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], list[PairRecord]]:
@@ -214,26 +105,25 @@ def sweep(
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
     evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
-    validation, test = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
-        for name in (CHOSEN_ON, REPORTED_ON)
+    validation, test, *further = (
+        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep)
+        for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
-    origin = {
-        name: value for name, value in lineage(inputs=list(map(str, loaded.inputs))).items() if not name.startswith("mlflow.")
-    }
+    inputs = [*loaded.inputs, *(paths.split(split.name) for split in further)]
+    origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
     work = work_fingerprint(params, task, loaded, origin)
     rows = SweepRowFile(paths.rows(drafter, other), work)
     measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
     settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs, other) as record:
+    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, inputs, other) as record:
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
         training = read_training_record(model)
         pair = PairRecord(
             drafter=drafter,
             seed=seed,
             training=training,
-            draft_vocabulary=_draft_vocabulary(loaded.models["small"]),
+            draft_vocabulary=loaded.draft_vocabulary,
             runtime=loaded.described,
             acceptance=acceptance,
             sizes=sizes,
@@ -246,6 +136,7 @@ def sweep(
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
         rows.compact()
+        tested = measure_tests(further, writer, cache, done, grid, paths)
         by_batch = first and task.sweep.batch_sizes
         wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
         pair = dataclasses.replace(
@@ -261,13 +152,46 @@ def sweep(
         )
         record.pair(pair)
         written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
-        record.keep([paths.rows(drafter, other), written, *uploaded_hypotheses(written.parent)])
-    return done, pair
+        kept = sorted(written.parent.glob("rows*.jsonl"))
+        record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
+    return [*done, *tested], pair
 
 
-def _draft_vocabulary(drafter: PreTrainedModel) -> DraftVocabulary | None:
-    head = pruned_head(drafter)
-    return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
+def measure_tests(
+    splits: Sequence[Split],
+    main: RowWriter,
+    cache: Path,
+    done: Sequence[SweepRow],
+    grid: Sequence[SweepPoint],
+    paths: TaskPaths,
+) -> list[SweepRow]:
+    """Measure the baselines and the chosen points on the test sets beside the main one.
+
+    The rows of each are in a file of their own, so that a set that is added, changed or removed leaves all other rows valid.
+
+    Args:
+        splits: The test sets.
+        main: What writes the rows of validation and of the main test set; theirs stand beside them.
+        cache: See `SweepRunner`.
+        done: The rows of validation, on which points are chosen.
+        grid: The points.
+        paths: The task's files.
+
+    Returns:
+        The rows.
+    """
+    folder, found = main.rows.path.parent, list[SweepRow]()
+    names = {split.name for split in splits}
+    for file in [*folder.glob("rows-test.*.jsonl"), *folder.glob("hypotheses-test.*.parquet")]:
+        if file.stem.partition("-")[2] not in names:
+            remove(file)
+    for split in splits:
+        work = fingerprint({"work": main.rows.fingerprint}, [paths.split(split.name)], [])
+        rows = SweepRowFile(folder / paths.rows(main.drafter, test=split.name).name, work)
+        writer = RowWriter(main.evaluator, rows, main.task, main.drafter, main.on_row, main.costs)
+        found += SweepRunner(writer, cache).report(done, grid, split)
+        rows.compact()
+    return found
 
 
 def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:

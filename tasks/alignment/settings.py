@@ -105,6 +105,8 @@ class AlignSettings(TrainingSettings):
 
     def validate(self) -> None:
         super().validate()
+        if self.steps == 0:
+            raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
         if self.draft_vocabulary and self.has_auxiliary_losses:
             raise ValueError(
                 f"draft_vocabulary is {self.draft_vocabulary}, but exit_loss, draft_heads and exit_classifier predict all "

@@ -36,9 +36,9 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.loaded_pair import LoadedPair, load_pair
 from tasks.locks import timing_lock
 from tasks.paths import DRAFTERS, TaskPaths
-from tasks.sweep import LoadedPair, load_pair
 
 _RANGES = (
     *(("bild", "no_fallback"), ("bild", "no_rollback"), ("speculative", "windows"), ("speculative_lenient", "paper")),
@@ -181,7 +181,7 @@ def main(given: Sequence[str]) -> None:
 
     if arguments.rows is not None and arguments.rows.is_dir() and any(arguments.rows.iterdir()):
         raise InputError(f"--rows {arguments.rows} is not empty; name another folder")
-    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text.max_source_tokens, sweep)
+    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "drafter": arguments.drafter, "runtime": loaded.described}
     with tempfile.TemporaryDirectory() as folder:
         result |= planned_and_whole(loaded, make, split, grid, Path(folder) if arguments.rows is None else arguments.rows)

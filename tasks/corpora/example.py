@@ -23,7 +23,8 @@ class Example:
 
 
 Corpus = dict[str, list[Example]]
-"""A list of examples for each name in `SPLITS`, and for `UNLABELLED` if there are such examples."""
+"""A list of examples for each name in `SPLITS`, for `test.NAME` of each further test set, and for `UNLABELLED` if there are
+such examples."""
 
 
 def write_jsonl(examples: Iterable[Example], path: Path) -> None:

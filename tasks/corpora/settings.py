@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.corpora.files import FileSettings
+from tasks.corpora.files.settings import FileSettings
 from tasks.settings import setting, settings
 
 PUBLISHED = ("iwslt17-de-en", "wmt14-de-en", "wmt14-en-de", "xsum", "cnn_dailymail")
@@ -48,6 +48,11 @@ class CorpusSettings:
         choices=("none", *PUBLISHED),
     )
 
+    @property
+    def test_sets(self) -> list[str]:
+        """The names of the test sets, the main one first; empty where the only one has no name."""
+        return self.files.test_sets if self.source == "files" and self.files is not None else []
+
     def validate(self) -> None:
         """Raise `ValueError` for files that are missing, and for a data set that the corpus cannot be."""
         if self.source == "files" and self.files is None:
@@ -56,6 +61,11 @@ class CorpusSettings:
             return
         if self.source != "files" or self.files is None:
             raise ValueError(f"dataset is {self.dataset}, but the corpus is generated; set source to files, or dataset to none")
+        if self.files.is_held_out:
+            raise ValueError(
+                f"dataset is {self.dataset}, but files names no file for validation or test, and no published number is of "
+                "examples held out from train; name its own files, or set dataset to none"
+            )
         for split in ("validation", "test"):
             if self.files.limit.get(split):
                 raise ValueError(

@@ -20,8 +20,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tasks.files import checksum
 from tasks.models.extras import classifier_of, heads_of
+from tasks.models.prompting import messages
 from tasks.models.pruned_head import pruned_head
-from tasks.models.settings import LayersSettings, TextSettings
+from tasks.models.settings import SOURCE, LayersSettings, TextSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -55,7 +56,7 @@ class Card:
     """large, small, or one of `paths.DRAFTERS`."""
     stage: str
     base: str | None
-    """The checkpoint that training started from, a folder or a hub name; None: random weights."""
+    """The checkpoint that training started from, a folder, a GGUF file or a hub name; None: random weights."""
     method: str
     """The training objective as a sentence, with its paper."""
     settings: Mapping[str, Mapping[str, object]]
@@ -104,7 +105,8 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         seq2seq=seq2seq,
         auto="AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForCausalLM",
-        source='"A source text."' + ("" if _appends_end(tokenizer) else " + tokenizer.eos_token"),
+        source='"A source text."' + ("" if _appends_end(tokenizer) or card.text.chat_template else " + tokenizer.eos_token"),
+        conversation=_conversation(card.text) if card.text.chat_template else None,
         heads=0 if heads is None else heads.count,
         classifier=classifier_of(model) is not None,
         pruned=pruned_head(model),
@@ -115,9 +117,9 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
 
 
 def _front(card: Card) -> dict[str, object]:
-    """Return the front matter that the hub reads; only a base model with a hub name belongs there, not a local folder."""
+    """Return the front matter that the hub reads; only a base model with a hub name belongs there, not a local one."""
     front: dict[str, object] = {"library_name": "transformers", "tags": ["draftline", card.task, card.name]}
-    if card.base is not None and not Path(card.base).is_dir():
+    if card.base is not None and not Path(card.base).exists():
         front["base_model"] = card.base
     return front
 
@@ -125,13 +127,22 @@ def _front(card: Card) -> dict[str, object]:
 def _weights(card: Card) -> list[tuple[str, Path]]:
     """Return the weight files of local models that this one was trained from, each with the relation as text."""
     began = [] if card.base is None else [("initialised from", Path(card.base))]
-    folders = [*began, *(("learned from", teacher) for teacher in card.teachers)]
-    return [(what, file) for what, folder in folders for file in sorted(folder.glob("*.safetensors"))]
+    models = [*began, *(("learned from", teacher) for teacher in card.teachers)]
+    return [
+        (what, file) for what, path in models for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))
+    ]
 
 
 def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer appends the end token to a text by itself."""
     return bool(tokenizer("text")["input_ids"][-1] == tokenizer.eos_token_id)
+
+
+def _conversation(text: TextSettings) -> str:
+    """Return the Python expression of a chat prompt's messages for the variable `source`."""
+    written = repr(messages(SOURCE, text)).replace(repr(text.instruction), f'{text.instruction!r}.replace("{SOURCE}", source)')
+    # A backtick could end the code block that the expression stands in.
+    return written.replace("`", "\\x60")
 
 
 def _environment() -> Environment:

@@ -132,32 +132,33 @@ def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> Pre
 
 
 def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Load a model from a local folder or from the hub, in evaluation mode, with its draft heads, exit
-    classifier and draft vocabulary.
+    """Load a model from a local folder, a GGUF file or the hub, in evaluation mode, with its heads and its draft vocabulary.
 
-    The configuration decides between encoder-decoder and decoder-only.
+    The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`.
 
     Raises:
         InputError: there is no loadable model, or weights are missing, which transformers would initialise at random.
     """
-    model, info = load_from(_load_by_kind, source, "model", dtype=dtype, use_safetensors=True)
+    model, info = load_from(_load_by_kind, source, "model", dtype=dtype)
     if info["missing_keys"]:
         raise InputError(
             f"the model at {source} lacks {len(info['missing_keys'])} weights, for example {min(info['missing_keys'])}; "
-            "name a folder or a hub model whose weights fit its config.json"
+            "name one whose weights fit its configuration"
         )
     load_extras(model, Path(source))
     load_draft_tokens(model, Path(source))
     return model.to(device).eval()
 
 
-def _load_by_kind(source: str, *, local_files_only: bool, **options: object) -> tuple[PreTrainedModel, LoadingInfo]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedModel, LoadingInfo]:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, GgufConfig
 
-    config = AutoConfig.from_pretrained(source, local_files_only=local_files_only)
+    config = AutoConfig.from_pretrained(**names)
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
+    plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
     loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
-        source, local_files_only=local_files_only, output_loading_info=True, **options
+        **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
     )
     return loaded
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import ssl
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError
+from tasks.hub import hub_answers
+from tasks.models.gguf import is_gguf, location
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -70,10 +68,10 @@ def _untrainable(reason: str, vocabulary: int) -> str:
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a local folder, or of the hub if there is no such folder.
+    """Load the tokenizer of a local folder or a GGUF file, or of the hub if there is no such folder.
 
     Raises:
-        InputError: neither the folder nor the hub holds a tokenizer of that name.
+        InputError: neither the folder nor the hub holds a tokenizer of that name, or the GGUF file cannot be read.
     """
     from transformers import AutoTokenizer
 
@@ -81,7 +79,9 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     files = tokenizer.vocab_files_names.values()
     # From a folder with a model configuration but no tokenizer, transformers makes an empty tokenizer.
     if Path(source).is_dir() and files and not any((Path(source) / name).is_file() for name in files):
-        raise InputError(f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder or a hub model")
+        raise InputError(
+            f"no tokenizer at {source}: none of {', '.join(files)} is there; name a folder, a GGUF file or a hub model"
+        )
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer at {source} has no end token; name a tokenizer that has one")
     if tokenizer.pad_token_id is None:
@@ -91,7 +91,7 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options: object) -> _T:
-    """Call `load`, a `from_pretrained`, for a folder, or for a name of the hub if there is no such folder.
+    """Call `load`, a `from_pretrained`, for a folder or a GGUF file, or for a name of the hub if there is no such folder.
 
     Raises:
         InputError: there is nothing loadable. Without a network this is reported at once, while the hub's own client retries
@@ -99,34 +99,18 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
     """
     from safetensors import SafetensorError
 
-    there = Path(source).is_dir()
+    there = is_gguf(source) or Path(source).is_dir()
     if not there and isinstance(source, Path):
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
-    offline = not there and not _hub_answers()
+    offline = not there and not hub_answers()
     try:
-        return load(str(source), local_files_only=there or offline, **options)
+        names = location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
+        return load(**names, local_files_only=there or offline, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = str(error).strip().split("\n")[0].rstrip(".")
         if offline:
             reason = "there is no such folder, the hub does not answer, and nothing of that name was downloaded before"
-        raise InputError(f"no {kind} at {source}: {reason}; name a folder or a hub model") from None
-
-
-def _hub_answers() -> bool:
-    """Whether the hub answers at all."""
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 (the hub, or what HF_ENDPOINT names)
-    try:
-        urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 (as above)
-    except (urllib.error.HTTPError, http.client.HTTPException):
-        return True
-    except OSError as error:
-        # The hub's own client may accept a certificate that this one does not know.
-        return isinstance(getattr(error, "reason", error), ssl.SSLError)
-    return True
+        raise InputError(f"no {kind} at {source}: {reason}; name a folder, a GGUF file or a hub model") from None
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:

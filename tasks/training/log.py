@@ -37,8 +37,11 @@ class TrainingLog:
 
 
 def as_csv(rows: Rows) -> str:
-    """Return a line for each step, with empty fields where a value was not measured at that step."""
-    names = dict.fromkeys(name for values in rows.values() for name in values)
+    """Return a line for each step, with empty fields where a value was not measured at that step.
+
+    There is always a column `loss`, which dvc plots, even of a model that was not trained.
+    """
+    names = dict.fromkeys(["loss", *(name for values in rows.values() for name in values)])
     text = io.StringIO()
     writer = csv.DictWriter(text, ["step", *names], lineterminator="\n")
     writer.writeheader()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LOG_EVERY = 20
 _EVALUATION_BATCH = 64
+_MOST_LOGITS = 2**26
+"""Most logits of one evaluation batch: 256 MB in float32."""
 
 Evaluator = Callable[["PreTrainedModel"], dict[str, float]]
 """Measures a model in training and returns numbers by name, without changing the weights."""
@@ -47,7 +49,7 @@ class TrainingResult:
     """The result of a run."""
 
     loss: float
-    """Mean training loss per token since the last log line, in nats."""
+    """Mean training loss per token since the last log line, in nats; NaN if no step was taken."""
     seconds: float
     resumed_from: int
     """Step of the checkpoint that the run resumed from; 0 for a new run."""
@@ -86,6 +88,8 @@ def train(
 ) -> TrainingResult:
     """Train the objective's model, and the heads that the settings add to it, in place.
 
+    With `settings.steps` 0 the model is measured and otherwise left alone; DeepSpeed is not even imported.
+
     Args:
         objective: The model with its loss, on `device`.
         source: Micro-batches of each step.
@@ -101,6 +105,10 @@ def train(
         InputError: no space is left for a checkpoint, or `choose_by` names something that is not measured.
     """
     begun = time.monotonic()
+    if settings.steps == 0:
+        measured = _evaluated(objective, evaluation, device)
+        log(measured, 0)
+        return TrainingResult(math.nan, time.monotonic() - begun, 0, steps=0, kept=0, measured=measured, log={0: measured})
     engine = create_engine(objective, settings, device)
     first, state = checkpoints.load_latest(engine, resume)
     best = BestWeights(resume, settings)
@@ -203,9 +211,14 @@ def _evaluated(objective: Objective, evaluation: EvaluationData, device: torch.d
 def evaluate(objective: Objective, examples: TokenDataset, device: torch.device) -> float:
     """Return the mean loss per target token, in nats, without dropout; every process evaluates all texts."""
     objective.eval()
-    batches = [
-        examples.batch(range(begin, min(begin + _EVALUATION_BATCH, len(examples))))
-        for begin in range(0, len(examples), _EVALUATION_BATCH)
-    ]
+    size = _evaluation_batch(examples, objective.model.config.get_text_config().vocab_size)
+    batches = [examples.batch(range(begin, min(begin + size, len(examples)))) for begin in range(0, len(examples), size)]
     sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
     return objective.mean(sums, objective.own_counts(batches).to(device))
+
+
+def _evaluation_batch(examples: TokenDataset, vocabulary: int) -> int:
+    """Return how many examples fit into an evaluation batch, however long they are."""
+    rows = zip(examples.sources, examples.targets, strict=True)
+    longest = max(len(target) + (len(source) if examples.decoder_only else 0) for source, target in rows)
+    return max(1, min(_EVALUATION_BATCH, _MOST_LOGITS // (longest * vocabulary)))

@@ -30,7 +30,12 @@ class TrainingSettings:
     )
     weight_decay: float = setting("Decoupled weight decay.", default=0.0, ge=0, le=1)
     gradient_clipping: float = setting("Largest gradient norm; 0 does not clip.", default=1.0, ge=0)
-    steps: int = setting("Optimiser steps.", default=1000, unit="steps", ge=1)
+    steps: int = setting(
+        "Optimiser steps; 0 (finetune only) takes the model as it is: it is measured and saved, not trained.",
+        default=1000,
+        unit="steps",
+        ge=0,
+    )
     batch_size: int = setting("Examples per step, over all processes and micro-batches.", default=16, unit="examples", ge=1)
     batch_tokens: int = setting(
         "Most tokens per step, padding included (examples times the sum of the longest source and target); each step has at "
@@ -109,7 +114,11 @@ class TrainingSettings:
     def validate(self) -> None:
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")
-        if self.warmup_steps >= self.steps:
+        if self.steps == 0 and self.has_auxiliary_losses:
+            raise ValueError(
+                "steps is 0, but exit_loss, draft_heads and exit_classifier need training; set steps, or remove them"
+            )
+        if self.warmup_steps >= self.steps > 0:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be less than steps, {self.steps}")
         self._validate_scale()
         if self.choose_by not in self.allowed_choices:

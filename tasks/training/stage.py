@@ -150,11 +150,11 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         name=job.name,
         stage=job.stage,
         base=job.model.pretrained if job.model.from_large is None else str(job.large),
-        method=job.method,
+        method=job.method if outcome.steps else "It was taken as it is, without training.",
         settings=_card_settings(job),
         text=job.text,
         texts=(
-            TextFile("training", job.train_file, len(opened.examples)),
+            *([TextFile("training", job.train_file, len(opened.examples))] if outcome.steps else ()),
             TextFile("held-out", job.held_out_file, len(opened.held_out)),
         ),
         teachers=job.teachers,
@@ -164,7 +164,8 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         seed=job.seed,
         outputs=() if check is None else (described(check), *against_teacher(check, "the model")),
     )
-    record = TrainingRecord(opened.resume.name, outcome.steps, len(opened.examples), outcome.target_tokens)
+    examples = len(opened.examples) if outcome.steps else 0
+    record = TrainingRecord(opened.resume.name, outcome.steps, examples, outcome.target_tokens)
     save_model(model, opened.tokenizer, job.folder, card=render_card(card, model, opened.tokenizer), record=record)
 
 
@@ -178,6 +179,6 @@ def _summary_line(job: TrainingJob, parameters: int, outcome: TrainingResult) ->
     """Return the run in one line."""
     kept = "" if outcome.kept == outcome.steps else f", step {outcome.kept} kept"
     measured = ", ".join(f"{number.replace('_', ' ')} {value:.3f}" for number, value in outcome.measured.items())
-    took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}"
+    took = f"{outcome.steps} steps in {outcome.seconds:.0f} s{kept}" if outcome.steps else "taken as it is"
     name = job.name if job.seed is None else f"{job.name}/{job.seed}"
     return f"{job.paths.task}/{name}: {parameters / 1e6:.2f} M parameters, {took}, {measured}"

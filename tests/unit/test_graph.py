@@ -39,6 +39,7 @@ WITHOUT_EFFECT = {
     "tasks.errors",
     "tasks.files",
     "tasks.fingerprint",
+    "tasks.hub",
     "tasks.lineage",
     "tasks.locks",
     "tasks.paths",

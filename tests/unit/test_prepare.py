@@ -12,7 +12,7 @@ import yaml
 
 from tasks import prepare
 from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
-from tasks.corpora.files import FileSettings
+from tasks.corpora.files.settings import FileSettings
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.paths import TaskPaths
 

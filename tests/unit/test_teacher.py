@@ -20,6 +20,7 @@ from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.settings import GridSettings
+from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.report import read_arms
@@ -84,7 +85,7 @@ def verdict(pair: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     """What the report recommends after both sweeps of a pair."""
     small, large = models("t5")
     inputs = [PATHS.split("validation"), PATHS.split("test")]
-    loaded = sweep_stage.LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", inputs)
+    loaded = LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", inputs)
     monkeypatch.setattr(sweep_stage, "load_pair", lambda *_: loaded)
     settings = sweep_settings(grid=GRID, latency_examples=3, bootstrap_samples=200)
     task = Task(metric="bleu", text=TEXT, sweep=settings)

@@ -146,6 +146,21 @@ BREAKS = (
         (f"{_UNIT}/training/test_objective.py::test_native_bfloat16_is_read_from_the_processor",),
     ),
     Break(
+        "held-out-sources-stay-in-train", "tasks.corpora.files.held_out", "_key",
+        '" ".join(source.split()).casefold()', "source",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_held_out_sources_are_fixed_and_stay_together",),
+    ),
+    Break(
+        "template-left-out-of-plain-text", "tasks.corpora.files.reading", "_parallel",
+        "Example(filled(template, source),", "Example(source,",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_a_template_makes_sources_and_leaves_references",),
+    ),
+    Break(
+        "files-read-for-another-source", "tasks.prepare", "load_corpus",
+        'settings.source == "files" and ', "",
+        (f"{_UNIT}/corpora/test_file_formats.py::test_the_source_decides_and_not_a_section_of_files",),
+    ),
+    Break(
         "splits-share-translations", "tasks.corpora.translation.generate", "generate",
         " or any(owner.get(text, split) != split for text in references)", "",
         (f"{_UNIT}/corpora/translation/test_corpus.py::test_a_sentence_with_a_translation_of_another_split_is_omitted",),
@@ -199,6 +214,36 @@ BREAKS = (
         "control-starts-elsewhere", "tasks.alignment.settings", "AlignSettings.control",
         "AlignSettings(**same, start=self.start,", "AlignSettings(**same,",
         ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "gguf-positions-unchecked", "tasks.models.gguf", "_check_rotary_positions",
+        'key.endswith(".rope.scaling.type") and value != "none"', "False",
+        (f"{_UNIT}/models/test_gguf.py",),
+    ),
+    Break(
+        "chat-prompt-cut-at-its-end", "tasks.models.prompting", "SourceEncoder.__call__",
+        "self._shortened(sources[index])", "row[:limit]",
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
+        "chat-prompt-without-the-answer-s-beginning", "tasks.models.prompting", "SourceEncoder._prompts",
+        "add_generation_prompt=True", "add_generation_prompt=False",
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
+        "training-reads-sources-without-their-prompt", "tasks.training.data", "JsonlDataset.__init__",
+        'encode_sources(rows["source"])', 'encode(tokenizer, rows["source"], text.max_source_tokens)',
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
+        "zero-steps-start-deepspeed", "tasks.training.loop", "train",
+        "if settings.steps == 0:", "if settings.steps < 0:",
+        (f"{_UNIT}/training/test_stage.py",),
+    ),
+    Break(
+        "evaluation-batches-of-any-size", "tasks.training.loop", "_evaluation_batch",
+        "min(_EVALUATION_BATCH, _MOST_LOGITS // (longest * vocabulary))", "_EVALUATION_BATCH",
+        (f"{_UNIT}/training/test_causal_data.py",),
     ),
     Break(
         "batches-by-own-targets", "tasks.training.batching", "BucketBatchSampler.__init__",

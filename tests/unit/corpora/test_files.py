@@ -8,10 +8,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Example
-from tasks.corpora.files import FileSettings, read
+from tasks.corpora.files.reading import read
+from tasks.corpora.files.settings import FileSettings
 from tasks.errors import InputError
 
-PARALLEL_FILES = {split: [f"{split}.de", f"{split}.en"] for split in SPLITS}
+PARALLEL_FILES: dict[str, Any] = {split: [f"{split}.de", f"{split}.en"] for split in SPLITS}
 JSONL_FILES = {split: [f"{split}.jsonl"] for split in SPLITS}
 
 
@@ -223,11 +224,21 @@ def test_lines_past_the_limit_are_not_parsed(jsonl: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        ({"format": "csv"}, "format is 'csv'"),
-        ({"files": {"train": ["a", "b"]}}, "it must have train, validation, test"),
-        ({"files": {**PARALLEL_FILES, "dev": ["a", "b"]}}, "it must have train, validation, test"),
+        ({"format": "xml"}, "format is 'xml'"),
+        ({"files": {"validation": ["a", "b"]}}, "it must have train, and may have validation, test and unlabelled"),
+        ({"files": {**PARALLEL_FILES, "dev": ["a", "b"]}}, "it must have train, and may have validation"),
         ({"files": {**PARALLEL_FILES, "test": ["a"]}}, "files.test names 1 file"),
-        ({"files": JSONL_FILES | {"train": ["a", "b"]}, "format": "jsonl"}, "files.train names 2 files"),
+        ({"files": {**PARALLEL_FILES, "test": "test.de"}}, "files.test names 1 file"),
+        ({"files": {"train": ["a.csv", "b.jsonl"]}}, "endings of several formats (csv, jsonl)"),
+        ({"files": {**PARALLEL_FILES, "train": {"a": ["a", "b"]}}}, "files.train is a mapping; only test may be one"),
+        ({"files": {**PARALLEL_FILES, "test": {}}}, "files.test names no test set"),
+        ({"files": {**PARALLEL_FILES, "test": {"../a": ["a", "b"]}}}, "test set '../a'; a name has letters"),
+        ({"template": "translate: {source"}, "template is 'translate: {source': expected '}'"),
+        ({"template": "translate: "}, "the same text for every example; it must name {source} or columns"),
+        ({"template": "translate: {}"}, "braces hold the name of a column alone"),
+        ({"template": "{source!r}"}, "braces hold the name of a column alone"),
+        ({"template": "{topic}: {source}"}, "template names topic, but parallel text has no columns"),
+        ({"held_out": 0}, "held_out is 0"),
         ({"files": JSONL_FILES, "format": "jsonl", "reference_fields": []}, "reference_fields is empty"),
         ({"limit": {"train": -1}}, "limit.train is -1"),
         ({"limit": {"dev": 1}}, "limit.dev is 1"),

@@ -14,7 +14,8 @@ from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, train_tokenizer
-from tasks.training.data import IGNORED, JsonlDataset
+from tasks.training.data import IGNORED, JsonlDataset, TokenDataset
+from tasks.training.loop import _evaluation_batch
 from tasks.training.losses import CrossEntropyLoss
 from tasks.training.model_checks import check_trainable
 
@@ -96,3 +97,9 @@ def test_fsmt_is_decoded_with_but_not_trained() -> None:
     with pytest.raises(InputError, match="the small model is of type fsmt, which transformers trains on its source"):
         check_trainable(SimpleNamespace(config=SimpleNamespace(model_type="fsmt")), "small")
     check_trainable(SimpleNamespace(config=SimpleNamespace(model_type="bart")), "small")
+
+
+@pytest.mark.parametrize(("decoder_only", "vocabulary", "size"), [(True, 2**16, 4), (False, 2**16, 18), (True, 100, 64)])
+def test_an_evaluation_batch_is_as_large_as_its_logits_allow(decoder_only: bool, vocabulary: int, size: int) -> None:
+    examples = TokenDataset([[1], [1] * 200], [[1], [1] * 56], pad=0, decoder_only=decoder_only)
+    assert _evaluation_batch(examples, vocabulary) == size

@@ -14,7 +14,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.machine import MachineSettings
-from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.models.training_record import read_training_record
@@ -221,6 +221,28 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     train_stage(job, make_spec)
     assert "held-out inputs" not in capsys.readouterr().out
     assert measured
+
+
+def test_without_steps_the_model_is_measured_and_saved_as_it_is(
+    job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DeepSpeed is not started, and the folder says what was done."""
+    monkeypatch.setattr("tasks.training.loop.create_engine", lambda *_: pytest.fail("an engine was started"))
+    monkeypatch.setattr("tasks.tracking.Recorder", Recorded)
+    start = dataclasses.replace(TINY, pretrained=str(PATHS.model("large")))
+    taken = dataclasses.replace(job, model=start, training=TrainingSettings(steps=0), checked=20)
+    train_stage(taken, make_spec)
+    saved, began = (load_model(PATHS.model(name)).state_dict() for name in ("small", "large"))
+    assert all(torch.equal(saved[name], weight) for name, weight in began.items())
+    record = read_training_record(PATHS.model("small"))
+    assert record is not None and (record.steps, record.examples, record.target_tokens) == (0, 0, 0)
+    card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
+    assert "initialised from `models/toy/large`. It was taken as it is, without training." in card
+    assert "optimiser steps: 0: the weights are those that it was initialised from" in card and "training text" not in card
+    log = PATHS.training_log("small").read_text(encoding="utf-8").splitlines()
+    assert log[0] == "step,loss,validation_loss" and log[1].startswith("0,,") and float(log[1][3:]) > 0
+    printed = capsys.readouterr()
+    assert "parameters, taken as it is, validation loss" in printed.out and "on 20 held-out inputs" in printed.out
 
 
 def test_batches_follow_another_file_of_the_same_inputs(job: TrainingJob, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gradient_clipping": -0.5}, "gradient_clipping is -0.5; it must be at least 0"),
     ({"precision": "int8"}, "precision is 'int8'; it must be one of float32, bfloat16, float16, auto"),
     ({"optimizer": "sgd"}, "optimizer is 'sgd'; it must be one of adafactor, adamw"),
+    ({"steps": 0, "draft_heads": 1}, "steps is 0, but exit_loss, draft_heads and exit_classifier need training"),
     ({"steps": 10, "warmup_steps": 10}, "warmup_steps is 10; it must be less than steps, 10"),
     ({"relative_rate": True, "optimizer": "adamw"}, "relative_rate is set, but optimizer is adamw; it must be adafactor"),
     ({"zero_stage": 4, "optimizer": "adamw"}, "zero_stage is 4; it must be at most 3"),
@@ -42,6 +43,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(kind: type[TrainingSettings], changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"^{words}"):
         kind(**changes)
+
+
+def test_only_finetuning_takes_a_model_as_it_is() -> None:
+    assert TrainingSettings(steps=0, warmup_steps=50).steps == 0
+    with pytest.raises(ValueError, match=r"^steps is 0, so that no drafter learns anything; set it to at least 1"):
+        AlignSettings(steps=0)
 
 
 @pytest.mark.parametrize("choose_by", WEIGHT_CHOICES)

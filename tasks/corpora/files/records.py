@@ -1,0 +1,141 @@
+"""Files of records, one example each: JSON Lines, CSV, TSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.corpora.files.content import decode, read_bytes, read_lines, read_text
+from tasks.corpora.files.settings import CSV, JSONL, TSV
+from tasks.errors import InputError
+
+_DELIMITERS = ",;\t"
+_LONGEST_FIELD = 1 << 30
+"""Characters of a CSV field; the library's own limit is shorter than a long document."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row or line of a file."""
+
+    location: str
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A file of records, read as they are taken."""
+
+    records: Iterator[Record]
+    columns: list[str] | None = None
+    """Of a table; None where every record has its own."""
+
+
+def open_records(path: Path, kind: str, wanted: Collection[str]) -> Records:
+    """The records of a file.
+
+    Args:
+        path: The file.
+        kind: Its format, any but parallel.
+        wanted: The names of the columns that are used; Parquet reads no others.
+
+    Raises:
+        InputError: the file is missing, damaged or empty, or, as records are taken, one of them is broken.
+    """
+    if kind == JSONL:
+        return Records(_json_lines(path))
+    if kind in (CSV, TSV):
+        return _rows(path, quoted=kind == CSV)
+    return _parquet(path, wanted)
+
+
+def _json_lines(path: Path) -> Iterator[Record]:
+    for number, raw in enumerate(read_lines(path), start=1):
+        location = f"{path}, line {number}"
+        try:
+            record = json.loads(decode(raw, path, number).strip())
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise InputError(f"{location}: not valid JSON ({reason}); each line must be one JSON object") from None
+        if not isinstance(record, dict):
+            raise InputError(f"{location}: contains {type(record).__name__}; each line must be one JSON object")
+        yield Record(location, record)
+
+
+def _rows(path: Path, *, quoted: bool) -> Records:
+    """A table with a header: CSV with quotes (RFC 4180), or TSV, in which a quote is a character like any other."""
+    rows = _csv_rows(path) if quoted else _tsv_rows(path)
+    _, header = next(rows, (0, [""]))
+    columns = [name.strip() for name in header]
+    if not all(columns) or len({*columns}) < len(columns):
+        raise InputError(f"{path}: the header has {', '.join(map(repr, columns))}; give each column a name of its own")
+
+    def records() -> Iterator[Record]:
+        for number, row in rows:
+            location = f"{path}, line {number}"
+            if len(row) != len(columns):
+                fix = "put quotes around a text that holds one" if quoted else "a text may hold none"
+                raise InputError(
+                    f"{location}: has {len(row)} fields, but the header has {len(columns)}; separators separate fields, {fix}"
+                )
+            yield Record(location, dict(zip(columns, row, strict=True)))
+
+    return Records(records(), columns)
+
+
+def _tsv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, raw in enumerate(read_lines(path), start=1):
+        yield number, decode(raw, path, number).split("\t")
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The line number and the fields of each row; blank lines are left out."""
+    content = read_text(path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].split(b"\n")
+        position = f"byte {len(before[-1]) + 1} of the line"
+        raise InputError(f"{path}, line {len(before)}: not UTF-8 ({position}); save the file as UTF-8") from None
+    header = text.partition("\n")[0]
+    # A table without a comma in its header was written where numbers have decimal commas, or by hand with tabs.
+    delimiter = next((one for one in _DELIMITERS if one in header), ",")
+    csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    begins = 1
+    try:
+        for row in reader:
+            if row:
+                yield begins, row
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}, line {begins}: not valid CSV ({error}); write a quote inside of quotes twice") from None
+
+
+def _parquet(path: Path, wanted: Collection[str]) -> Records:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(read_bytes(path)))
+    except pa.ArrowException as error:
+        raise InputError(f"{path} is not a Parquet file ({' '.join(str(error).split())}); write it again") from None
+    columns = [str(name) for name in file.schema_arrow.names]
+    used = [name for name in columns if name in wanted or any(one.startswith(f"{name}.") for one in wanted)]
+
+    def records() -> Iterator[Record]:
+        number = 0
+        try:
+            for batch in file.iter_batches(columns=used):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Record(f"{path}, row {number}", values)
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"{path} is damaged after row {number} ({reason}); write it again") from None
+
+    return Records(records(), columns)
