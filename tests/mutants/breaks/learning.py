@@ -161,6 +161,31 @@ BREAKS = (
         (f"{_UNIT}/corpora/test_file_formats.py::test_the_source_decides_and_not_a_section_of_files",),
     ),
     Break(
+        "hub-lock-ignored", "tasks.corpora.hub.opening", "open_from_hub",
+        "commit = locked_commit(data_set, lock)", "commit = None",
+        (f"{_UNIT}/corpora/test_hub_fetching.py::test_the_commit_of_the_first_fetch_is_locked",),
+    ),
+    Break(
+        "hub-configurations-mixed", "tasks.corpora.hub.opening", "_fetch",
+        "if data_set.revision == PARQUET", "if False",
+        (f"{_UNIT}/corpora/test_hub_fetching.py::test_a_configuration_on_the_branch_of_parquet_files_is_a_folder",),
+    ),
+    Break(
+        "hub-copies-shared-by-configurations", "tasks.corpora.hub.opening", "_kept",
+        'data_set.configuration or "default"', '"default"',
+        (f"{_UNIT}/corpora/test_hub_fetching.py::test_without_a_network_a_copy_is_read_and_the_rest_is_one_line",),
+    ),
+    Break(
+        "published-numbers-beside-a-part", "tasks.corpora.hub.settings", "HubSettings.published",
+        "same and whole", "same",
+        (f"{_UNIT}/corpora/test_hub.py::test_published_numbers_are_of_a_whole_preset",),
+    ),
+    Break(
+        "hub-rows-without-reference-kept", "tasks.corpora.hub.reading", "_ExampleMaker.example",
+        " if references else None", "",
+        (f"{_UNIT}/corpora/test_hub.py::test_rows_without_text_are_left_out_and_counted",),
+    ),
+    Break(
         "splits-share-translations", "tasks.corpora.translation.generate", "generate",
         " or any(owner.get(text, split) != split for text in references)", "",
         (f"{_UNIT}/corpora/translation/test_corpus.py::test_a_sentence_with_a_translation_of_another_split_is_omitted",),
