@@ -53,12 +53,12 @@ def test_layers_left_out_are_skipped(name: str) -> None:
     model = large(name)
     small = model_from_layers(model, LayersSettings(layers=(1, 3)))
     skipped = copy.deepcopy(model)
-    kept = [decoder_layers(skipped)[index] for index in (1, 3)]
+    layers: Any = decoder_layers(skipped)
+    kept = [layers[index] for index in (1, 3)]
     if name == "t5":
-        bias = decoder_layers(skipped)[0].layer[0].SelfAttention.relative_attention_bias
+        bias = layers[0].layer[0].SelfAttention.relative_attention_bias
         kept[0].layer[0].SelfAttention.relative_attention_bias = bias
         kept[0].layer[0].SelfAttention.has_relative_attention_bias = True
-    layers = decoder_layers(skipped)
     del layers[:]
     layers.extend(kept)
     assert len(decoder_layers(small)) == 2
