@@ -65,6 +65,10 @@ class Task(_Strict):
         min_length=1,
     )
     metric: str = Field(description="Quality metric by which operating points are chosen.", pattern=f"^({'|'.join(METRICS)})$")
+    run_generated_code: bool = Field(
+        default=False,
+        description="Allows the metric pass_at_1 to run outputs as programs on this machine, see `docs/operations.md`.",
+    )
     corpus: CorpusSettings = Field(default_factory=CorpusSettings)
     text: TextSettings = Field(default_factory=TextSettings)
     tokenizer: TokenizerSettings = Field(default_factory=TokenizerSettings)
@@ -144,7 +148,8 @@ def table() -> str:
     lines = ["| setting | default | bounds | meaning |", "|---|---|---|---|", "| **tasks.*** | | | |"]
     described = {name: field for name, field in Task.model_fields.items() if field.description}
     for name, field in described.items():
-        default = "required" if field.is_required() else f"`{list(field.default)}`"
+        value = list(field.default) if isinstance(field.default, tuple) else field.default
+        default = "required" if field.is_required() else f"`{value}`"
         lines.append(f"| `{name}` | {default} | | {field.description} |")
     sections: dict[str, type[DataclassInstance]] = {
         "machine": MachineSettings,

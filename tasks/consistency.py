@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
+from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
 from tasks.models.gguf import is_gguf
 
@@ -35,6 +36,11 @@ def check_task(task: Task, machine: MachineSettings) -> None:
 
 
 def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
+    if task.metric == PROGRAMS and not task.run_generated_code:
+        yield (
+            "metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; set run_generated_code to "
+            "true beside it, or choose another metric"
+        )
     yield from _pair(task)
     yield from _as_it_is(task)
     for name, model, training in (
@@ -69,10 +75,17 @@ def _pair(task: Task) -> Iterator[str]:
 
 
 def _as_it_is(task: Task) -> Iterator[str]:
-    """Problems of models that are taken as they are."""
+    """Problems of pre-trained models that are taken as they are, and of prompts for them."""
     if task.finetune.large.steps == 0 and task.models.large.pretrained is None:
         yield "finetune.large: steps is 0, but models.large starts from random weights; set its pretrained, or steps"
+    if task.text.chat_template and task.tokenizer.pretrained is None:
+        yield "text: chat_template is true, but a tokenizer that is trained here has no template; set tokenizer.pretrained"
     for name, model in (("small", task.models.small), ("large", task.models.large)):
+        if task.text.chat_template and model.pretrained is None and model.architecture == "t5":
+            yield (
+                f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only "
+                "model; set its architecture to llama or gpt2"
+            )
         if model.pretrained is not None and is_gguf(model.pretrained) and task.tokenizer.pretrained is None:
             yield (
                 f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; set "

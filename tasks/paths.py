@@ -31,6 +31,10 @@ class TaskPaths:
         """A corpus split, JSONL."""
         return self.corpus / f"{name}.jsonl"
 
+    def further_tests(self) -> list[str]:
+        """The splits `test.NAME` of the test sets beside the main one, sorted."""
+        return sorted(file.stem for file in self.corpus.glob("test.*.jsonl"))
+
     @property
     def unlabelled(self) -> Path:
         """Sources without references, JSONL like a split; empty if the corpus has none."""
@@ -62,9 +66,9 @@ class TaskPaths:
         folder = self.results / "sweep" / drafter
         return folder if seed is None else folder / "seeds" / str(seed)
 
-    def rows(self, drafter: str, seed: int | None = None) -> Path:
-        """The rows of a sweep; see `sweep`."""
-        return self.sweep(drafter, seed) / "rows.jsonl"
+    def rows(self, drafter: str, seed: int | None = None, test: str = "") -> Path:
+        """The rows of a sweep, or those of one of `further_tests`; see `sweep`."""
+        return self.sweep(drafter, seed) / (f"rows-{test}.jsonl" if test else "rows.jsonl")
 
     @property
     def results(self) -> Path:

@@ -14,6 +14,7 @@ from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.files import atomic_folder
 from tasks.locks import host_lock
+from tasks.models.prompting import SourceEncoder
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
@@ -76,6 +77,9 @@ def main() -> None:
                 raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
         write_corpus(corpus, paths.corpus)
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
+        if task.text.chat_template:
+            # A template that is missing or does not take the messages is found here, before anything is trained.
+            SourceEncoder(load_tokenizer(paths.tokenizer), task.text)
     counts = [f"{len(corpus[split])} {split}" for split in corpus if corpus[split]]
     print(f"{arguments.task}: {', '.join(counts)} examples")
 

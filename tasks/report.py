@@ -24,6 +24,7 @@ from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.rendered_tables import tables_markdown
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown, as_text
+from tasks.evaluation.report.test_sets import Arms, flat_test_metrics, test_sets_text
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.points import TimedMeasurements
@@ -41,13 +42,14 @@ Maker = Callable[[Path], object]
 """Writes one file under the path that it is given."""
 
 
-def read_rows_of(paths: TaskPaths, metric: str, drafter: str, seed: int | None = None) -> list[SweepRow]:
-    """The rows of one sweep: of a drafter's first seed, or of another seed.
+def read_rows_of(paths: TaskPaths, metric: str, drafter: str, seed: int | None = None, test: str = "") -> list[SweepRow]:
+    """The rows of one sweep: of a drafter's first seed, or of another seed; where `test` names the split of a further test
+    set, its rows alone.
 
     Raises:
         InputError: a sweep has no rows, a row is damaged, or it was measured by another metric than the task's.
     """
-    path, fix = paths.rows(drafter, seed), f"make it by: {sweep_command(paths.task, drafter)}"
+    path, fix = paths.rows(drafter, seed, test), f"make it by: {sweep_command(paths.task, drafter)}"
     rows = read_rows(path, f"remove the file and {fix}")
     if not rows:
         raise InputError(f"{path} is missing or holds no rows; {fix}")
@@ -86,6 +88,22 @@ def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple
     return found
 
 
+def read_further(paths: TaskPaths, metric: str, seeds: Sequence[int], arms: Arms, names: Sequence[str]) -> dict[str, Arms]:
+    """For the name of each test set but the main one, which is the first, the current rows that every sweep has of it.
+
+    Raises:
+        InputError: see `read_rows_of`.
+    """
+    found: dict[str, Arms] = {}
+    for name in names[1:]:
+        of_set: dict[tuple[str, int], Swept] = {}
+        for (drafter, seed), (_, pair) in arms.items():
+            rows = read_rows_of(paths, metric, drafter, None if seed == seeds[0] else seed, f"test.{name}")
+            of_set[drafter, seed] = current_rows(rows, pair), pair
+        found[name] = of_set
+    return found
+
+
 def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[SweepRow]:
     """The rows of the baselines and of the grid that was swept last, without those measured for an earlier grid."""
     if pair is None or pair.grid is None:
@@ -112,7 +130,7 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
     for split, measured in (("validation", point), ("test", point and point.test)):
         for name in ("quality_difference", "speedup"):
             metrics[f"recommended_{split}_{name}"] = getattr(measured, name, None)
-    return {name: value for name, value in metrics.items() if value is not None}
+    return {**{name: value for name, value in metrics.items() if value is not None}, **flat_test_metrics(summary)}
 
 
 def frontier_csv(summary: Summary) -> str:
@@ -185,19 +203,23 @@ def main() -> None:
     task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
-        summary = make_report(task.metric, paths, task.seeds, task.corpus.dataset)
+        summary = make_report(task.metric, paths, task.seeds, task.corpus.dataset, list(task.corpus.test_sets))
     print(as_text(summary))
+    if summary.test_sets:
+        print(test_sets_text(summary))
     print(as_lines(summary, width=_TERMINAL))
 
 
-def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str) -> Summary:
+def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str, test_names: Sequence[str] = ()) -> Summary:
     """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
     arms = read_arms(paths, metric, seeds)
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
-    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset)
+    further = read_further(paths, metric, seeds, arms, test_names)
+    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further)
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
+    inputs += [paths.rows(drafter, None, f"test.{name}") for drafter in DRAFTERS for name in test_names[1:]]
     record_report(paths, metric, flat_metrics(summary), files, inputs)
     return summary
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -27,7 +27,7 @@ from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
-from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
@@ -47,9 +47,13 @@ _CODE = [
         f"evaluation/sweeping/{module}"
         for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying", "shown_examples")
     ),
+    "evaluation/scoring",
     "evaluation/selection",
     "evaluation/sweeping/token_check",
-    *(f"evaluation/{module}" for module in ("chrf", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")),
+    *(
+        f"evaluation/{module}"
+        for module in ("chrf", "metrics", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")
+    ),
 ]
 """Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")
@@ -101,19 +105,18 @@ def sweep(
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
     evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
-    validation, test = (
-        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
-        for name in (CHOSEN_ON, REPORTED_ON)
+    validation, test, *further = (
+        Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep)
+        for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
     )
-    origin = {
-        name: value for name, value in lineage(inputs=list(map(str, loaded.inputs))).items() if not name.startswith("mlflow.")
-    }
+    inputs = [*loaded.inputs, *(paths.split(split.name) for split in further)]
+    origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
     work = work_fingerprint(params, task, loaded, origin)
     rows = SweepRowFile(paths.rows(drafter, other), work)
     measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
     settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, loaded.inputs, other) as record:
+    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, inputs, other) as record:
         acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
         training = read_training_record(model)
         pair = PairRecord(
@@ -132,6 +135,7 @@ def sweep(
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
         rows.compact()
+        tested = measure_tests(further, writer, cache, done, grid, paths)
         by_batch = first and task.sweep.batch_sizes
         wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
         pair = dataclasses.replace(
@@ -147,8 +151,46 @@ def sweep(
         )
         record.pair(pair)
         written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
-        record.keep([paths.rows(drafter, other), written, *uploaded_hypotheses(written.parent)])
-    return done, pair
+        kept = sorted(written.parent.glob("rows*.jsonl"))
+        record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
+    return [*done, *tested], pair
+
+
+def measure_tests(
+    splits: Sequence[Split],
+    main: RowWriter,
+    cache: Path,
+    done: Sequence[SweepRow],
+    grid: Sequence[SweepPoint],
+    paths: TaskPaths,
+) -> list[SweepRow]:
+    """Measure the baselines and the chosen points on the test sets beside the main one.
+
+    The rows of each are in a file of their own, so that a set that is added, changed or removed leaves all other rows valid.
+
+    Args:
+        splits: The test sets.
+        main: What writes the rows of validation and of the main test set; theirs stand beside them.
+        cache: See `SweepRunner`.
+        done: The rows of validation, on which points are chosen.
+        grid: The points.
+        paths: The task's files.
+
+    Returns:
+        The rows.
+    """
+    folder, found = main.rows.path.parent, list[SweepRow]()
+    names = {split.name for split in splits}
+    for file in [*folder.glob("rows-test.*.jsonl"), *folder.glob("hypotheses-test.*.parquet")]:
+        if file.stem.partition("-")[2] not in names:
+            remove(file)
+    for split in splits:
+        work = fingerprint({"work": main.rows.fingerprint}, [paths.split(split.name)], [])
+        rows = SweepRowFile(folder / paths.rows(main.drafter, test=split.name).name, work)
+        writer = RowWriter(main.evaluator, rows, main.task, main.drafter, main.on_row, main.costs)
+        found += SweepRunner(writer, cache).report(done, grid, split)
+        rows.compact()
+    return found
 
 
 def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:

@@ -14,6 +14,7 @@ from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.settings import MarginSettings, SweepSettings
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.models.settings import TextSettings
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
 
 LIMIT = 12
@@ -124,7 +125,7 @@ def sweep_settings(**changed: Any) -> SweepSettings:
 
 def split_of(pair: Pair, sweep: SweepSettings, name: str = "validation", count: int = 8) -> Split:
     """A split of examples for the pair; two splits differ."""
-    return Split(name, examples_of(pair, count, seed=len(name)), Words(), 32, sweep)
+    return Split(name, examples_of(pair, count, seed=len(name)), Words(), TextSettings(max_source_tokens=32), sweep)
 
 
 def evaluator_of(

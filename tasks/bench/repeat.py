@@ -87,7 +87,7 @@ def main(given: Sequence[str]) -> None:
     with contextlib.redirect_stdout(None):
         loaded = load_pair(params, task, paths, paths.model(arguments.drafter, task.seeds[0]), grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
-    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text.max_source_tokens, task.sweep)
+    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text, task.sweep)
     found = []
     for number in (1, 2):
         forget()

@@ -181,7 +181,7 @@ def main(given: Sequence[str]) -> None:
 
     if arguments.rows is not None and arguments.rows.is_dir() and any(arguments.rows.iterdir()):
         raise InputError(f"--rows {arguments.rows} is not empty; name another folder")
-    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text.max_source_tokens, sweep)
+    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text, sweep)
     result = {"task": arguments.task, "drafter": arguments.drafter, "runtime": loaded.described}
     with tempfile.TemporaryDirectory() as folder:
         result |= planned_and_whole(loaded, make, split, grid, Path(folder) if arguments.rows is None else arguments.rows)

@@ -22,7 +22,8 @@ from tasks.evaluation.selection.choosing import choose_rows, keeps_quality
 from tasks.evaluation.selection.differences import paired_differences
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.prompting import encode_sources
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 _SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 144, 16, 32, 5
@@ -37,7 +38,7 @@ def trained_case(name: str, params: Params, folder: Path) -> Case | None:
         return None
     large, small = map(load_model, (paths.model("large"), drafter))
     tokenizer = load_tokenizer(paths.model("large"))
-    sources = encode(tokenizer, [one.source for one in read_jsonl(paths.split(CHOSEN_ON))], text.max_source_tokens)
+    sources = encode_sources(tokenizer, [one.source for one in read_jsonl(paths.split(CHOSEN_ON))], text)
     converted = folder / name
     if ctranslate.version() and large.config.model_type == "t5":
         ctranslate.convert(large, converted)
@@ -88,7 +89,7 @@ class Validation:
         self._task, paths = params.task(name), TaskPaths(name)
         examples = read_jsonl(paths.split(CHOSEN_ON))
         self._tokenizer = load_tokenizer(paths.model("large"))
-        self._sources = encode(self._tokenizer, [one.source for one in examples], self._task.text.max_source_tokens)
+        self._sources = encode_sources(self._tokenizer, [one.source for one in examples], self._task.text)
         self._references = [one.references for one in examples]
         self._resampling = (self._task.metric, self._task.sweep.bootstrap_samples, self._task.sweep.seed)
 

@@ -48,6 +48,11 @@ class CorpusSettings:
         choices=("none", *PUBLISHED),
     )
 
+    @property
+    def test_sets(self) -> list[str]:
+        """The names of the test sets, the main one first; empty where the only one has no name."""
+        return self.files.test_sets if self.source == "files" and self.files is not None else []
+
     def validate(self) -> None:
         """Raise `ValueError` for files that are missing, and for a data set that the corpus cannot be."""
         if self.source == "files" and self.files is None:

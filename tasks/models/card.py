@@ -20,7 +20,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tasks.files import checksum
 from tasks.models.extras import classifier_of, heads_of
-from tasks.models.settings import TextSettings
+from tasks.models.prompting import messages
+from tasks.models.settings import SOURCE, TextSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -99,7 +100,8 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         seq2seq=seq2seq,
         auto="AutoModelForSeq2SeqLM" if seq2seq else "AutoModelForCausalLM",
-        source='"A source text."' + ("" if _appends_end(tokenizer) else " + tokenizer.eos_token"),
+        source='"A source text."' + ("" if _appends_end(tokenizer) or card.text.chat_template else " + tokenizer.eos_token"),
+        conversation=_conversation(card.text) if card.text.chat_template else None,
         heads=0 if heads is None else heads.count,
         classifier=classifier_of(model) is not None,
         versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed")),
@@ -128,6 +130,13 @@ def _weights(card: Card) -> list[tuple[str, Path]]:
 def _appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a tokenizer appends the end token to a text by itself."""
     return bool(tokenizer("text")["input_ids"][-1] == tokenizer.eos_token_id)
+
+
+def _conversation(text: TextSettings) -> str:
+    """Return the Python expression of a chat prompt's messages for the variable `source`."""
+    written = repr(messages(SOURCE, text)).replace(repr(text.instruction), f'{text.instruction!r}.replace("{SOURCE}", source)')
+    # A backtick could end the code block that the expression stands in.
+    return written.replace("`", "\\x60")
 
 
 def _environment() -> Environment:

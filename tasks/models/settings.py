@@ -50,11 +50,35 @@ class ModelSettings:
             raise ValueError(f"d_kv is {self.d_kv}; llama needs an even number, because rotary positions act on pairs")
 
 
+SOURCE = "{source}"
+"""Stands for the source in an instruction."""
+
+
 @settings
 class TextSettings:
-    """Lengths at which text is truncated, in training and in decoding."""
+    """Lengths at which text is truncated, in training and in decoding, and how a source is put to a chat model."""
 
-    max_source_tokens: int = setting("Longest source, including the end token.", default=128, unit="tokens", ge=2)
+    max_source_tokens: int = setting(
+        "Longest source, including the end token; with chat_template the longest prompt, in which the source is cut.",
+        default=128,
+        unit="tokens",
+        ge=2,
+    )
     max_target_tokens: int = setting(
         "Longest target and longest output, including the end token.", default=128, unit="tokens", ge=2
     )
+    chat_template: bool = setting(
+        "Put each source to the model as a user's message, in the chat template of the tokenizer; for chat models.",
+        default=False,
+    )
+    instruction: str = setting("With chat_template, the user's message; {source} stands for the source.", default=SOURCE)
+    system: str | None = setting(
+        "With chat_template, the system message; none: the one that the template writes by itself, if any.", default=None
+    )
+
+    def validate(self) -> None:
+        if self.instruction.count(SOURCE) != 1:
+            raise ValueError(f"instruction has {SOURCE} {self.instruction.count(SOURCE)} times; it must have it once")
+        if not self.chat_template and (self.instruction != SOURCE or self.system is not None):
+            name = "system" if self.instruction == SOURCE else "instruction"
+            raise ValueError(f"{name} is set, but chat_template is false; set it to true, or remove {name}")

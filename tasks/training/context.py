@@ -105,6 +105,10 @@ def open_context(job: TrainingJob) -> TrainingContext:
         other = JsonlDataset(job.batched_like, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)
         # Inputs without references teach the aligned drafter alone, so that the batches cannot be equal.
         examples.batched_like = other if len(other) == len(examples) else None
+    if distributed.is_main():
+        for file, texts in ((job.train_file, examples), (job.held_out_file, held_out)):
+            if texts.cut:
+                print(f"{job.paths.task}: {texts.cut} of {len(texts)} sources of {file.name} are cut to fit the chat prompt")
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
     return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
 
@@ -121,7 +125,7 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.training.choose_by == "quality":
         settings["metric"] = job.metric
         files.append(reference_file(job))
-        code.append("evaluation/quality")
+        code += ["evaluation/quality", "evaluation/scoring"]
     return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 

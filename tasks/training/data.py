@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
+from tasks.models.prompting import SourceEncoder
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 
@@ -80,7 +81,7 @@ class TokenDataset:
         """Take one list of ids per example.
 
         Args:
-            sources: Ids that end with the end token.
+            sources: Ids as `tasks.models.prompting` encodes sources.
             targets: Ids that end with the end token.
             pad: Id that pads sources.
             decoder_only: Whether source and target form one sequence.
@@ -147,9 +148,11 @@ class JsonlDataset(TokenDataset):
         datasets.disable_progress_bars()
         raw = datasets.Dataset.from_json(str(path), keep_in_memory=True, cache_dir=str(Path(".cache") / "datasets"))
 
+        encode_sources = SourceEncoder(tokenizer, text)
+
         def tokenise(rows: ExampleColumns) -> dict[str, list[list[int]]]:
             return {
-                "source_ids": encode(tokenizer, rows["source"], text.max_source_tokens),
+                "source_ids": encode_sources(rows["source"]),
                 "target_ids": encode(tokenizer, [row[0] for row in rows["references"]], text.max_target_tokens),
             }
 
@@ -159,6 +162,8 @@ class JsonlDataset(TokenDataset):
             # The start of a text is marked once, before its source.
             targets = [row[1:] if row[0] == tokenizer.bos_token_id else row for row in targets]
         super().__init__(ids["source_ids"][:], targets, tokenizer.pad_token_id, decoder_only=decoder_only)
+        self.cut = encode_sources.cut
+        """Sources whose end did not fit into a chat prompt."""
 
 
 def pad_rows(rows: Sequence[Sequence[float]], filler: float, dtype: torch.dtype = torch.long) -> Tensor:

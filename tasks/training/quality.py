@@ -14,8 +14,8 @@ from tasks.corpora.example import Example
 from tasks.evaluation.quality import value_of
 from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.trivial_baselines import check_outputs
+from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode
 from tasks.training.data import pad_rows
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HeldOutQuality:
             metric: One of `tasks.evaluation.metrics.METRICS`.
         """
         self._tokenizer, self._limit, self._metric = tokenizer, text.max_target_tokens, metric
-        sources = encode(tokenizer, [example.source for example in examples], text.max_source_tokens)
+        sources = encode_sources(tokenizer, [example.source for example in examples], text)
         # Texts of similar length are decoded together, to save padding.
         order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
         self._sources = [sources[index] for index in order]

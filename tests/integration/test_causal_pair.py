@@ -106,7 +106,7 @@ def test_the_pair_has_learned_to_copy(ready: Trained) -> None:
 
 def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100, sample=1)
-    split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT.max_source_tokens, sweep)
+    split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT, sweep)
     evaluator = PointEvaluator(ready.pair, ready.tokenizer, "bleu", REQUEST, sweep, "cpu")
     writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "f"), "toy", "aligned")
     runner = SweepRunner(writer, tmp_path / "predictions")

@@ -39,11 +39,16 @@ def models(which: tuple[str, ...] = ("small", "large"), **changes: Any) -> Chang
     return lambda task: [task["models"][name].update(changes) for name in which]
 
 
+def text(**changes: Any) -> Change:
+    return lambda task: task["text"].update(changes)
+
+
 def stage(name: str, **changes: Any) -> Change:
     return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
 
 
 CONTRADICTIONS: list[tuple[Change, str]] = [
+    (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (
         both(models(architecture="gpt2"), lambda task: task["text"].update(max_source_tokens=1000)),
@@ -53,6 +58,11 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (
         models(("large",), pretrained="a/b.gguf"),
         "tokenizer: models.large.pretrained is a GGUF file, which has a tokenizer of its own; set tokenizer.pretrained to a",
+    ),
+    (text(chat_template=True), "text: chat_template is true, but a tokenizer that is trained here has no template; set tok"),
+    (
+        both(text(chat_template=True), lambda task: task["tokenizer"].update(pretrained="chat")),
+        "text: chat_template is true, but models.small is a t5, and a chat prompt needs a decoder-only model; set its arch",
     ),
     (stage("large", precision="float16"), "finetune.large: precision is float16, in which the activations of a t5 overflow"),
     (stage("small", trunk="frozen", draft_heads=2), "finetune.small: trunk is frozen, but the model starts from random"),
@@ -89,6 +99,7 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
 @pytest.mark.parametrize(
     "change",
     [
+        lambda task: task.update(metric="pass_at_1", run_generated_code=True),
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
         both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
         both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -68,7 +69,9 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     return found
 
 
-def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False, dataset: str = "none") -> list[tuple[Any, ...]]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, drawn: bool = False, dataset: str = "none", test_sets: Sequence[str] = ()
+) -> list[tuple[Any, ...]]:
     """Runs the stage with a task measured by ROUGE-L; gives what it would have recorded.
 
     Unless `drawn`, the page and the pictures are empty: to draw them takes most of the time.
@@ -77,7 +80,7 @@ def run(monkeypatch: pytest.MonkeyPatch, drawn: bool = False, dataset: str = "no
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    task = {"metric": "rougeL", "seeds": (1,), "corpus.dataset": dataset}
+    task = {"metric": "rougeL", "seeds": (1,), "corpus.dataset": dataset, "corpus.test_sets": test_sets}
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
     monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
@@ -105,6 +108,48 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
     assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table
+
+
+def test_every_test_set_stands_in_the_report_by_its_name(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second set contradicts the choice that the main one confirms."""
+    for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
+        rows = [one for one in sweep(drafter, best) if one["split"] == "test"]
+        for one in rows:
+            one["split"] = "test.coco"
+        rows[-1] |= {"quality": {"rougeL": 28.0}, "quality_difference_interval": [-2.5, -1.5]}
+        rows[-1] |= {"difference_bounds": {"lower": -2.4, "upper": -1.6, "compared": 1}, "speedup": best + 1}
+        text = "".join(json.dumps(one) + "\n" for one in rows)
+        paths.rows(drafter, test="test.coco").write_text(text, encoding="utf-8")
+    ((_, _, metrics, _, inputs),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
+    summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
+    assert [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]] == [
+        ("flickr", "test", 5),
+        ("coco", "test.coco", 5),
+    ]
+    flickr, coco = ({row["row"]: row for row in one["table"]}["bild_aligned_no_loss"] for one in summary["test_sets"])
+    assert flickr == {row["row"]: row for row in summary["table"]}["bild_aligned_no_loss"]
+    assert (flickr["test_status"]["quality"], coco["test_status"]["quality"]) == ("confirmed", "contradicted")
+    assert (coco["test"]["quality"], coco["test"]["speedup"]) == (28.0, 3.0)
+    assert summary["test_sets"][1]["effects"][0]["mean"] == pytest.approx(3.0 / 2.5)
+    assert metrics["bild_aligned_no_loss_test.coco_speedup"] == 3.0
+    assert "bild_aligned_no_loss_test_speedup" in metrics
+    assert [path.name for path in inputs].count("rows-test.coco.jsonl") == 2
+    table, page = ((paths.results / name).read_text(encoding="utf-8") for name in ("table.md", "report.html"))
+    found = table.split("## Test sets by name")[1]
+    assert "| coco | BiLD aligned, no loss | 28.00 [29.0, 31.0] | -2.00 [-2.50, -1.50] | 3.00× [2.00, 2.00] |" in found
+    assert "contradicted: loses more than 0.5 points" in found
+    assert "coco      BiLD aligned, no loss      28.00" in capsys.readouterr().out
+    assert "| flickr | BiLD aligned, no loss | 30.00 [29.0, 31.0] | +0.00 | 2.00×" in found
+    assert "coco, times as fast with aligned as with unaligned drafters: BiLD chosen for no loss 1.20; " in found
+    assert "Test sets by name" in page and page.count("Test sets by name") == 1
+    paths.rows("aligned", test="test.coco").unlink()
+    with pytest.raises(SystemExit):
+        run(monkeypatch, test_sets=["flickr", "coco"])
+    assert "rows-test.coco.jsonl is missing or holds no rows" in capsys.readouterr().err
+    run(monkeypatch)
+    assert "Test sets" not in (paths.results / "table.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("dataset", "shown"), [("none", False), ("xsum", True), ("iwslt17-de-en", False)])

@@ -31,17 +31,22 @@ from tasks.decoding.settings import (
 from tasks.errors import InputError
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.quality import value_of
+from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.summary import summarize
+from tasks.evaluation.report.table import as_markdown
 from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow, Timing
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.loaded_pair import LoadedPair, calibration_targets, require_composable
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
-from tasks.paths import TaskPaths
+from tasks.paths import DRAFTERS, TaskPaths
+from tasks.report import read_rows_of
 from tasks.sweep import sweep
 from tests.architectures import models, pair_of
 from tests.sweeps import Row, in_file, plain
@@ -165,9 +170,9 @@ def opened(pair: Pair) -> LoadedPair:
     return LoadedPair(pair, {"small": small, "large": large}, Words(), "cpu", [PATHS.split("validation"), PATHS.split("test")])
 
 
-def swept(*grid: GridSettings, **changed: Any) -> list[Row]:
+def swept(*grid: GridSettings, metric: str = "bleu", **changed: Any) -> list[Row]:
     settings = sweep_settings(grid=list(grid), latency_examples=3, **changed)
-    task = Task(metric="bleu", text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
+    task = Task(metric=metric, text=TextSettings(max_source_tokens=32, max_target_tokens=LIMIT), sweep=settings)
     rows, described = sweep(Params(active={"toy": Path("corpus")}, tasks={"toy": task}), task, PATHS, "aligned", 1)
     assert described
     return plain(rows)
@@ -220,6 +225,65 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert record.pairs[-1]["plan"] == pair["plan"]
     outputs = ["hypotheses-test.parquet", "hypotheses-validation.parquet"]
     assert [file.name for file in record.kept] == ["rows.jsonl", "pair.json", *outputs]
+
+
+def write_test_set(name: str, seed: int) -> None:
+    write_jsonl(examples_of(pair_of("t5"), 6, seed), PATHS.split(f"test.{name}"))
+
+
+def test_further_test_sets_are_measured_beside_the_main_one(records: list[Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = swept(SPECULATIVE)
+    main = PATHS.rows("aligned").read_bytes()
+    chosen = {(row["method"], str(row["settings"])) for row in alone if row["split"] == "test"}
+    folder, timed, time = PATHS.rows("aligned").parent, list[str](), PointEvaluator.time
+
+    def counting(self: PointEvaluator, point: SweepPoint, outputs: Outputs, split: Split, *rest: Any) -> Timing:
+        timed.append(split.name)
+        return time(self, point, outputs, split, *rest)
+
+    monkeypatch.setattr(PointEvaluator, "time", counting)
+
+    def measured(*names: str) -> dict[str, set[tuple[str, str]]]:
+        timed.clear()
+        rows = [row for row in swept(SPECULATIVE) if row["split"].startswith("test.")]
+        assert sorted(rows, key=str) == sorted(
+            (row for name in names for row in in_file(PATHS.rows("aligned", test=name))), key=str
+        )
+        return {name: {(row["method"], str(row["settings"])) for row in rows if row["split"] == name} for name in names}
+
+    write_test_set("a", 2)
+    write_test_set("b", 3)
+    assert measured("test.a", "test.b") == {"test.a": chosen, "test.b": chosen}
+    assert {*timed} == {"test.a", "test.b"} and PATHS.rows("aligned").read_bytes() == main, "the others stay valid"
+    assert (folder / "hypotheses-test.a.parquet").is_file()
+    assert {row["split"] for row in records[-1].points} == {"validation", "test", "test.a", "test.b"}
+    assert [file.name for file in records[-1].kept if "rows" in file.name] == [
+        "rows-test.a.jsonl",
+        "rows-test.b.jsonl",
+        "rows.jsonl",
+    ]
+    # A set that changes is measured again by itself; one that is removed takes its files with it.
+    write_test_set("a", 4)
+    PATHS.split("test.b").unlink()
+    assert measured("test.a") == {"test.a": chosen}
+    assert {*timed} == {"test.a"}
+    assert not list(folder.glob("*test.b*"))
+
+
+@pytest.mark.parametrize("metric", ["token_f1", "pass_at_1"])
+def test_a_sweep_by_an_answer_becomes_a_report(records: list[Recorded], monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
+    if metric == "pass_at_1":  # outputs are programs, some of which pass
+        monkeypatch.setattr(Words, "decode", lambda _, tokens, **__: f"w = {[int(token) for token in tokens]}")
+        for name in ("validation", "test"):
+            tests = ("w = []", "assert sum(w) % 3")
+            write_jsonl([Example(one.source, tests) for one in read_jsonl(PATHS.split(name))], PATHS.split(name))
+    rows = swept(SPECULATIVE, metric=metric)
+    assert {row["metric"] for row in rows} == {metric}
+    assert all(0 < row["quality"][metric] < 100 for row in rows)
+    assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
+    found = read_rows_of(PATHS, metric, "aligned")
+    text = as_markdown(summarize("toy", metric, dict.fromkeys(DRAFTERS, found)))
+    assert METRIC_NAMES[metric] in text and "chrF" not in text and "BLEU" not in text
 
 
 def test_chosen_points_are_timed_by_batch_size_without_touching_rows(

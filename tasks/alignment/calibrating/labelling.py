@@ -17,8 +17,8 @@ from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
+from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,7 +67,7 @@ class Labeller:
             advance: Called with the number of outputs of each finished batch.
         """
         counts, examples, controls = Counter(inputs=len(inputs)), list[Example](), list[Example]()
-        rows = encode(self._tokenizer, [one.source for one in inputs], self._text.max_source_tokens)
+        rows = encode_sources(self._tokenizer, [one.source for one in inputs], self._text)
         generations = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
         texts = self._tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
         seen: set[tuple[int, str]] = set()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
+from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode
 from tasks.training.data import TokenDataset
@@ -62,7 +63,7 @@ class TopLogitsPredictor:
     def tokenised(self, examples: list[Example]) -> TokenDataset:
         """Return the examples, tokenised exactly as `tasks.training.data.JsonlDataset` reads them from a file."""
         decoder_only = not self._model.config.is_encoder_decoder
-        sources = encode(self._tokenizer, [example.source for example in examples], self._text.max_source_tokens)
+        sources = encode_sources(self._tokenizer, [example.source for example in examples], self._text)
         targets = encode(self._tokenizer, [example.references[0] for example in examples], self._text.max_target_tokens)
         if decoder_only:
             targets = [row[1:] if row[0] == self._tokenizer.bos_token_id else row for row in targets]

@@ -45,7 +45,7 @@ MEASURED_BY = [
     "models",
     "bench/alignment/measuring",
     "evaluation/selection",
-    *(f"evaluation/{module}" for module in ("acceptance", "quality", "statistics")),
+    *(f"evaluation/{module}" for module in ("acceptance", "quality", "scoring", "statistics")),
     *(f"evaluation/sweeping/{module}" for module in ("costs", "outputs", "replaying")),
 ]
 """Code that a measurement depends on."""
@@ -86,7 +86,7 @@ class PairEvaluation:
         self.request = Request(task.text.max_target_tokens, self.sweep.sampling, self.sweep.seed)
         self.metric = task.metric
         examples = read_jsonl(paths.split(split))[: comparison.examples]
-        self.split = Split(split, examples, self.tokenizer, task.text.max_source_tokens, self.sweep)
+        self.split = Split(split, examples, self.tokenizer, task.text, self.sweep)
         self._text = lru_cache(maxsize=1 << 16)(self._detokenise)
 
     def measure(self, costs: Costs, folder: Path) -> DrafterMeasurements:

@@ -128,7 +128,7 @@ class _Arm:
         for begin in range(0, len(examples), _CHUNK):
             text = self._task.text
             chunk = examples[begin : begin + _CHUNK]
-            split = Split("pool", chunk, self._tokenizer, text.max_source_tokens, self._task.sweep)
+            split = Split("pool", chunk, self._tokenizer, text, self._task.sweep)
             vanilla.append(self._chunk(split, f"{label} {begin}"))
         return np.concatenate(vanilla)
 

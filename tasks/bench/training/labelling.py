@@ -24,8 +24,9 @@ from tasks.evaluation.timing import synchronised_clock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import vocabulary_size
+from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class GenerateLabeller:
 
     def label(self, sources: list[str], size: int) -> list[str]:
         """Return the outputs in the order of their inputs; batches hold `size` inputs of similar length, longest first."""
-        rows = encode(self._tokenizer, sources, self._text.max_source_tokens)
+        rows = encode_sources(self._tokenizer, sources, self._text)
         order, found = sorted(range(len(rows)), key=lambda index: -len(rows[index])), dict[int, str]()
         for begin in range(0, len(order), size):
             batch = order[begin : begin + size]
@@ -109,7 +110,7 @@ def compare_labelling(task: str, params: str, threads: int, inputs: int, rounds:
         timed[f"batches of {size}"] = timed_by(run, synchronised_clock(device.type))
     seconds = time_interleaved(timed, rounds, random.Random(0))  # noqa: S311 (an order, not a secret)
     best = fastest({name: taken for name, taken in seconds.items() if name != _OURS})
-    rows = encode(tokenizer, sources[:_COMPARED], text.max_source_tokens)
+    rows = encode_sources(tokenizer, sources[:_COMPARED], text)
     return LabellingComparison(
         ratio=round(median_ratio(seconds[_OURS], seconds[best]), 3),
         ours=round(counts["tokens"] / statistics.median(seconds[_OURS]), 1),

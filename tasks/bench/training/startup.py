@@ -106,6 +106,7 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
     from tasks.config import load
     from tasks.machine import set_up
     from tasks.models.checkpoints import initial_model
+    from tasks.models.prompting import encode_sources
     from tasks.models.tokenizers import encode, load_tokenizer
     from tasks.paths import CACHE, TaskPaths
     from tasks.training.data import TokenDataset
@@ -118,7 +119,7 @@ def _theirs(task: str, params: str, model: str, laps: _Laps) -> None:
     start = initial_model(getattr(chosen.models, model), len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
 
     def tokenise(rows: ExampleColumns) -> dict[str, Sequence[object]]:
-        sources = encode(tokenizer, rows["source"], chosen.text.max_source_tokens)
+        sources = encode_sources(tokenizer, rows["source"], chosen.text)
         targets = encode(tokenizer, [row[0] for row in rows["references"]], chosen.text.max_target_tokens)
         masks = [[1] * len(source) for source in sources]
         return {"input_ids": sources, "attention_mask": masks, "labels": targets, "length": [len(row) for row in targets]}

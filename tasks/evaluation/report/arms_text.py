@@ -9,11 +9,12 @@ from tasks.evaluation.report.formatting import interval_text, settings_text
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
 
-_PURPOSES = {
+PURPOSE_NAMES = {
     SPECULATIVE: "speculative decoding",
     NO_LOSS: "BiLD chosen for no loss",
     ONE_POINT: "BiLD chosen for at most one point",
 }
+"""What a point is chosen for, as it stands in a sentence."""
 _FINDINGS = {
     "helps": "alignment makes {what} {ratio} times as fast on test",
     "hurts": "alignment slows {what} down to {ratio} times its speed on test",
@@ -27,17 +28,17 @@ def effect_sentences(arms: ArmComparison) -> Iterator[str]:
         seeds = len(effect.by_seed)
         over = f"over {seeds} seeds" if seeds > 1 else "with one seed, which proves nothing"
         ratio = f"{effect.mean:.2f}{interval_text(effect.interval)}"
-        text = _FINDINGS[effect.finding].format(what=_PURPOSES[effect.purpose], ratio=ratio)
+        text = _FINDINGS[effect.finding].format(what=PURPOSE_NAMES[effect.purpose], ratio=ratio)
         yield f"Against drafters trained equally long on references, {text}, {over}."
 
 
 def arms_table(arms: ArmComparison) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: a row for each drafter, with its points on test, and a row for each effect."""
-    headings = ["drafter", "seed", "steps", "target tokens", *_PURPOSES.values()]
+    headings = ["drafter", "seed", "steps", "target tokens", *PURPOSE_NAMES.values()]
     rows = [_drafter_row(result) for result in arms.results]
     if arms.effects:
         effects = {effect.purpose: effect for effect in arms.effects}
-        cells = [_effect_cell(effects.get(purpose)) for purpose in _PURPOSES]
+        cells = [_effect_cell(effects.get(purpose)) for purpose in PURPOSE_NAMES]
         rows.append(["aligned over unaligned", "all", "", "", *cells])
     return headings, rows
 
@@ -45,7 +46,7 @@ def arms_table(arms: ArmComparison) -> tuple[list[str], list[list[str]]]:
 def _drafter_row(result: ArmResult) -> list[str]:
     training, points = result.training, {point.purpose: point for point in result.points}
     taken = ["", ""] if training is None else [str(training.steps), f"{training.target_tokens:,}"]
-    return [result.drafter, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in _PURPOSES)]
+    return [result.drafter, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in PURPOSE_NAMES)]
 
 
 def _point_cell(point: ArmPoint | None) -> str:

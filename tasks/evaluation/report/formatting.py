@@ -8,7 +8,14 @@ from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
 
-METRIC_NAMES = {"bleu": "BLEU"} | {f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")}
+METRIC_NAMES = {
+    "bleu": "BLEU",
+    **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
+    "exact_match": "exact match",
+    "token_f1": "F1",
+    "numeric_answer": "numeric answer",
+    "pass_at_1": "pass@1",
+}
 CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "calm": "CALM"}

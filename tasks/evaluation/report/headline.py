@@ -49,6 +49,7 @@ def vanilla_milliseconds(measured: TimedMeasurements) -> float:
 def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
     """What a point costs in quality, as the 95 % interval of the loss: `costs 0.0 to 0.4 BLEU`, ends rounded outwards."""
     name, interval = METRIC_NAMES[metric], measured.quality_difference_interval
+    counted = name if name[0].isupper() else f"points of {name}"
     if lossless:
         return "costs nothing: the output is the large model's own"
     if interval is None:
@@ -58,7 +59,7 @@ def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossl
     least, most = _down(-interval[1]), _up(-interval[0])
     if most <= 0:
         return f"costs no {name}: it gains {-most:.1f} to {-least:.1f}"
-    return f"costs {max(least, 0.0):.1f} to {most:.1f} {name}"
+    return f"costs {max(least, 0.0):.1f} to {most:.1f} {counted}"
 
 
 def _gain(measured: TimedMeasurements, where: str) -> str:

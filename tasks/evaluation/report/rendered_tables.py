@@ -12,6 +12,7 @@ import yaml
 from tasks.evaluation.report.arms_text import arms_table
 from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, timings_of
 from tasks.evaluation.report.formatting import METRIC_NAMES, field_text, markdown_table
+from tasks.evaluation.report.test_sets import test_set_notes, test_set_rows
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import MeasuredTableRow, PublishedTableRow
@@ -22,7 +23,7 @@ class RenderedTable:
     """One table as text."""
 
     name: str
-    """Its key in `tables` of the summary, or `arms`, `batches` or `memory`."""
+    """Its key in `tables` of the summary, or `test_sets`, `arms`, `batches` or `memory`."""
     title: str
     notes: list[str]
     headings: list[str]
@@ -55,7 +56,8 @@ def _layouts() -> dict[str, _Layout]:
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """The tables that have a measured row."""
     metric = METRIC_NAMES[summary.metric]
-    found = [_arms(summary)] if summary.arms.results else []
+    found = _test_sets(summary)
+    found += [_arms(summary)] if summary.arms.results else []
     found += [*_batches(summary), *_memory(summary)]
     for name, table in _layouts().items():
         rows: Sequence[MeasuredTableRow | PublishedTableRow] = getattr(summary.tables, name)
@@ -70,6 +72,13 @@ def rendered_tables(summary: Summary) -> list[RenderedTable]:
             notes = table.notes + (table.published_notes if compared else [])
             found.append(RenderedTable(name, table.title, notes, headings, own, printed))
     return found
+
+
+def _test_sets(summary: Summary) -> list[RenderedTable]:
+    if not summary.test_sets:
+        return []
+    headings, rows = test_set_rows(summary)
+    return [RenderedTable("test_sets", "Test sets by name", test_set_notes(summary), headings, rows, [])]
 
 
 def _arms(summary: Summary) -> RenderedTable:

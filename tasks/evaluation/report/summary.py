@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
-from tasks.evaluation.report.arms import Swept, compare_arms
+from tasks.evaluation.report.arms import compare_arms
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts
 from tasks.evaluation.report.outputs import chosen_outputs
 from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
+from tasks.evaluation.report.test_sets import Arms, named_test_sets
 from tasks.evaluation.results.definitions import DEFINITIONS
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
@@ -31,8 +32,10 @@ def summarize(
     metric: str,
     sweeps: Mapping[str, Sequence[SweepRow]],
     pairs: Mapping[str, PairRecord | None] | None = None,
-    arms: Mapping[tuple[str, int], Swept] | None = None,
+    arms: Arms | None = None,
     dataset: str = "none",
+    test_names: Sequence[str] = (),
+    further: Mapping[str, Arms] | None = None,
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -43,6 +46,8 @@ def summarize(
         pairs: what each sweep recorded of its models; costs, acceptance rates and the plan are left out without it.
         arms: the sweeps of every seed; without them nothing is said of alignment beyond this seed.
         dataset: the public data set that the corpus is, if any (`corpus.dataset`): what was published of it stands beside.
+        test_names: the names of the test sets, the main one first; with names `arms` are needed.
+        further: for the name of each test set but the main one the sweeps with its rows alone.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -84,4 +89,5 @@ def summarize(
     )
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))
     summary = rounded(summary)
-    return dataclasses.replace(summary, table=table_rows(summary))
+    summary = dataclasses.replace(summary, table=table_rows(summary))
+    return dataclasses.replace(summary, test_sets=named_test_sets(summary, test_names, arms or {}, further or {}))

@@ -24,6 +24,7 @@ from tasks.evaluation.results.points import (
     UntimedPoint,
 )
 from tasks.evaluation.results.tables import PaperTables, TableRow
+from tasks.evaluation.results.test_sets import NamedTestSet
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
 
@@ -169,6 +170,8 @@ class Summary:
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""
+    test_sets: list[NamedTestSet] = field(default_factory=list)
+    """Where the test sets have names: the main one first."""
 
     def timed_points(self, drafter: str | None = None, method: str | None = None) -> list[TimedPoint]:
         """The points that were timed; of a drafter, or of a method, where given."""

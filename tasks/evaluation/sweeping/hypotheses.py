@@ -9,6 +9,7 @@ import numpy as np
 
 from tasks.corpora.example import Example
 from tasks.evaluation.chrf import chrf_of, chrf_signature
+from tasks.evaluation.metrics import texts_to_match
 from tasks.evaluation.quality import quality_difference, sentence_scores, value_of
 from tasks.evaluation.repetition import is_looping
 from tasks.evaluation.results.outputs import LengthBand, OutputDetails, OutputStatistics, WorstOutput
@@ -54,13 +55,16 @@ class Hypotheses:
         return Hypothesis(text, len(tokens), len(text.split()), is_looping(tokens), not ended)
 
 
-def statistics_of(found: Sequence[Hypothesis], vanilla: Sequence[Hypothesis], examples: Sequence[Example]) -> OutputStatistics:
-    """Count outputs beside vanilla large's and the references, all by example."""
+def statistics_of(
+    found: Sequence[Hypothesis], vanilla: Sequence[Hypothesis], examples: Sequence[Example], metric: str
+) -> OutputStatistics:
+    """Count outputs beside vanilla large's and the references, all by example; the metric says what a reference is."""
     tokens, words = sum(one.tokens for one in vanilla), 0
     exact = differs = 0
     for own, other, example in zip(found, vanilla, examples, strict=True):
-        words += _nearest_length(own.words, example.references)
-        exact += own.text in example.references
+        references = texts_to_match(example.references, metric)
+        words += _nearest_length(own.words, references)
+        exact += own.text in references
         differs += own.text != other.text
     return OutputStatistics(
         looping=sum(one.looping for one in found),

@@ -11,7 +11,8 @@ from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.evaluation.settings import SweepSettings
-from tasks.models.tokenizers import encode
+from tasks.models.prompting import encode_sources
+from tasks.models.settings import TextSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -21,11 +22,16 @@ class Split:
     """The tokenised examples of one split, and the random subset of them that is timed."""
 
     def __init__(
-        self, name: str, examples: list[Example], tokenizer: PreTrainedTokenizerBase, limit: int, sweep: SweepSettings
+        self,
+        name: str,
+        examples: list[Example],
+        tokenizer: PreTrainedTokenizerBase,
+        text: TextSettings,
+        sweep: SweepSettings,
     ) -> None:
         self.name = name
         self.examples = examples
-        self.sources: Rows = encode(tokenizer, [example.source for example in examples], limit)
+        self.sources: Rows = encode_sources(tokenizer, [example.source for example in examples], text)
         rng = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
         self.timed = rng.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
 

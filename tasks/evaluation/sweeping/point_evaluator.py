@@ -129,7 +129,7 @@ class PointEvaluator:
             difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
-            outputs=statistics_of(*self._beside_vanilla(outputs, split), split.examples),
+            outputs=statistics_of(*self._beside_vanilla(outputs, split), split.examples, self.metric),
         )
 
     def texts(self, outputs: Outputs) -> list[str]:

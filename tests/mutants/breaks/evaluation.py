@@ -148,6 +148,16 @@ BREAKS = (
         (f"{_UNIT}/report/test_tables.py", f"{_UNIT}/report/test_table.py"),
     ),
     Break(
+        "test-set-reported-as-the-main-one", "tasks.evaluation.report.test_sets", "_further",
+        "_in_place_of_test(arms[key][0], further[key][0])", "arms[key][0]",
+        ("tests/unit/test_report.py::test_every_test_set_stands_in_the_report_by_its_name",),
+    ),
+    Break(
+        "changed-test-set-keeps-its-rows", "tasks.sweep", "measure_tests",
+        "[paths.split(split.name)]", "[]",
+        ("tests/unit/test_sweep.py::test_further_test_sets_are_measured_beside_the_main_one",),
+    ),
+    Break(
         "generated-corpus-passed-off-as-public", "tasks.corpora.settings", "CorpusSettings.validate",
         'self.source != "files" or self.files is None', "False",
         ("tests/unit/test_config.py",),
@@ -239,7 +249,37 @@ BREAKS = (
         (f"{_UNIT}/test_timing.py",),
     ),
     Break(
-        "brevity-penalty-forgotten", "tasks.evaluation.quality", "bleus_of",
+        "unanswerable-beside-an-answer", "tasks.evaluation.scoring.answers", "_golds",
+        "map(normalised, references) if gold] or", "map(normalised, references)] or",
+        (f"{_UNIT}/scoring/test_answers.py",),
+    ),
+    Break(
+        "signs-are-lost", "tasks.evaluation.scoring.answers", "last_number",
+        'value.copy_negate() if sign in ("-", "−") else value', "value",
+        (f"{_UNIT}/scoring/test_answers.py",),
+    ),
+    Break(
+        "a-program-passes-by-leaving", "tasks.evaluation.scoring.programs", "passes",
+        "passed = 3 + secrets.randbelow(250)", "passed = 0",
+        (f"{_UNIT}/scoring/test_programs.py",),
+    ),
+    Break(
+        "programs-write-anywhere", "tasks.evaluation.scoring.isolation", "_restrict_files",
+        "version < 1", "version > 0",
+        (f"{_UNIT}/scoring/test_programs.py",),
+    ),
+    Break(
+        "programs-start-processes", "tasks.evaluation.scoring.isolation", "_restrict_calls",
+        "(0x06, 0, 0, _REFUSE)", "(0x06, 0, 0, _ALLOW)",
+        (f"{_UNIT}/scoring/test_programs.py",),
+    ),
+    Break(
+        "generated-code-runs-unasked", "tasks.consistency", "_problems",
+        " and not task.run_generated_code", " and task.run_generated_code",
+        ("tests/unit/test_consistency.py",),
+    ),
+    Break(
+        "brevity-penalty-forgotten", "tasks.evaluation.scoring.bleu", "bleus_of",
         " + brevity", "",
         (f"{_UNIT}/test_quality.py::test_many_bleus_are_each_sacrebleus",),
     ),

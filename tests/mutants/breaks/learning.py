@@ -221,6 +221,21 @@ BREAKS = (
         (f"{_UNIT}/models/test_gguf.py",),
     ),
     Break(
+        "chat-prompt-cut-at-its-end", "tasks.models.prompting", "SourceEncoder.__call__",
+        "self._shortened(sources[index])", "row[:limit]",
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
+        "chat-prompt-without-the-answer-s-beginning", "tasks.models.prompting", "SourceEncoder._prompts",
+        "add_generation_prompt=True", "add_generation_prompt=False",
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
+        "training-reads-sources-without-their-prompt", "tasks.training.data", "JsonlDataset.__init__",
+        'encode_sources(rows["source"])', 'encode(tokenizer, rows["source"], text.max_source_tokens)',
+        (f"{_UNIT}/models/test_prompting.py",),
+    ),
+    Break(
         "zero-steps-start-deepspeed", "tasks.training.loop", "train",
         "if settings.steps == 0:", "if settings.steps < 0:",
         (f"{_UNIT}/training/test_stage.py",),

@@ -18,6 +18,7 @@ from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model
 from tasks.models.extras import add_classifier, add_heads
+from tasks.models.prompting import messages
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.training.settings import TrainingSettings
@@ -122,6 +123,16 @@ def test_the_card_shows_how_to_load_each_architecture(architecture: str, auto: s
     assert len(snippets) == 2  # as a drafter too
     assert all(auto in snippet and compile(snippet, "card", "exec") for snippet in snippets)
     assert len(re.findall("```python", render_card(dataclasses.replace(card, name="large"), model_of(), tokenizer))) == 1
+
+
+def test_the_card_of_a_chat_model_shows_its_prompt(card: Card, tokenizer: Any) -> None:
+    """With texts that could end the code block or the string."""
+    text = TextSettings(chat_template=True, instruction="Say ```it's```:\n{source}", system='A "judge"')
+    shown = render_card(dataclasses.replace(card, name="large", text=text), model_of(architecture="llama"), tokenizer)
+    [snippet] = re.findall(r"```python\n(.*?)```", shown, re.DOTALL)
+    [line] = [line for line in snippet.splitlines() if line.startswith("messages = ")]
+    assert eval(line.removeprefix("messages = "), {"source": "a text"}) == messages("a text", text)  # noqa: S307 (our own code)
+    assert 'source = "A source text."\n' in snippet and "tokenizer.apply_chat_template(messages, add_generation" in snippet
 
 
 def test_heads_and_classifier_are_listed(card: Card, tokenizer: Any) -> None:

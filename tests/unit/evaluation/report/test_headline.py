@@ -40,6 +40,14 @@ def test_the_line_gives_speed_cost_processor_and_the_lossless_alternative(
     )
 
 
+def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps) -> None:
+    for row in (row for rows in sweeps.values() for row in rows):
+        if "quality" in row:
+            row.update(metric="exact_match", quality={"exact_match": row["quality"]["bleu"]})
+    found = summarized("exact_match", on_test(sweeps, quality_difference_interval=[-0.41, 0.02]), PAIRS)
+    assert "; costs 0.0 to 0.5 points of exact match; " in found["verdict"]["headline"]
+
+
 def test_a_point_without_test_says_that_its_numbers_chose_it(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["split"] == "validation" or row["method"] != "bild"]
     assert summarized("bleu", sweeps)["verdict"]["headline"].endswith(

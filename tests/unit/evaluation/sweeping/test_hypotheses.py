@@ -11,6 +11,7 @@ from tasks.evaluation.chrf import chrf_of
 from tasks.evaluation.quality import score, value_of
 from tasks.evaluation.sweeping.hypotheses import Hypotheses, details_of, statistics_of
 from tasks.evaluation.sweeping.outputs import Split
+from tasks.models.settings import TextSettings
 from tests.ticking import Words, sweep_settings
 
 END = 1
@@ -28,7 +29,7 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
     found = known()
     vanilla = found.of([[5, 6, END], [7, 8, END], [9, END], [3, 4, END]])
     own = found.of([[5, 6, END], [7] * 12, [END], [4, 3]])
-    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)))
+    counted = statistics_of(own, vanilla, examples(("w5 w6", "other"), ("w7 w8", "w7 w7 w7"), ("w1",), ("w4 w3",)), "bleu")
     assert (counted.looping, counted.cut_off, counted.empty) == (1, 2, 1)
     assert counted.differs == 3
     assert counted.exact == 2
@@ -39,7 +40,7 @@ def test_counts_of_loops_cut_offs_differences_and_lengths() -> None:
 
 def test_vanilla_differs_from_nothing_although_it_misses_references() -> None:
     vanilla = known().of([[5, 6, END], [7, 8, END]])
-    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)))
+    counted = statistics_of(vanilla, vanilla, examples(("w5 w6",), ("w2",)), "bleu")
     assert (counted.differs, counted.exact, counted.vanilla_length_ratio) == (0, 1, 1.0)
 
 
@@ -51,7 +52,7 @@ def test_a_loop_that_ends_is_not_cut_off_and_a_long_text_is_no_loop() -> None:
 
 
 def split_of(texts: list[tuple[str, ...]]) -> Split:
-    return Split("validation", examples(*texts), Words(), 64, sweep_settings())
+    return Split("validation", examples(*texts), Words(), TextSettings(max_source_tokens=64), sweep_settings())
 
 
 def details(own: list[list[int]], vanilla: list[list[int]], split: Split, metric: str = "bleu") -> Any:

@@ -11,18 +11,19 @@ import pytest
 from tasks.corpora.example import Example
 from tasks.decoding.generation import Counts, Generation
 from tasks.evaluation.sweeping.outputs import Outputs, Split, collect_outputs
+from tasks.models.settings import TextSettings
 from tests.ticking import Words, sweep_settings
 
 EXAMPLES = [Example(f"w{number + 2} w3", ("w4",)) for number in range(9)]
 
 
 def split_of(name: str = "validation", seed: int = 0, timed: int = 4) -> Split:
-    return Split(name, EXAMPLES, Words(), 3, sweep_settings(latency_examples=timed, seed=seed))
+    return Split(name, EXAMPLES, Words(), TextSettings(max_source_tokens=3), sweep_settings(latency_examples=timed, seed=seed))
 
 
 def test_sources_are_cut_to_the_limit() -> None:
     assert split_of().sources[:2] == [[2, 3, 1], [3, 3, 1]]
-    assert Split("test", EXAMPLES, Words(), 2, sweep_settings()).sources[0] == [2, 1]
+    assert Split("test", EXAMPLES, Words(), TextSettings(max_source_tokens=2), sweep_settings()).sources[0] == [2, 1]
 
 
 def test_the_timed_examples_are_drawn_by_seed_and_split() -> None:

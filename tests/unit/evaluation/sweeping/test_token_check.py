@@ -25,6 +25,7 @@ from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.replaying import replay_grid
 from tasks.evaluation.sweeping.token_check import TimedTokensError, count_mismatches, guarantee_of
+from tasks.models.settings import TextSettings
 from tests.architectures import pair_of
 from tests.sweeps import GRID, Sweep, by_name, in_file, named
 from tests.ticking import LIMIT, Clock, Words, evaluator_of, split_of, sweep_settings, ticking_pair
@@ -51,7 +52,7 @@ def pair_with(guarantee: TokenGuarantee, margin: float = 20.0) -> Pair:
 def check(pair: Pair, text: Sequence[int], expected: Sequence[int] = RIGHT) -> int:
     """Compares the timed text of one example, the second of two, with the expected text."""
     examples = [Example("w2", ("w3",)), Example("w4", ("w3",))]
-    split = Split("validation", examples, Words(), 9, sweep_settings())
+    split = Split("validation", examples, Words(), TextSettings(max_source_tokens=9), sweep_settings())
     split.timed = [1]
     outputs = Outputs("replayed", tokens=[(9, 9), tuple(expected)])
     return count_mismatches(BILD, [Generation(list(text), "l" * len(text), Counts())], outputs, split, pair)

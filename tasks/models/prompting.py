@@ -1,0 +1,106 @@
+"""Turns sources into what a model reads: the text with an end token, or a chat prompt.
+
+Training, calibration, the sweep and every measurement encode sources here, so that a model reads the same tokens everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tasks.errors import InputError
+from tasks.models.settings import SOURCE, TextSettings
+from tasks.models.tokenizers import encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class SourceEncoder:
+    """Encodes sources for a model by the text settings of its task.
+
+    With `text.chat_template` a source becomes a user's message, followed by the beginning of the model's answer. The tokens are
+    those of `apply_chat_template(…, add_generation_prompt=True)`. A long source is cut at its own end, never at the prompt's.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, text: TextSettings) -> None:
+        """Check that the tokenizer has a template that takes the messages, if one is asked for.
+
+        Raises:
+            InputError: it has none, the template refuses the messages, or they leave no room for a source.
+        """
+        self.cut = 0
+        """Sources so far whose end did not fit into a chat prompt."""
+        self._tokenizer, self._text = tokenizer, text
+        if text.chat_template:
+            self._check()
+
+    def __call__(self, sources: list[str]) -> list[list[int]]:
+        """Return the token ids of each source, at most `max_source_tokens`."""
+        limit = self._text.max_source_tokens
+        if not self._text.chat_template:
+            return encode(self._tokenizer, sources, limit)
+        rows = self._prompts(sources)
+        for index, row in enumerate(rows):
+            if len(row) > limit:
+                self.cut += 1
+                rows[index] = self._shortened(sources[index])
+        return rows
+
+    def _prompts(self, sources: list[str]) -> list[list[int]]:
+        """Return whole prompts, however long."""
+        if not sources:
+            return []
+        conversations = [messages(source, self._text) for source in sources]
+        written = self._tokenizer.apply_chat_template(conversations, tokenize=False, add_generation_prompt=True)
+        # The template writes the start token itself.
+        rows: list[list[int]] = self._tokenizer(written, add_special_tokens=False, verbose=False)["input_ids"]
+        return rows
+
+    def _shortened(self, source: str) -> list[int]:
+        """Return the prompt of the longest beginning of a source that fits.
+
+        The beginning is sought in characters: tokens at its end may differ from those of the whole text.
+        """
+        fits, row = 0, self._prompts([""])[0]
+        beyond = len(source)
+        while beyond - fits > 1:
+            middle = (fits + beyond) // 2
+            [tried] = self._prompts([source[:middle]])
+            if len(tried) <= self._text.max_source_tokens:
+                fits, row = middle, tried
+            else:
+                beyond = middle
+        return row
+
+    def _check(self) -> None:
+        from jinja2 import TemplateError
+
+        name, limit = self._tokenizer.name_or_path, self._text.max_source_tokens
+        if not self._tokenizer.chat_template:
+            raise InputError(
+                f"text.chat_template is true, but the tokenizer at {name} has no chat template; name a chat model's tokenizer "
+                "with tokenizer.pretrained, or set text.chat_template to false"
+            )
+        try:
+            [empty] = self._prompts([""])
+        except TemplateError as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise InputError(
+                f"the chat template of the tokenizer at {name} does not take the messages: {reason}; change text.system or "
+                "text.instruction"
+            ) from None
+        if len(empty) >= limit:
+            raise InputError(
+                f"text.max_source_tokens is {limit}, but the chat prompt alone, without its source, has {len(empty)}; raise it"
+            )
+
+
+def encode_sources(tokenizer: PreTrainedTokenizerBase, sources: list[str], text: TextSettings) -> list[list[int]]:
+    """Return the token ids of each source as `SourceEncoder` encodes it; raise `InputError` as it does."""
+    return SourceEncoder(tokenizer, text)(sources)
+
+
+def messages(source: str, text: TextSettings) -> list[dict[str, str]]:
+    """Return the conversation that asks a chat model for the output of a source."""
+    asked = {"role": "user", "content": text.instruction.replace(SOURCE, source)}
+    return [asked] if text.system is None else [{"role": "system", "content": text.system}, asked]
