@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.files.reading import read
+from tasks.corpora.hub.reading import read as read_data_set
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
 from tasks.files import atomic_folder
@@ -21,12 +22,14 @@ from tasks.paths import TaskPaths
 
 
 def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
-    """Return the splits and the unlabelled sources, from the embedded generator or from files in the folder `source`.
+    """Return the splits and the unlabelled sources, from the embedded generator, the folder `source`, or the hub.
 
     Unlabelled sources that also occur in a split are dropped, so that no drafter learns from inputs that it is evaluated on.
     """
     if settings.source == "files" and settings.files is not None:
         corpus = read(settings.files, source)
+    elif settings.source == "hub" and settings.hub is not None:
+        corpus = read_data_set(settings.hub, source)
     else:
         corpus = _embedded(settings.embedded)
     labelled = {example.source for split in corpus if split != UNLABELLED for example in corpus[split]}
