@@ -41,7 +41,7 @@ BREAKS = (
         (f"{_UNIT}/training/test_objective.py::test_without_anything_else_it_is_the_model_s_loss",),
     ),
     Break(
-        "loss-counts-of-one-part", "tasks.training.objective", "Objective.counts",
+        "loss-counts-of-one-part", "tasks.training.objective", "Objective.own_counts",
         ".sum(0)", "[0]",
         (f"{_UNIT}/training/test_sources.py",),
     ),
@@ -237,7 +237,7 @@ BREAKS = (
     ),
     Break(
         "control-starts-elsewhere", "tasks.alignment.settings", "AlignSettings.control",
-        "AlignSettings(**same, start=self.start)", "AlignSettings(**same)",
+        "AlignSettings(**same, start=self.start,", "AlignSettings(**same,",
         ("tests/unit/test_align.py",),
     ),
     Break(
@@ -284,5 +284,30 @@ BREAKS = (
         "one-seed-is-a-finding", "tasks.evaluation.report.arms", "_finding",
         "interval is None or interval[0] <= 1.0 <= interval[1]", "interval is not None and interval[0] <= 1.0 <= interval[1]",
         ("tests/unit/evaluation/report/test_arms.py",),
+    ),
+    Break(
+        "control-predicts-all-tokens", "tasks.alignment.settings", "AlignSettings.control",
+        "draft_vocabulary=self.draft_vocabulary", "draft_vocabulary=0",
+        ("tests/unit/test_align.py",),
+    ),
+    Break(
+        "draft-vocabulary-of-references", "tasks.alignment.draft_vocabulary", "prune_drafter",
+        "JsonlDataset(job.paths.calibration_set", "JsonlDataset(job.paths.control_set",
+        (f"{_UNIT}/alignment/test_draft_vocabulary.py",),
+    ),
+    Break(
+        "labels-outside-are-learnt", "tasks.training.losses", "without_labels_outside",
+        "weights * inside", "weights",
+        (f"{_UNIT}/alignment/test_distillation.py",),
+    ),
+    Break(
+        "stored-outside-goes-to-the-rest", "tasks.alignment.distillation", "given_not_outside",
+        "(1 - outside)", "(1 - 0 * outside)",
+        (f"{_UNIT}/alignment/test_distillation.py",),
+    ),
+    Break(
+        "first-layers-instead-of-chosen", "tasks.models.from_layers", "_chosen",
+        "str(layer): str(place)", "str(place): str(place)",
+        (f"{_UNIT}/models/test_from_layers.py",),
     ),
 )  # fmt: skip
