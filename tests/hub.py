@@ -26,6 +26,8 @@ class Hub:
     def __init__(self) -> None:
         self.branches: dict[str, str] = {}
         """Further names of revisions, for all data sets."""
+        self.breaks_off = False
+        """Whether requests for data sets are answered by closing the connection."""
         self.commits: dict[str, list[Commit]] = {}
         self.requests: list[str] = []
 
@@ -64,6 +66,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.requests.append(f"{self.command} {'/'.join(parts)}")
         if parts == [""]:
             self._send(200, b"")
+        elif self.hub.breaks_off:
+            self.close_connection = True
         elif parts[:2] == ["api", "datasets"]:
             action, revision, *path = parts[4:] or ["revision", "main"]
             self._api("/".join(parts[2:4]), action, revision, "/".join(path), body or {})

@@ -113,6 +113,7 @@ def _gemma(title: str, metric: str, lengths: tuple[int, int], **options: Any) ->
         ),
         temperature=1.0,
         options=options,
+        text={"chat_template": True},
         ours=(
             "prompt: instructions without examples; the paper's few-shot prompts are not printed",
             "metric, longest source and temperature: the paper prints none",

@@ -15,6 +15,7 @@ import yaml
 from tasks.corpora.hub.data_sets import DataSet
 from tasks.errors import InputError
 from tasks.files import append_line
+from tasks.hub import is_connection_error
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 30.0
@@ -66,8 +67,10 @@ def newest_commit(data_set: DataSet) -> str:
         reason = "there is no such revision; correct corpus.hub.revision"
     except RepositoryNotFoundError:
         reason = "there is none of that name, or it is private; correct corpus.hub.name, or run hf auth login"
-    except (HfHubHTTPError, ValueError) as error:
-        reason = f"{' '.join(str(error).split())}; try again later"
+    except Exception as error:
+        if not (isinstance(error, HfHubHTTPError | ValueError) or is_connection_error(error)):
+            raise
+        reason = f"{' '.join(str(error).split()).rstrip('.')}; try again later"
     else:
         if found:
             return found

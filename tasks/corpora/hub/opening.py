@@ -16,9 +16,9 @@ from filelock import FileLock
 
 from tasks.corpora.hub.data_sets import PARQUET, DataSet
 from tasks.corpora.hub.lock import add_commit, locked_commit, newest_commit
-from tasks.errors import InputError
+from tasks.errors import InputError, disk_full
 from tasks.files import atomic_folder
-from tasks.hub import hub_answers
+from tasks.hub import hub_answers, is_connection_error
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -107,18 +107,24 @@ def _load(path: str, name: str | None, inside: str | None, where: str, cache: st
     import pyarrow as pa
     from datasets.exceptions import DatasetGenerationError
 
+    fix = "correct corpus.hub"
     try:
         with _quiet():
             return datasets.load_dataset(path, name, data_dir=inside, revision=revision, cache_dir=cache)
-    except (DatasetGenerationError, pa.ArrowException) as error:
-        reason = f"its files are damaged or differ in their columns ({_first_line(error.__cause__ or error)})"
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = _first_line(error)
+    except Exception as error:
+        if disk_full(error, Path(cache)):
+            raise
+        reason = _first_line(error).rstrip(".")
+        if "scripts are no longer supported" in reason:
+            reason, fix = "it is a script, which is not run", f"set corpus.hub.revision to {PARQUET}"
+        elif isinstance(error, DatasetGenerationError | pa.ArrowException):
+            reason = f"its files are damaged or differ in their columns ({_first_line(error.__cause__ or error)})"
+        elif is_connection_error(error):
+            fix = "try again"
+        elif not isinstance(error, OSError | ValueError | RuntimeError):
+            raise
     what = f"{path} (configuration {name or inside})" if name or inside else path
-    fix = "correct corpus.hub"
-    if "scripts are no longer supported" in reason:
-        reason, fix = "it is a script, which is not run", f"set corpus.hub.revision to {PARQUET}"
-    raise InputError(f"no data set {what} {where}: {reason.rstrip('.')}; {fix}, or name the folder of a copy under active")
+    raise InputError(f"no data set {what} {where}: {reason}; {fix}, or name the folder of a copy under active")
 
 
 def _kept(data_set: DataSet, commit: str) -> Path:

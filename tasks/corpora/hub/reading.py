@@ -38,14 +38,14 @@ def read(settings: HubSettings, source: Path) -> Corpus:
         InputError: the data set, a split or a column is missing, a column holds no text, or no row is left of a split.
     """
     data_set, source = settings.data_set, source.expanduser()
-    if source.is_dir():
+    if source.is_dir() and not (source / "__init__.py").exists():
         splits, place = open_folder(data_set, source), str(source)
     elif source.suffix in _LOCK_ENDINGS:
         splits, place = open_from_hub(data_set, source), data_set.name
     else:
         raise InputError(
-            f"{source} is neither a lock file nor a folder; under active in params.yaml, name data/hub.lock.yaml for a data "
-            "set of the hub, or the folder of a copy"
+            f"{source} is neither a lock file nor a folder with data; under active in params.yaml, name data/hub.lock.yaml for "
+            "a data set of the hub, or the folder of a copy"
         )
     names = [name for name in (*SPLITS, UNLABELLED) if name in data_set.splits]
     return {name: _split(splits, data_set, name, place) for name in names}

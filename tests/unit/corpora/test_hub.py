@@ -213,9 +213,10 @@ def test_a_folder_without_a_data_set_is_one_line(
     assert capfd.readouterr().err == ""
 
 
-def test_the_source_is_a_lock_file_or_a_folder() -> None:
-    with pytest.raises(InputError, match=r"nowhere is neither a lock file nor a folder; .*data/hub.lock.yaml"):
-        read(HubSettings(**SETTINGS), Path("nowhere"))
+@pytest.mark.parametrize("source", [Path("nowhere"), Path(__file__).parents[3] / "tasks" / "corpora" / "translation"])
+def test_the_source_is_a_lock_file_or_a_folder_with_data(source: Path) -> None:
+    with pytest.raises(InputError, match=rf"{source.name} is neither a lock file nor a folder with data; .*data/hub.lock.yaml"):
+        read(HubSettings(**SETTINGS), source)
 
 
 @pytest.mark.parametrize(

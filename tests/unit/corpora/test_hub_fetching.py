@@ -133,6 +133,16 @@ def test_without_a_network_a_copy_is_read_and_the_rest_is_one_line(hub: Hub, mon
     assert time.monotonic() - begun < 5
 
 
+@pytest.mark.parametrize("revision", ["main", "a" * 40])
+def test_a_connection_that_breaks_off_is_one_line(revision: str, hub: Hub) -> None:
+    hub.breaks_off = True
+    with pytest.raises(
+        InputError, match=r"no data set toys/tiny .*: Server disconnected without sending a response; try again"
+    ):
+        read(HubSettings(**TINY, revision=revision), LOCK)
+    assert list(Path("datasets").rglob("*.arrow")) == []
+
+
 @pytest.mark.parametrize("content", ["- a list\n", '"toys/tiny@main": main\n', "{", '"toys/tiny@main": 12\n'])
 def test_a_damaged_lock_file_is_one_line(content: str, hub: Hub) -> None:
     LOCK.write_text(content, encoding="utf-8")
