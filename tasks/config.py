@@ -82,7 +82,7 @@ class Task(_Strict):
 class Params(_Strict):
     """The whole file."""
 
-    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, with the source of their text.", min_length=1)
+    active: dict[str, Path] = Field(description="Tasks that dvc repro runs, each with the source of its text.", min_length=1)
     inactive: dict[str, Path] = Field(default_factory=dict, description="Tasks that it does not run, in the same form.")
     machine: MachineSettings = Field(default_factory=MachineSettings)
     tasks: dict[str, Task] = Field(description="Named tasks.", min_length=1)
@@ -98,7 +98,7 @@ class Params(_Strict):
         return self.tasks[name]
 
     def corpus_source(self, name: str) -> Path:
-        """The folder of the user's files, or of the code that generates the embedded corpus."""
+        """The folder of the user's files or of the code of an embedded corpus, or the lock file of the hub."""
         return {**self.inactive, **self.active}[name]
 
 

@@ -5,6 +5,7 @@ Only what the file alone tells is checked. What a model with `pretrained` can do
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
 from tasks.models.gguf import is_gguf
+from tasks.models.settings import from_large_problem
 
 if TYPE_CHECKING:
     from tasks.config import Task
     from tasks.evaluation.sweeping.grid import SweepPoint
     from tasks.machine import MachineSettings
-    from tasks.models.settings import ModelSettings
+    from tasks.models.settings import LayersSettings, ModelSettings
     from tasks.training.settings import TrainingSettings
 
 _GPT2_POSITIONS = 1024
@@ -41,15 +43,17 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             "metric: pass_at_1 runs the models' outputs as programs on this machine, which is off; set run_generated_code to "
             "true beside it, or choose another metric"
         )
+    yield from _from_large(task)
     yield from _pair(task)
     yield from _as_it_is(task)
+    small = _small(task)
     for name, model, training in (
         ("finetune.large", task.models.large, task.finetune.large),
-        ("finetune.small", task.models.small, task.finetune.small),
-        ("align", task.models.small, task.align),
+        ("finetune.small", small, task.finetune.small),
+        ("align", small, task.align),
     ):
-        # Alignment from the fine-tuned model starts from a checkpoint, so that its trunk may be frozen.
-        loaded = name == "align" and task.align.start == "fine_tuned"
+        # Alignment of the fine-tuned model or of layers of the large one starts from weights, so that the trunk may be frozen.
+        loaded = name == "align" and (task.align.start == "fine_tuned" or task.models.small.from_large is not None)
         yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
     yield from _calibration(task)
     yield from _seed_methods(task)
@@ -58,8 +62,45 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
 
 
+def _from_large(task: Task) -> Iterator[str]:
+    small, large = task.models.small.from_large, task.models.large
+    if large.from_large is not None:
+        yield "models.large: from_large is for models.small, whose layers it takes from the large model; leave it out"
+    if small is None:
+        return
+    # The stage of a pre-trained model checks the layers once it has loaded the model, before training.
+    if large.pretrained is None:
+        yield from _missing_layers(small, large)
+    if task.align.start != "pretrained":
+        yield (
+            f"align: start is {task.align.start}, but with models.small.from_large stages control and align begin with layers "
+            "of the large model; set it to pretrained"
+        )
+
+
+def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
+    if small.layers[-1] >= large.decoder_layers:
+        yield from_large_problem("layers", small.layers[-1], large.decoder_layers, "decoder layers")
+    if small.encoder_layers is not None:
+        if large.architecture != "t5":
+            yield (
+                f"models.small.from_large names encoder_layers, but models.large, a {large.architecture}, has no encoder; "
+                "leave them out"
+            )
+        elif small.encoder_layers[-1] >= large.encoder_layers:
+            yield from_large_problem("encoder_layers", small.encoder_layers[-1], large.encoder_layers, "encoder layers")
+
+
+def _small(task: Task) -> ModelSettings:
+    """Return the settings of the small model, with the shape that it takes over if it is made of layers of the large one."""
+    small = task.models.small
+    if small.from_large is None:
+        return small
+    return dataclasses.replace(task.models.large, decoder_layers=len(small.from_large.layers))
+
+
 def _pair(task: Task) -> Iterator[str]:
-    small, large = task.models.small, task.models.large
+    small, large = _small(task), task.models.large
     if small.pretrained is None and large.pretrained is None and (small.architecture == "t5") != (large.architecture == "t5"):
         yield (
             f"models: small is {small.architecture} but large is {large.architecture}, and an encoder-decoder (t5) makes no "
@@ -80,8 +121,8 @@ def _as_it_is(task: Task) -> Iterator[str]:
         yield "finetune.large: steps is 0, but models.large starts from random weights; set its pretrained, or steps"
     if task.text.chat_template and task.tokenizer.pretrained is None:
         yield "text: chat_template is true, but a tokenizer that is trained here has no template; set tokenizer.pretrained"
-    for name, model in (("small", task.models.small), ("large", task.models.large)):
-        if task.text.chat_template and model.pretrained is None and model.architecture == "t5":
+    for name, model, started in (("small", task.models.small, _small(task)), ("large", task.models.large, task.models.large)):
+        if task.text.chat_template and started.pretrained is None and started.architecture == "t5":
             yield (
                 f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only "
                 "model; set its architecture to llama or gpt2"
@@ -126,6 +167,14 @@ def _calibration(task: Task) -> Iterator[str]:
     kept = task.calibrate.top_logits
     if task.align.reads_stored and not kept:
         yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
+    drafted = task.align.draft_vocabulary
+    if task.align.reads_stored and 0 < drafted <= kept:
+        yield (
+            f"align: draft_vocabulary is {drafted}, of which the {kept} stored predictions (calibrate.top_logits) might "
+            "leave no token to the rest; raise the one or lower the other"
+        )
+    if task.tokenizer.pretrained is None and drafted > task.tokenizer.vocabulary:
+        yield f"align: draft_vocabulary is {drafted}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
     if task.tokenizer.pretrained is None and kept > task.tokenizer.vocabulary:
         yield f"calibrate: top_logits is {kept}, but tokenizer.vocabulary is {task.tokenizer.vocabulary}; lower it"
 

@@ -14,6 +14,7 @@ from tasks.training import launch
 if TYPE_CHECKING:
     from tasks.config import Task
     from tasks.machine import MachineSettings
+    from tasks.models.settings import LayersSettings
 
 _CHECKED = 200
 """Validation examples whose outputs are compared with trivial baselines after training; they take about a second."""
@@ -34,11 +35,16 @@ def main() -> None:
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     # Imported here: a process that only launches others does not need them.
+    from tasks.models.from_layers import check_layers
     from tasks.training.context import TrainingContext, TrainingJob
     from tasks.training.loop import EvaluationData
     from tasks.training.sources import DatasetSource
     from tasks.training.stage import TrainingSpec, train_stage
 
+    layers = task.models.small.from_large
+    if model == "small" and layers is not None:
+        _leave_to_alignment(layers, paths)
+        return
     job = TrainingJob(
         name=model,
         stage="finetune",
@@ -54,9 +60,31 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
     )
 
     def make_spec(context: TrainingContext) -> TrainingSpec:
+        if model == "large" and layers is not None:
+            check_layers(context.model, layers)
         return TrainingSpec(DatasetSource(context.examples, job.training), EvaluationData(context.held_out))
 
     train_stage(job, make_spec)
+
+
+def _leave_to_alignment(layers: LayersSettings, paths: TaskPaths) -> None:
+    """Write where the drafters of this task begin: a training of the small model here would wait for the large one's."""
+    from tasks.files import atomic_folder, atomic_write
+    from tasks.training import distributed
+
+    if not distributed.is_main():
+        return
+    named = ", ".join(map(str, layers.layers))
+    note = (
+        f"# {paths.task}: small\n\nNo model is trained here. Stages control and align make the drafters of layers {named} of "
+        f"{paths.model('large').as_posix()} (models.small.from_large).\n"
+    )
+    with atomic_folder(paths.model("small")) as folder:
+        (folder / "README.md").write_text(note, encoding="utf-8")
+    log = paths.training_log("small")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(log, "step,loss\n")
+    print(f"{paths.task}/small: nothing to train, since drafters begin with layers {named} of the large model")
 
 
 if __name__ == "__main__":

@@ -23,3 +23,8 @@ def hub_answers() -> bool:
         # The hub's own client may accept a certificate that this one does not know.
         return isinstance(getattr(error, "reason", error), ssl.SSLError)
     return True
+
+
+def is_connection_error(error: BaseException) -> bool:
+    """Whether a request to the hub broke off: its client passes on errors of httpx or, by version, httpx2."""
+    return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.partition(".")[0] in ("httpx", "httpx2")

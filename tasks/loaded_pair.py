@@ -19,11 +19,12 @@ from tasks.errors import InputError
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
-from tasks.evaluation.results.pair import AcceptanceRate, PairAcceptance, PairSizes
+from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairAcceptance, PairSizes
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
+from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 
@@ -75,6 +76,12 @@ class LoadedPair:
     def described(self) -> str:
         """Runtime and number format of the large model."""
         return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
+
+    @property
+    def draft_vocabulary(self) -> DraftVocabulary | None:
+        """What the small model predicts; None where that is all tokens."""
+        head = pruned_head(self.models["small"])
+        return None if head is None else DraftVocabulary(tokens=head.rows, **head.coverage)
 
 
 def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> LoadedPair:

@@ -24,6 +24,11 @@ class TaskPaths:
         return Path("data") / self.task / "tokenizer"
 
     @property
+    def corpus_report(self) -> Path:
+        """Counts, lengths, duplicates and overlaps of the corpus, JSON."""
+        return Path("data") / self.task / "corpus_report.json"
+
+    @property
     def calibration(self) -> Path:
         return Path("data") / self.task / "calibration"
 

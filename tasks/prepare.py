@@ -5,28 +5,45 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tasks.corpora.checks.findings import errors, summary, warnings
+from tasks.corpora.checks.measures import TextLimits, measure_corpus
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
 from tasks.corpora.files.reading import read
+from tasks.corpora.hub.reading import read as read_data_set
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
-from tasks.files import atomic_folder
+from tasks.evaluation.scoring.references import check_references
+from tasks.files import atomic_folder, atomic_path
 from tasks.locks import host_lock
 from tasks.models.prompting import SourceEncoder
-from tasks.models.settings import TokenizerSettings
-from tasks.models.tokenizers import load_tokenizer, train_tokenizer
+from tasks.models.settings import TextSettings, TokenizerSettings
+from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_WHOLE = 1 << 30
+"""More tokens than a text has."""
 
 
 def load_corpus(settings: CorpusSettings, source: Path) -> Corpus:
-    """Return the splits and the unlabelled sources, from the embedded generator or from files in the folder `source`.
+    """Return the splits and the unlabelled sources, from the embedded generator, the folder `source`, or the hub.
 
     Unlabelled sources that also occur in a split are dropped, so that no drafter learns from inputs that it is evaluated on.
     """
     if settings.source == "files" and settings.files is not None:
         corpus = read(settings.files, source)
+    elif settings.source == "hub" and settings.hub is not None:
+        corpus = read_data_set(settings.hub, source)
     else:
         corpus = _embedded(settings.embedded)
     labelled = {example.source for split in corpus if split != UNLABELLED for example in corpus[split]}
@@ -63,6 +80,34 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
     tokenizer.save_pretrained(folder)
 
 
+def report_corpus(
+    task: str, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, text: TextSettings, also: Sequence[str] = ()
+) -> None:
+    """Write the report of a corpus, print its summary and, on standard error, its warnings.
+
+    Args:
+        task: Name of the task.
+        corpus: Its splits.
+        tokenizer: Of both models.
+        text: Length limits.
+        also: Further warnings.
+
+    Raises:
+        InputError: training on this corpus is senseless; the report is written first.
+    """
+    unknown = None if tokenizer.unk_token_id == tokenizer.eos_token_id else tokenizer.unk_token_id
+    limits = TextLimits(text.max_source_tokens, text.max_target_tokens)
+    whole = SourceEncoder(tokenizer, dataclasses.replace(text, max_source_tokens=_WHOLE))
+    report = measure_corpus(task, corpus, (whole, lambda texts: encode(tokenizer, texts, _WHOLE)), unknown, limits)
+    with atomic_path(TaskPaths(task).corpus_report) as partial:
+        partial.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+    print("\n".join([f"{task}:", *summary(report)]))
+    for warning in (*warnings(report), *also):
+        print(f"warning: {task}: {warning}", file=sys.stderr)
+    for error in errors(report):
+        raise InputError(f"task {task}: {error}; see {TaskPaths(task).corpus_report}")
+
+
 def main() -> None:
     """Read `params.yaml` and write the corpus and the tokenizer of the task."""
     from tasks.config import load, task_parser
@@ -75,13 +120,14 @@ def main() -> None:
         for split in SPLITS:
             if not corpus[split]:
                 raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
+        found = check_references(corpus, task.metric)
         write_corpus(corpus, paths.corpus)
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
+        tokenizer = load_tokenizer(paths.tokenizer)
         if task.text.chat_template:
             # A template that is missing or does not take the messages is found here, before anything is trained.
-            SourceEncoder(load_tokenizer(paths.tokenizer), task.text)
-    counts = [f"{len(corpus[split])} {split}" for split in corpus if corpus[split]]
-    print(f"{arguments.task}: {', '.join(counts)} examples")
+            SourceEncoder(tokenizer, task.text)
+        report_corpus(arguments.task, corpus, tokenizer, task.text, found)
 
 
 if __name__ == "__main__":

@@ -200,10 +200,14 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     arguments = task_parser(__doc__).parse_args()
-    task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
+    params = load(arguments.params)
+    task, paths = params.task(arguments.task), TaskPaths(arguments.task)
+    # A folder may hold anything: only `dataset` says what it is.
+    in_folder = params.corpus_source(arguments.task).is_dir()
+    dataset = task.corpus.dataset if in_folder else task.corpus.published
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
-        summary = make_report(task.metric, paths, task.seeds, task.corpus.dataset, list(task.corpus.test_sets))
+        summary = make_report(task.metric, paths, task.seeds, dataset, list(task.corpus.test_sets))
     print(as_text(summary))
     if summary.test_sets:
         print(test_sets_text(summary))

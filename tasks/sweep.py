@@ -123,6 +123,7 @@ def sweep(
             drafter=drafter,
             seed=seed,
             training=training,
+            draft_vocabulary=loaded.draft_vocabulary,
             runtime=loaded.described,
             acceptance=acceptance,
             sizes=sizes,

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.divergences import Divergence, append_rest, gather_with_rest
+from tasks.models.pruned_head import pruned_head
 from tasks.training.data import Batch
 from tasks.training.losses import TokenLevelLoss
-from tasks.training.predictions import target_log_probs, target_positions
+from tasks.training.predictions import drafted_logits, target_log_probs, target_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,17 +35,62 @@ class DivergenceLoss(TokenLevelLoss):
         self._label_weight = label_weight
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
-        targets = target_positions(model, batch)
-        log_q = target_log_probs(model, batch, self._vocabulary)
-        log_label = log_q.gather(-1, targets.tokens[:, None])[:, 0] if self._label_weight else None
+        targets, head = target_positions(model, batch), pruned_head(model)
+        # Padding of the vocabulary follows the last token; a draft vocabulary has none.
+        log_q = drafted_logits(model, batch)[:, : self._vocabulary].float().log_softmax(-1)
+        labels = targets.tokens if head is None else head.positions(targets.tokens)[0]
+        log_label = log_q.gather(-1, labels[:, None])[:, 0] if self._label_weight else None
+        shares = None
         if self._large is not None:
             with torch.no_grad():
                 log_p = target_log_probs(self._large, batch, self._vocabulary)
-        elif targets.top is not None:
+                if head is not None:
+                    log_p, shares = given_inside(log_p[:, head.tokens])
+        elif targets.top is None:
+            raise ValueError("the batch has no predictions of the large model, and there is no large model")
+        elif head is None:
             log_p, log_q = append_rest(targets.top.log_probabilities), gather_with_rest(log_q, targets.top.tokens)
         else:
-            raise ValueError("the batch has no predictions of the large model, and there is no large model")
+            rows, inside = head.positions(targets.top.tokens)
+            log_p, shares = given_not_outside(targets.top.log_probabilities, inside)
+            log_q = append_rest(log_q.gather(-1, rows).masked_fill(~inside, -torch.inf))
         losses = self._divergence(log_p, log_q)
+        if shares is not None:
+            losses = losses * shares
         if log_label is not None:
             losses = (1 - self._label_weight) * losses - self._label_weight * log_label
         return [(losses * targets.weights).sum()]
+
+
+def given_inside(log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Condition a prediction on the draft vocabulary.
+
+    A divergence of the conditional prediction, times the share, is the forward KL divergence but for what does not depend on
+    the drafter: a term that is infinite, since the drafter gives the other tokens no probability.
+
+    Args:
+        log_p: log p of the tokens of the draft vocabulary: (positions, N).
+
+    Returns:
+        log p given that the token is one of them, of the same shape, and the probability of that: (positions,).
+    """
+    log_share = log_p.logsumexp(-1, keepdim=True)
+    return log_p - log_share, log_share[:, 0].exp()
+
+
+def given_not_outside(log_p: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Condition a stored prediction on the token being none of those that are known to be outside the draft vocabulary.
+
+    Without that the drafter would learn to give their probability to the rest, tokens that the large model finds unlikely.
+
+    Args:
+        log_p: log p of the most likely tokens: (positions, k).
+        inside: Which of them are in the draft vocabulary: (positions, k).
+
+    Returns:
+        Conditional log p of those inside, -infinity for the others, and of the rest: (positions, k + 1); and the probability
+        of the condition: (positions,).
+    """
+    outside = log_p.exp().masked_fill(inside, 0.0).sum(-1, keepdim=True)
+    shares = (1 - outside).clamp_min(torch.finfo(log_p.dtype).eps)
+    return append_rest((log_p - shares.log()).masked_fill(~inside, -torch.inf)), shares[:, 0]

@@ -26,6 +26,13 @@ class AlignSettings(TrainingSettings):
         default="pretrained",
         choices=("pretrained", "fine_tuned"),
     )
+    draft_vocabulary: int = setting(
+        "Tokens that the drafters of both arms predict: special ones, and those that the large model writes most in the "
+        "calibration set. They read any token; others have no probability and are left out of the loss. 0: all.",
+        default=0,
+        unit="tokens",
+        ge=0,
+    )
     loss: str = setting(
         "sequence: cross-entropy of the text (BiLD, 3.5.1). Otherwise a divergence between the large model's softmax p and the "
         "drafter's q at each position: forward_kl, KL(p|q); reverse_kl, KL(q|p); jensen_shannon; total_variation, which is 1 "
@@ -94,12 +101,17 @@ class AlignSettings(TrainingSettings):
     def control(self) -> AlignSettings:
         """The settings of the control: the same training from the same start, by cross-entropy of the references."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
-        return AlignSettings(**same, start=self.start)
+        return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary)
 
     def validate(self) -> None:
         super().validate()
         if self.steps == 0:
             raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
+        if self.draft_vocabulary and self.has_auxiliary_losses:
+            raise ValueError(
+                f"draft_vocabulary is {self.draft_vocabulary}, but exit_loss, draft_heads and exit_classifier predict all "
+                "tokens; leave out one of them"
+            )
         if self.has_auxiliary_losses and self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
+from tasks.alignment.draft_vocabulary import prune_drafter
 from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
 from tasks.alignment.rollout_generator import RolloutGenerator, on_policy_method, rejection_weights, speculative
 from tasks.alignment.schedule import DataSource, Schedule
@@ -57,6 +58,8 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     check_pair(context.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
     check_architectures(context.model, large)
     vocabulary = vocabulary_size(context.tokenizer, context.model, large)
+    if settings.draft_vocabulary:
+        prune_drafter(context, settings.draft_vocabulary, vocabulary)
     if settings.reads_stored:
         _attach_stored_logits(context)
     source: BatchSource = DatasetSource(context.examples, settings)

@@ -44,7 +44,9 @@ def _native_parts(parts: LoopParts) -> _NativeParts | None:
     else:
         greedy = rule.greedy if rule.bonus is BonusToken.TARGET else None
     in_numbers = parts.sampling.greedy and parts.draft_rule.adaptive is None and not parts.scored
-    if large is None or greedy is None or not in_numbers or parts.target.vocabulary > large.known_tokens:
+    if large is None or not large.whole_head or parts.target.vocabulary > large.known_tokens:
+        return None
+    if greedy is None or not in_numbers:
         return None
     small = _native_drafter(parts, large)
     return None if small is None else _NativeParts(small, large, greedy, rule.deferral)
@@ -61,7 +63,7 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
     if table is None:
         return None
     view = LoopModel(vocabulary=vocabulary, next=table.next.data_ptr(), confidence=table.confidence.data_ptr())
-    return NativeLoopModel(large.functions, len(table.next), lambda *_: (view, table))
+    return NativeLoopModel(large.functions, len(table.next), True, lambda *_: (view, table))
 
 
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:

@@ -12,6 +12,7 @@ from tasks.decoding.decoder import Decoder
 from tasks.decoding.method import Pair
 from tasks.evaluation.results.memory import ModelMemory, PairMemory
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
+from tasks.models.pruned_head import PrunedHead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -34,7 +35,7 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
 
     def count(module: Any, positions: int) -> None:
         part = "encoder" if module in encoder else "memory" if positions == _SOURCE else "decoder"
-        weights[part] += module.weight.numel()
+        weights[part] += _numbers(module)
 
     with _watched(model, count):
         target = torch.zeros(1, _TARGET, dtype=torch.long, device=model.device)
@@ -51,7 +52,7 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
         encoder_parameters=weights["encoder"],
         memory_parameters=weights["memory"],
         decoder_parameters=weights["decoder"],
-        head_parameters=model.get_output_embeddings().weight.numel(),
+        head_parameters=_numbers(model.get_output_embeddings()),
         encoder_layers=0 if decoder_only else config.num_hidden_layers,
         layers=_first(config, "num_decoder_layers", "decoder_layers", "num_hidden_layers"),
         width=config.hidden_size,
@@ -108,6 +109,11 @@ def _watched(model: PreTrainedModel, count: Callable[[Any, int], None]) -> Itera
     finally:
         for handle in hooks:
             handle.remove()
+
+
+def _numbers(matrix: Any) -> int:
+    """Return the weights that a run multiplies: of a head over a draft vocabulary, the rows of that."""
+    return matrix.rows * matrix.in_features if isinstance(matrix, PrunedHead) else int(matrix.weight.numel())
 
 
 def _first(config: Any, *names: str, default: int | None = None) -> int:

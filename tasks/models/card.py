@@ -21,7 +21,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tasks.files import checksum
 from tasks.models.extras import classifier_of, heads_of
 from tasks.models.prompting import messages
-from tasks.models.settings import SOURCE, TextSettings
+from tasks.models.pruned_head import pruned_head
+from tasks.models.settings import SOURCE, LayersSettings, TextSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -78,7 +79,11 @@ class Card:
 def non_default(settings: DataclassInstance) -> dict[str, object]:
     """Return the settings that differ from their defaults, except those that do not change the weights."""
     values = {field: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {field.name: value for field, value in values.items() if value != field.default and field.name not in _NO_EFFECT}
+    return {
+        field.name: dataclasses.asdict(value) if isinstance(value, LayersSettings) else value
+        for field, value in values.items()
+        if value != field.default and field.name not in _NO_EFFECT
+    }
 
 
 def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -104,6 +109,7 @@ def render_card(card: Card, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
         conversation=_conversation(card.text) if card.text.chat_template else None,
         heads=0 if heads is None else heads.count,
         classifier=classifier_of(model) is not None,
+        pruned=pruned_head(model),
         versions=", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed")),
         settings=json.dumps(card.settings, indent=2),
         weights=_weights(card),

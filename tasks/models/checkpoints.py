@@ -11,6 +11,8 @@ import torch
 from tasks.errors import InputError
 from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
+from tasks.models.from_layers import model_from_layers
+from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
 from tasks.models.training_record import TrainingRecord, write_training_record
@@ -22,14 +24,26 @@ LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
 
 
-def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int) -> PreTrainedModel:
-    """Return the model that training starts from: `settings.pretrained`, or a random initialisation.
+def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None) -> PreTrainedModel:
+    """Return the model that training starts from: `settings.pretrained`, layers of the large model, or random weights.
 
     Equal arguments give equal weights, so that an aligned and an unaligned drafter differ in their training text only.
 
+    Args:
+        settings: The settings of the model.
+        vocabulary: Tokens of its tokenizer.
+        pad: Id of the padding token, for a random start.
+        end: Id of the end token, for a random start.
+        large: The folder of the large model, for `from_large`.
+
     Raises:
-        InputError: the checkpoint does not exist, or its vocabulary is smaller than the tokenizer's.
+        InputError: the checkpoint does not exist, its vocabulary is smaller than the tokenizer's, or it lacks a layer.
     """
+    if settings.from_large is not None:
+        if large is None:
+            raise InputError("from_large copies layers of the large model; set it for models.small alone")
+        start = model_from_layers(load_model(large), settings.from_large)
+        return _set_decoder_depth(_check_vocabulary(start, vocabulary, str(large)))
     if settings.pretrained is not None:
         return _set_decoder_depth(_check_vocabulary(load_model(settings.pretrained), vocabulary, settings.pretrained))
     with torch.random.fork_rng(devices=[]):
@@ -118,7 +132,7 @@ def _check_vocabulary(model: PreTrainedModel, vocabulary: int, name: str) -> Pre
 
 
 def load_model(source: str | Path, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """Load a model from a local folder, a GGUF file or the hub, in evaluation mode, with its draft heads and exit classifier.
+    """Load a model from a local folder, a GGUF file or the hub, in evaluation mode, with its heads and its draft vocabulary.
 
     The configuration decides between encoder-decoder and decoder-only. Quantised weights of a GGUF file become `dtype`.
 
@@ -132,6 +146,7 @@ def load_model(source: str | Path, device: torch.device | None = None, dtype: to
             "name one whose weights fit its configuration"
         )
     load_extras(model, Path(source))
+    load_draft_tokens(model, Path(source))
     return model.to(device).eval()
 
 
@@ -161,7 +176,7 @@ def save_model(
     card: str | None = None,
     record: TrainingRecord | None = None,
 ) -> None:
-    """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier and model card.
+    """Write weights (safetensors), configuration, tokenizer, draft heads, exit classifier, draft vocabulary and model card.
 
     The folder appears whole or not at all; an older folder is removed when the new one is in its place.
 
@@ -175,6 +190,7 @@ def save_model(
     with atomic_folder(folder) as partial:
         model.save_pretrained(partial, state_dict=own_weights(model))
         save_extras(model, partial)
+        save_draft_tokens(model, partial)
         tokenizer.save_pretrained(partial)
         if card is not None:
             (partial / "README.md").write_text(card, encoding="utf-8")

@@ -55,6 +55,11 @@ def decoder_layers(model: PreTrainedModel) -> torch.nn.ModuleList:
     return _located(model)[1]
 
 
+def decoder_path(model: PreTrainedModel) -> str:
+    """Return the attribute path of the decoder's layers, such as `model.layers`; raises as `decoder_layers` does."""
+    return ".".join(_located(model)[0])
+
+
 def first_layers(model: PreTrainedModel, count: int) -> PreTrainedModel:
     """Return a view of `model` whose decoder ends after `count` layers; norm, head and all weights are shared."""
     (*owners, name), _ = _located(model)

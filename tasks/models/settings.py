@@ -17,13 +17,43 @@ class TokenizerSettings:
 
 
 @settings
+class LayersSettings:
+    """Layers of the large model that the small one is made of, counted from 0, in ascending order."""
+
+    layers: tuple[int, ...] = setting(
+        "Small model only: it starts from these decoder layers of the large model, counted from 0, with copies of its "
+        "embeddings, norms and head, in place of a shape or a checkpoint. Stages control and align copy them, so that "
+        "align.start must be pretrained and finetune.small trains nothing.",
+        ge=0,
+    )
+    encoder_layers: tuple[int, ...] | None = setting(
+        "The encoder layers of the large model that are copied; none: all.", default=None, ge=0
+    )
+
+    def validate(self) -> None:
+        for name in ("layers", "encoder_layers"):
+            layers = getattr(self, name)
+            if layers is not None and (not layers or list(layers) != sorted(set(layers))):
+                raise ValueError(f"{name} is {list(layers)}; it must name at least one layer, each once, in ascending order")
+
+
+def from_large_problem(setting: str, named: int, depth: int, kind: str) -> str:
+    """Return the message that a setting names a layer which the large model, of `depth` such layers, does not have."""
+    return (
+        f"models.small.from_large: {setting} names {named}, but the large model has {depth} {kind}, 0 to {depth - 1}; "
+        "name some of those"
+    )
+
+
+@settings
 class ModelSettings:
-    """An encoder-decoder or a decoder-only model; the other settings are used only if `pretrained` is none."""
+    """An encoder-decoder or a decoder-only model; the shape is used only without `pretrained` and `from_large`."""
 
     pretrained: str | None = setting(
         "Hub name, folder or GGUF file of a checkpoint of any architecture; none: a random initialisation of this shape.",
         default=None,
     )
+    from_large: LayersSettings | None = setting("Layers of the large model to start from; none: not so.", default=None)
     architecture: str = setting(
         "Architecture of a random start: encoder-decoder (t5), or decoder-only with the source as the prompt (llama, gpt2).",
         default="t5",
@@ -42,6 +72,8 @@ class ModelSettings:
     )
 
     def validate(self) -> None:
+        if self.pretrained is not None and self.from_large is not None:
+            raise ValueError("pretrained and from_large both say where the model starts; leave one out")
         if self.pretrained is None and self.architecture != "t5" and self.d_model % self.heads:
             raise ValueError(
                 f"d_model is {self.d_model}, heads is {self.heads}; {self.architecture} needs d_model to be a multiple of heads"

@@ -63,6 +63,11 @@ class TrainingJob:
         return f"{self.stage} {self.name}" + ("" if self.seed is None else f" seed {self.seed}")
 
     @property
+    def large(self) -> Path:
+        """The folder of the task's large model."""
+        return self.paths.model("large")
+
+    @property
     def folder(self) -> Path:
         """Where the model is saved."""
         return self.paths.model(self.name, self.seed)
@@ -85,14 +90,15 @@ class TrainingContext:
 
 def open_context(job: TrainingJob) -> TrainingContext:
     """Read the files of a job; raise `InputError` as `train_stage` does."""
-    if job.training.trunk == "frozen" and job.model.pretrained is None:
+    if job.training.trunk == "frozen" and job.model.pretrained is None and job.model.from_large is None:
         raise InputError(
             f"trunk of {job.stage} is frozen, but the {job.name} model starts from random weights; "
             "set its pretrained to a folder or a hub model, or trunk to trained"
         )
     device, _ = set_up(job.machine)
     tokenizer = load_tokenizer(job.paths.tokenizer)
-    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id)
+    large = job.large if job.model.from_large is not None else None
+    model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large)
     check_trainable(model, job.name)
     check_precision(model, job.name, job.training, device)
     check_vocabulary(tokenizer, str(job.paths.tokenizer), job.model)

@@ -214,8 +214,7 @@ def evaluate(objective: Objective, examples: TokenDataset, device: torch.device)
     size = _evaluation_batch(examples, objective.model.config.get_text_config().vocab_size)
     batches = [examples.batch(range(begin, min(begin + size, len(examples)))) for begin in range(0, len(examples), size)]
     sums = torch.stack([objective.sums(batch.to(device)) for batch in batches]).sum(0)
-    counts = torch.tensor([objective.loss.counts(batch) for batch in batches], device=device).sum(0)
-    return objective.mean(sums, counts)
+    return objective.mean(sums, objective.own_counts(batches).to(device))
 
 
 def _evaluation_batch(examples: TokenDataset, vocabulary: int) -> int:

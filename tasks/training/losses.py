@@ -6,13 +6,15 @@ gradient. A mean of per-part means would give tokens of short texts more weight.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 from torch.nn import functional
 
+from tasks.models.pruned_head import PrunedHead, pruned_head
 from tasks.training.data import IGNORED, Batch
-from tasks.training.predictions import forward, target_positions
+from tasks.training.predictions import drafted_logits, target_positions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,9 +50,17 @@ class CrossEntropyLoss(TokenLevelLoss):
     """Return the cross-entropy of the text: fine-tuning, and BiLD's alignment on the large model's outputs."""
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
-        targets = target_positions(model, batch)
-        logits = targets.select(forward(model, batch).logits)
-        return [(functional.cross_entropy(logits.float(), targets.tokens, reduction="none") * targets.weights).sum()]
+        targets, head = target_positions(model, batch), pruned_head(model)
+        labels = targets.tokens if head is None else head.positions(targets.tokens)[0]
+        logits = drafted_logits(model, batch)
+        return [(functional.cross_entropy(logits.float(), labels, reduction="none") * targets.weights).sum()]
+
+
+def without_labels_outside(batch: Batch, head: PrunedHead) -> Batch:
+    """Return the batch with weight 0 where the label is not in the draft vocabulary of a head."""
+    weights = (batch.labels != IGNORED).float() if batch.weights is None else batch.weights
+    inside = head.positions(batch.labels.to(head.tokens.device))[1].to(weights.device)
+    return dataclasses.replace(batch, weights=weights * inside)
 
 
 def total_weight(batch: Batch) -> float:

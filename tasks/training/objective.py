@@ -10,10 +10,11 @@ from torch import Tensor
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.layers import decoder_layers, require_layered
+from tasks.models.pruned_head import pruned_head
 from tasks.training import distributed
 from tasks.training.auxiliary import AuxiliaryLoss
 from tasks.training.data import Batch
-from tasks.training.losses import CrossEntropyLoss, Loss
+from tasks.training.losses import CrossEntropyLoss, Loss, without_labels_outside
 from tasks.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -58,12 +59,21 @@ class Objective(torch.nn.Module):
     def sums(self, batch: Batch) -> Tensor:
         """Return each term of the loss, summed over the batch: float32 (terms,)."""
         with torch.autocast(batch.source.device.type, torch.bfloat16, enabled=self._half):
-            return torch.stack([term.float() for term in self.loss.sums(self.model, batch)])
+            return torch.stack([term.float() for term in self.loss.sums(self.model, self._learnable(batch))])
 
     def counts(self, batches: list[Batch]) -> Tensor:
         """Return the divisor of each term, over the micro-batches of all processes: float32 (terms,)."""
-        mine = [self.loss.counts(batch) for batch in batches]
-        return distributed.all_reduce(torch.tensor(mine, device=batches[0].source.device).sum(0))
+        return distributed.all_reduce(self.own_counts(batches))
+
+    def own_counts(self, batches: list[Batch]) -> Tensor:
+        """Return the divisor of each term, over these batches of this process: float32 (terms,)."""
+        mine = [self.loss.counts(self._learnable(batch)) for batch in batches]
+        return torch.tensor(mine, device=batches[0].source.device).sum(0)
+
+    def _learnable(self, batch: Batch) -> Batch:
+        """Return the batch without the labels that the model cannot predict: those outside its draft vocabulary."""
+        head = pruned_head(self.model)
+        return batch if head is None else without_labels_outside(batch, head)
 
     def mean(self, sums: Tensor, counts: Tensor) -> float:
         """Return the loss of terms with these sums and counts."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from tasks.models.pruned_head import pruned_head
 from tasks.training.data import IGNORED, Batch, TopLogits
 
 if TYPE_CHECKING:
@@ -54,6 +56,16 @@ def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
         stored = (batch.top.tokens, batch.top.log_probabilities)
         top = TopLogits(*(numbers[:, shift:][labelled] for numbers in stored))
     return TargetPositions(tokens, weights, top, labelled, shift)
+
+
+def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Return the logits at each target position of the tokens that a model predicts.
+
+    They are those of all tokens, (positions, vocabulary), or of a draft vocabulary, (positions, N): `PrunedHead.positions`.
+    """
+    head = pruned_head(model)
+    with contextlib.nullcontext() if head is None else head.compact():
+        return target_positions(model, batch).select(forward(model, batch).logits)
 
 
 def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:

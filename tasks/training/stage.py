@@ -149,7 +149,7 @@ def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck |
         task=job.paths.task,
         name=job.name,
         stage=job.stage,
-        base=job.model.pretrained,
+        base=job.model.pretrained if job.model.from_large is None else str(job.large),
         method=job.method if outcome.steps else "It was taken as it is, without training.",
         settings=_card_settings(job),
         text=job.text,

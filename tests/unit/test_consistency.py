@@ -73,6 +73,34 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
         both(stage("align", loss="forward_kl", reference="stored"), lambda task: task["calibrate"].update(top_logits=0)),
         "align: reference is stored, but calibrate.top_logits is 0",
     ),
+    (
+        models(("small",), from_large={"layers": [0, 6]}),
+        "models.small.from_large: layers names 6, but the large model has 6 decoder layers, 0 to 5; name some of those",
+    ),
+    (
+        models(("small",), from_large={"layers": [0], "encoder_layers": [2]}),
+        "models.small.from_large: encoder_layers names 2, but the large model has 2 encoder layers",
+    ),
+    (
+        both(
+            models(architecture="llama", d_kv=32),
+            models(("small",), from_large={"layers": [0], "encoder_layers": [0]}),
+        ),
+        "models.small.from_large names encoder_layers, but models.large, a llama, has no encoder",
+    ),
+    (
+        both(models(("small",), from_large={"layers": [0]}), stage("align", start="fine_tuned")),
+        "align: start is fine_tuned, but with models.small.from_large stages control and align begin with layers",
+    ),
+    (models(("large",), from_large={"layers": [0]}), "models.large: from_large is for models.small"),
+    (
+        both(
+            stage("align", loss="forward_kl", reference="stored", draft_vocabulary=30),
+            lambda task: task["calibrate"].update(top_logits=30),
+        ),
+        "align: draft_vocabulary is 30, of which the 30 stored predictions",
+    ),
+    (stage("align", draft_vocabulary=100_000), "align: draft_vocabulary is 100000, but tokenizer.vocabulary"),
     (lambda task: task["calibrate"].update(top_logits=100_000), "calibrate: top_logits is 100000, but tokenizer.vocabulary"),
     (
         both(grid("beam_large", beams=[2]), lambda task: task["sweep"].update(sampling={"temperature": 1.0})),
@@ -108,6 +136,12 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
         both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),
         both(models(pretrained="folder"), stage("large", trunk="frozen", draft_heads=2), grid("bild", drafter=["heads"])),
         both(models(architecture="llama"), grid("speculative", drafter=["early_layer"])),
+        # Of its own shape the small model would make no pair.
+        both(
+            models(("large",), architecture="llama"),
+            models(("small",), architecture="gpt2", from_large={"layers": [0, 5]}),
+            stage("align", draft_vocabulary=200, start="pretrained"),
+        ),
     ],
 )
 def test_what_fits_together_is_accepted(change: Change, tmp_path: Path) -> None:

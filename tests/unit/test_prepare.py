@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from tasks import prepare
 from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
 from tasks.corpora.files.settings import FileSettings
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
+from tasks.errors import InputError
 from tasks.paths import TaskPaths
 
 NOWHERE = Path("nowhere")
@@ -51,22 +53,41 @@ def test_unlabelled_inputs_of_a_split_are_omitted(folder: Path) -> None:
     assert [example.source for example in corpus[UNLABELLED]] == ["new", "other"]
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_the_stage_always_writes_a_file_of_the_unlabelled(
-    folder: Path, named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = FILES if named else {split: FILES[split] for split in SPLITS}
+def run(folder: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     task = {
         "metric": "bleu",
         "corpus": {"source": "files", "files": {"files": files}},
         "tokenizer": {"vocabulary": 64},
     }
-    (folder / "train.en").write_text("".join(f"the quick brown fox jumps over {number} lazy dogs\n" for number in range(40)))
+    line = "the quick brown fox jumps over {0} lazy dogs; JUMPS QUICKLY ABOVE DEN {0} lazy FOXes\n"
+    (folder / "train.en").write_text("".join(line.format(number) for number in range(40)))
     (folder / "params.yaml").write_text(yaml.safe_dump({"active": {"words": str(folder)}, "tasks": {"words": task}}))
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))  # a lock of its own
     monkeypatch.setattr(sys, "argv", ["prepare", "--task", "words"])
     prepare.main()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_stage_always_writes_a_file_of_the_unlabelled(
+    folder: Path, named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = FILES if named else {split: FILES[split] for split in SPLITS}
+    run(folder, files, monkeypatch)
     assert len(read_jsonl(TaskPaths("words").unlabelled)) == (2 if named else 0)
-    found = "40 train, 40 validation, 40 test" + (", 2 unlabelled" if named else "")
-    assert capsys.readouterr().out.strip() == f"words: {found} examples"
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    counts = [["train", "40"], ["validation", "40"], ["test", "40"], *([["unlabelled", "2"]] if named else [])]
+    assert rows == [["words:"], ["split", "examples"], *counts]
+    report = json.loads(TaskPaths("words").corpus_report.read_text(encoding="utf-8"))
+    assert report["splits"]["validation"]["repeated_sources"] == 0
+
+
+def test_a_corpus_that_teaches_nothing_ends_the_stage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        InputError, match=r"task words: train: the reference equals the source in 40 of 40 .*corpus_report\.json"
+    ):
+        run(folder, {**FILES, "train": ["train.en", "train.en"]}, monkeypatch)
+    assert "warning: words: validation: the reference equals the source" in capsys.readouterr().err
+    assert TaskPaths("words").corpus_report.is_file()

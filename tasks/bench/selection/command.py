@@ -75,7 +75,7 @@ def load_or_make_pool(arguments: argparse.Namespace, params: Params) -> Pool:
     if arguments.pool is not None and arguments.pool.is_file():
         return read_pool(arguments.pool)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    embedded = task.corpus.embedded if task.corpus.files is None else None
+    embedded = task.corpus.embedded if task.corpus.source == "embedded" else None
     known = [paths.split(name) for name in SPLITS]
     examples = read_jsonl(arguments.split) if arguments.split else fresh_examples(embedded, arguments.examples, known)
     large = arguments.large or paths.model("large")

@@ -89,6 +89,8 @@ class Stack:
     head: Linear | None = None
     head_scale: float = 1.0
     """Factor of the last hidden state before the head."""
+    head_tokens: Tensor | None = None
+    """int64 (outputs of the head,), ascending: the token of each output; none: output i is token i."""
     learned_positions: Tensor | None = None
     """(positions, width), added to the embedding."""
     position_bias: Table | None = field(default=None, compare=False)

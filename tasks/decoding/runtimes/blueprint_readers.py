@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.decoding.runtimes.blueprint import Blueprint, CrossAttention, Layer, Linear, Norm, Stack
+from tasks.models.pruned_head import PrunedHead
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
     """Return the blueprint of a model in evaluation mode; none if its architecture or configuration is not supported.
 
-    All matrices are the model's own weights, not copies.
+    All matrices are the model's own weights, not copies, except the rows of a pruned head.
     """
     read = _READERS.get(model.config.model_type)
     try:
@@ -41,11 +43,9 @@ def _t5(model: PreTrainedModel) -> Blueprint | None:
         return None
     from tasks.models.layers import head_scale
 
-    head = _linear(model.lm_head)
-    return Blueprint(
-        decoder=_t5_stack(model.decoder, activation, head, head_scale(model)),
-        encoder=_t5_stack(model.encoder, activation, None, 1.0),
-    )
+    head, tokens = _head(model.lm_head)
+    decoder = _t5_stack(model.decoder, activation, head, head_scale(model))
+    return Blueprint(replace(decoder, head_tokens=tokens), encoder=_t5_stack(model.encoder, activation, None, 1.0))
 
 
 def _t5_stack(stack: T5Stack, activation: str, head: Linear | None, scale: float) -> Stack:
@@ -113,6 +113,7 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
     rotates_whole_heads = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
     if not rotates_whole_heads or config.hidden_act != "silu":
         return None
+    head, tokens = _head(model.lm_head)
     decoder = Stack(
         heads=config.num_attention_heads,
         key_value_heads=config.num_key_value_heads,
@@ -125,7 +126,8 @@ def _llama(model: PreTrainedModel) -> Blueprint | None:
         embedding=inner.embed_tokens.weight,
         layers=tuple(_llama_layer(layer) for layer in inner.layers),
         norm=Norm(inner.norm.weight),
-        head=_linear(model.lm_head),
+        head=head,
+        head_tokens=tokens,
         rotary=lambda positions: _angles(rotary, positions),
     )
     return Blueprint(decoder)
@@ -159,6 +161,7 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
     if activation is None or odd:
         return None
     attention = inner.h[0].attn
+    head, tokens = _head(model.lm_head)
     decoder = Stack(
         heads=attention.num_heads,
         key_value_heads=attention.num_heads,
@@ -171,7 +174,8 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
         embedding=inner.wte.weight,
         layers=tuple(_gpt2_layer(block) for block in inner.h),
         norm=Norm(inner.ln_f.weight, inner.ln_f.bias),
-        head=_linear(model.lm_head),
+        head=head,
+        head_tokens=tokens,
         learned_positions=inner.wpe.weight,
     )
     return Blueprint(decoder)
@@ -187,6 +191,14 @@ def _gpt2_layer(block: GPT2Block) -> Layer:
         feed_in=_transposed(block.mlp.c_fc),
         feed_out=_transposed(block.mlp.c_proj),
     )
+
+
+@torch.no_grad()
+def _head(module: torch.nn.Module) -> tuple[Linear, Tensor | None]:
+    """Return an output head, and the token of each of its outputs if it has those of a draft vocabulary alone."""
+    if not isinstance(module, PrunedHead):
+        return _linear(module), None
+    return Linear(*module.selected()), module.tokens
 
 
 def _linear(module: torch.nn.Module) -> Linear:

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tasks.decoding.runtimes.blueprint import Layer, Linear, Norm, Stack
 from tasks.decoding.runtimes.fused_weights import joined, layer_in, linear_in, norm_in
+from tasks.models.pruned_head import spread
 
 FORMATS = ("float32", "bfloat16")
 WrapBlock = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
@@ -58,6 +59,7 @@ class FusedStack:
             norm=norm_in(stack.norm, dtype),
             head=None if stack.head is None else linear_in(stack.head, dtype, vocabulary),
         )
+        self._vocabulary = vocabulary
         self._dtype = dtype
         self._device = stack.embedding.device
         self.layers = [layer_in(layer, dtype) for layer in stack.layers]
@@ -142,6 +144,8 @@ class FusedStack:
             raise ValueError("an encoder predicts nothing")
         scaled = hidden if self.shape.head_scale == 1 else hidden * self.shape.head_scale
         logits = _linear(scaled, self.shape.head)
+        if self.shape.head_tokens is not None:
+            logits = spread(logits, self.shape.head_tokens, self._vocabulary)
         top, best = logits.max(-1)
         return logits, best.masked_fill_(~torch.isfinite(top), -1)
 

@@ -67,6 +67,7 @@ class Stack(ctypes.Structure):
         ("norm", Norm),
         ("head", Linear),
         ("tied", Linear),
+        ("head_tokens", _Pointer),
     )
 
 
@@ -160,6 +161,8 @@ class NativeLoopModel:
     """The compiled kernel."""
     known_tokens: int
     """Tokens that the model has an embedding for."""
+    whole_head: bool
+    """Whether the model predicts every token, as a target must; a drafter may have a draft vocabulary."""
     prepare: Callable[[int, int, int], tuple[LoopModel, object]]
     """(tokens of the longest run, positions that a run predicts, tokens of the row at most) to the kernel's view of the model,
     and the buffers that it points into, to be kept while it is used."""

@@ -32,6 +32,7 @@ from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
 from tasks.decoding.runtimes.packed import PackedStack, tied_head
 from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
 from tasks.models.pair import output_vocabulary
+from tasks.models.pruned_head import spread
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -73,6 +74,13 @@ class NativeDecoder(LoadedModel):
         self._dtype: torch.dtype = model.dtype
         self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
         self._known = int(blueprint.decoder.embedding.shape[0])
+        self._draft_tokens = blueprint.decoder.head_tokens
+        self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
+        """Logits that a run computes for each position."""
+        if self._draft_tokens is not None and int(self._draft_tokens[-1]) >= self.vocabulary:
+            raise ValueError(
+                f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
+            )
         self._texts = NativeKVCache(self._decoder)
         self._slots: list[int] = []
         self._runner = StackRunner(functions, self._decoder, self._texts)
@@ -148,13 +156,14 @@ class NativeDecoder(LoadedModel):
         count = self._functions.draftline_continue(
             *(self._decoder.reference, self._texts.reference, rows, budget),
             *(until.confidence, until.cumulative_confidence, self._ends, len(self._ends)),
-            *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self.vocabulary, best, confidence),
+            *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs, best, confidence),
         )
         self.lengths = [cached + len(pending) + count - 1]
         self._steps += count
         chosen = best[:count]
         self._require_sound(chosen)
-        return Continuation(chosen, confidence[:count], logits[None, :count, : self.vocabulary])
+        # Without logits, the buffer holds those of the last position.
+        return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None])
 
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         tokens = pending + drafted
@@ -185,8 +194,8 @@ class NativeDecoder(LoadedModel):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             continue_greedily=self.continue_greedily,
-            check_draft=self.check_draft,
-            native_loop=NativeLoopModel(self._functions, self._known, self._prepare),
+            check_draft=self.check_draft if self._draft_tokens is None else None,
+            native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare),
             transformers_model=self.model,
             runtime=self.runtime,
             step_bytes=self._decoder.step_bytes,
@@ -201,7 +210,7 @@ class NativeDecoder(LoadedModel):
         stack.threads = torch.get_num_threads()
         hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
-        return LoopModel(*addresses, self._stride, self.vocabulary), (hidden, logits)
+        return LoopModel(*addresses, self._stride, self._outputs), (hidden, logits)
 
     def _weights(self) -> dict[int, int]:
         """Bytes of the packed weights by their address: both stacks may hold one embedding."""
@@ -230,12 +239,18 @@ class NativeDecoder(LoadedModel):
         logits = empty_floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()
         self._functions.draftline_predict(
-            self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self.vocabulary, best
+            self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self._outputs, best
         )
         self._steps += 1
         chosen = best[:]
         self._require_sound(chosen)
-        return logits[:, : self.vocabulary], chosen
+        return self._whole(logits), chosen
+
+    def _whole(self, logits: Tensor) -> Tensor:
+        """Return what the kernel wrote (positions, stride) as logits of all tokens, (positions, vocabulary)."""
+        if self._draft_tokens is None:
+            return logits[:, : self.vocabulary]
+        return spread(logits[:, : self._outputs], self._draft_tokens, self.vocabulary)
 
     def _require_sound(self, best: list[int]) -> None:
         if -1 in best:

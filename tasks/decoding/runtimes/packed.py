@@ -72,6 +72,7 @@ class PackedStack:
             norm=self._norm(stack.norm),
             head=head,
             tied=layout.Linear() if tied is None else tied,
+            head_tokens=None if stack.head_tokens is None else self._keep(stack.head_tokens.to(torch.int32)),
         )
         # A text needs few rows of the embedding; reading one matrix of a file brought pages of the next one with it.
         for weight in (stack.embedding, *(part for linear in _matrices(stack) for part in linear.parts)):

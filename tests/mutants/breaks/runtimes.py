@@ -94,4 +94,19 @@ BREAKS = (
         "layer.keys[index], layer.values[index]", "layer.keys[index], layer.values[: len(index)]",
         (f"{_UNIT}/runtimes/test_rollbacks.py",),
     ),
+    Break(
+        "draft-outputs-taken-for-tokens", "tasks/decoding/runtimes/kernel/kernel.cpp", "draftline_continue",
+        "best[index] = token_of(*stack, best[index]);", "",
+        (f"{_UNIT}/test_draft_vocabulary.py::test_a_continuation_names_tokens_and_their_confidence",),
+    ),
+    Break(
+        "draft-logit-of-another-output", "tasks/decoding/runtimes/kernel/kernel.cpp", "output_of",
+        "token) - stack.head_tokens", "token) - stack.head_tokens - 1",
+        (f"{_UNIT}/test_draft_vocabulary.py::test_the_native_loop_equals_the_general_loop",),
+    ),
+    Break(
+        "draft-mask-is-a-logit", "tasks.models.pruned_head", "spread",
+        "-torch.inf", "0.0",
+        (f"{_UNIT}/test_draft_vocabulary.py::test_logits_are_those_of_the_whole_head_and_a_mask",),
+    ),
 )  # fmt: skip

@@ -12,8 +12,10 @@ from torch import Tensor
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence, forward_kl
 from tasks.alignment.settings import LOSSES
+from tasks.models.pruned_head import prune_head
 from tasks.training.data import Batch, TokenDataset
 from tasks.training.objective import Objective
+from tasks.training.predictions import target_log_probs
 from tasks.training.settings import TrainingSettings
 from tests.architectures import gpt2
 from tests.toys import toy_t5
@@ -135,3 +137,91 @@ def test_a_batch_without_a_reference_is_an_error() -> None:
     batch = dataclasses.replace(whole(False), top=None)
     with pytest.raises(ValueError, match="no predictions of the large model"):
         DivergenceLoss(forward_kl, 24, None).sums(drafter, batch)
+
+
+DRAFTED = [1, 2, 3, 5, 6, 9, 14, 20]
+"""A draft vocabulary without two of the labels: 4 and 7."""
+
+
+@CAUSAL
+@pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "sequence"])
+def test_a_draft_vocabulary_learns_p_given_that_the_token_is_in_it(loss: str, live: bool, causal: bool) -> None:
+    """Each position counts by the probability of that; labels outside are left out. Stored are the five likeliest tokens."""
+    drafter, large = pair(causal)
+    p, q = by_single_steps(large, causal), by_single_steps(drafter, causal)
+    apart = divergence(loss, 0.3)
+    distilled = DivergenceLoss(apart, 24, large if live else None, label_weight=0.25)
+    batch = whole(causal, weights=WEIGHTS, stored=None if live else Stored(p, 5))
+    prune_head(drafter, DRAFTED)
+    objective = Objective(drafter, TrainingSettings(precision="float32"), distilled)
+    expected = count = 0.0
+    for index, (target, weights) in enumerate(zip(TARGETS, WEIGHTS, strict=True)):
+        for place, (token, weight) in enumerate(zip(target, weights, strict=True)):
+            if token not in DRAFTED:
+                continue
+            here = p[index][place].exp()
+            log_q = q[index][place][DRAFTED].log_softmax(-1)
+            if live:
+                share = here[DRAFTED].sum()
+                divergence_here = apart((here[DRAFTED] / share).log(), log_q)
+            else:
+                known = [int(one) for one in here.topk(5).indices]
+                share = 1 - here[[one for one in known if one not in DRAFTED]].sum()
+                inside = [one for one in known if one in DRAFTED]
+                p_inside, q_inside = here[inside] / share, log_q[[DRAFTED.index(one) for one in inside]].exp()
+                divergence_here = apart(*(torch.cat([one, 1 - one.sum()[None]]).log() for one in (p_inside, q_inside)))
+            expected += weight * (0.75 * float(share * divergence_here) - 0.25 * float(log_q[DRAFTED.index(token)]))
+            count += weight
+    assert objective.own_counts([batch]).tolist() == [pytest.approx(count)]
+    assert objective.sums(batch).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_gradient_is_that_of_the_forward_divergence_over_all_tokens() -> None:
+    """KL(p|q) over all tokens is this loss and a term without gradient, which is infinite and floored there."""
+    drafter, large = pair(causal=True)
+    batch = whole(True)
+    prune_head(drafter, DRAFTED)
+    everywhere = [token in DRAFTED for token in range(24)]
+    gradients = []
+    for loss in (
+        DivergenceLoss(forward_kl, 24, large).sums(drafter, batch)[0],
+        sum_of_forward_kl(drafter, large, batch, torch.tensor(everywhere)),
+    ):
+        drafter.zero_grad()
+        torch.autograd.backward(loss)
+        gradients.append([weight.grad.clone() for weight in drafter.parameters() if weight.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 5
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def sum_of_forward_kl(drafter: Any, large: Any, batch: Batch, inside: Tensor) -> Tensor:
+    """Of the terms that depend on the drafter: those of its own tokens."""
+    log_p = target_log_probs(large, batch, 24).detach()
+    log_q = target_log_probs(drafter, batch, 24)
+    assert bool((log_q[:, ~inside] == -torch.inf).all())
+    return (log_p.exp() * (log_p - log_q))[:, inside].sum()
+
+
+@pytest.mark.parametrize("half", ["float32", "bfloat16"])
+@CAUSAL
+def test_cross_entropy_leaves_labels_outside_the_draft_vocabulary_out(causal: bool, half: str) -> None:
+    drafter, _ = pair(causal)
+    q = by_single_steps(drafter, causal)
+    prune_head(drafter, DRAFTED)
+    objective = Objective(drafter, TrainingSettings(precision=half))
+    batch = whole(causal)
+    kept = [
+        -float(rows[DRAFTED].log_softmax(-1)[DRAFTED.index(token)])
+        for predicted, target in zip(q, TARGETS, strict=True)
+        for rows, token in zip(predicted, target, strict=True)
+        if token in DRAFTED
+    ]
+    assert len(kept) == 8
+    counts = objective.own_counts([batch])
+    assert counts.tolist() == [8.0]
+    loss = objective(batch, counts)
+    assert loss.item() == pytest.approx(sum(kept) / 8, rel=1e-4 if half == "float32" else 0.05)
+    torch.autograd.backward(loss)
+    assert all(bool(weight.grad.isfinite().all()) for weight in drafter.parameters() if weight.grad is not None)

@@ -53,6 +53,17 @@ void predict(const Stack& stack, const float* hidden, int64_t tokens, float* log
     product<format>(stack.head, hidden, stack.width, logits, stride, tokens, false, stack.threads);
 }
 
+// The token of an output of the head, and the output of a token that has one. Outputs ascend with tokens, so that the first of equal
+// logits is that of the lowest token in either order.
+inline int32_t token_of(const Stack& stack, int32_t output) {
+    return stack.head_tokens && output >= 0 ? stack.head_tokens[output] : output;
+}
+
+inline int64_t output_of(const Stack& stack, int32_t token) {
+    if (!stack.head_tokens) return token;
+    return std::lower_bound(stack.head_tokens, stack.head_tokens + stack.head.outputs, token) - stack.head_tokens;
+}
+
 // The first of the greatest logits; -1 where there is NaN, +infinity or no finite logit.
 int32_t likeliest(const float* logits, int64_t vocabulary) {
     Vec tops = Vec{} - INFINITY;
@@ -134,6 +145,14 @@ auto with_format(int format, Run run) {
     }
 }
 
+// Logits (tokens, stride) of last hidden states (tokens, width), and the first of the greatest of `vocabulary` outputs at each; -1:
+// broken.
+void predict_outputs(const Stack& stack, const float* hidden, int64_t tokens, float* logits, int64_t stride, int64_t vocabulary,
+                     int32_t* best) {
+    with_format(stack.format, [&](auto format) { predict<format()>(stack, hidden, tokens, logits, stride); });
+    for (int64_t token = 0; token < tokens; token++) best[token] = likeliest(logits + token * stride, vocabulary);
+}
+
 }  // namespace
 
 extern "C" {
@@ -160,11 +179,12 @@ void draftline_read(const Stack* stack, const Cache* cache, const float* hidden,
     with_format(stack->format, [&](auto format) { read_sources<format()>(*stack, *cache, hidden, sources, longest); });
 }
 
-// Logits (tokens, stride) of last hidden states (tokens, width), and the likeliest of `vocabulary` tokens at each; -1: broken.
+// Logits (tokens, stride) of last hidden states (tokens, width), and the token of the greatest of `vocabulary` outputs at each; -1:
+// broken.
 void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, float* logits, int64_t stride, int64_t vocabulary,
                        int32_t* best) {
-    with_format(stack->format, [&](auto format) { predict<format()>(*stack, hidden, tokens, logits, stride); });
-    for (int64_t token = 0; token < tokens; token++) best[token] = likeliest(logits + token * stride, vocabulary);
+    predict_outputs(*stack, hidden, tokens, logits, stride, vocabulary, best);
+    for (int64_t token = 0; token < tokens; token++) best[token] = token_of(*stack, best[token]);
 }
 
 // Continues one row greedily: at most `budget` tokens, until `DraftStops` stops it. Gives how many positions were predicted; the last one's
@@ -182,9 +202,10 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
     for (int64_t index = 0; index < budget; index++) {
         draftline_run(stack, cache, &next, hidden);
         float* here = logits + index * stride;
-        draftline_predict(stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + index);
+        predict_outputs(*stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + index);
         if (best[index] < 0) return index + 1;
         confidences[index] = stops.reads_scores() ? confidence(here, vocabulary, here[best[index]]) : 1;
+        best[index] = token_of(*stack, best[index]);
         if (stops.after(best[index], confidences[index], cumulative)) return index + 1;
         cached += begin[1];
         begin[1] = 1;
@@ -196,7 +217,7 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
 // Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
 // softmax is at most `max_surprisal`, while its softmax is at least `min_share` of the highest, or, where `keep_agreed`, while
 // it is the likeliest. Gives how many are; `best` (drafted + 1) holds what follows each of them, the token that replaces the
-// first one not kept included; -1: broken.
+// first one not kept included; -1: broken. The head is a whole one: a token without an output would have no logit.
 int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal,
                               double min_share, int32_t keep_agreed, float* hidden, float* logits, int64_t stride, int64_t vocabulary,
                               int32_t* best) {

@@ -39,6 +39,7 @@ struct Stack {
     Norm norm;
     Linear head;
     Linear tied;  // the packed matrix whose outputs are the embedding's rows, where `embedding` is null
+    const int32_t* head_tokens;  // the token of each output of a head over a draft vocabulary, ascending; otherwise null
 };
 
 // Keys and values of `slots` texts of up to `capacity` tokens, and of the sources that they are read against.

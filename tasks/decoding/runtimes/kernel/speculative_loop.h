@@ -64,27 +64,36 @@ struct Text {
     int64_t generated() const { return count - prompt; }
 };
 
-// Whether a position defers to the large model (Narasimhan et al., 2024, Table 1), whose likeliest token is `p_best`.
-bool defers(const Deferral& bounds, const float* q, int32_t q_best, const float* p, int32_t p_best, int64_t vocabulary) {
-    const double share = std::exp(double(p[q_best]) - p[p_best]);
+// What a model predicts at a position: the logits of its outputs, and its likeliest token, with the logit of that.
+struct Prediction {
+    const float* logits;
+    int64_t outputs;
+    int32_t best;
+    float top;
+
+    Prediction(const LoopModel& model, int64_t position, int32_t best)
+        : logits(model.logits + position * model.stride), outputs(model.vocabulary), best(best), top(logits[output_of(*model.stack, best)]) {}
+};
+
+// Whether a position defers to the large model (Narasimhan et al., 2024, Table 1), whose head is a whole one.
+bool defers(const Deferral& bounds, const Prediction& q, const Prediction& p) {
+    const double share = std::exp(double(p.logits[q.best]) - p.top);
     if (share < bounds.min_share) return true;
-    const double q_top = confidence(q, vocabulary, q[q_best]);
+    const double q_top = confidence(q.logits, q.outputs, q.top);
     if (q_top < bounds.min_confidence) return true;
-    const double p_top = confidence(p, vocabulary, p[p_best]);
+    const double p_top = confidence(p.logits, p.outputs, p.top);
     if (p_top - q_top > bounds.max_gain || p_top - share * p_top > bounds.max_gap) return true;
     if (-std::log(share * p_top) > bounds.max_surprisal) return true;
     if (std::isinf(bounds.max_entropy) && std::isinf(bounds.max_entropy_gain)) return false;
-    const double q_entropy = entropy(q, vocabulary, q[q_best]);
-    return q_entropy > bounds.max_entropy || q_entropy - entropy(p, vocabulary, p[p_best]) > bounds.max_entropy_gain;
+    const double q_entropy = entropy(q.logits, q.outputs, q.top);
+    return q_entropy > bounds.max_entropy || q_entropy - entropy(p.logits, p.outputs, p.top) > bounds.max_entropy_gain;
 }
 
 // Accepted tokens of a draft: each is accepted where its position does not defer, or where it is the large model's likeliest.
 int32_t accepted_by_cascade(const LoopModel& small, const LoopModel& large, const Deferral& bounds, const int32_t* draft, int32_t drafted,
                             const int32_t* best) {
     for (int32_t index = 0; index < drafted; index++)
-        if (draft[index] != best[index] && defers(bounds, small.logits + index * small.stride, draft[index],
-                                                  large.logits + index * large.stride, best[index], large.vocabulary))
-            return index;
+        if (draft[index] != best[index] && defers(bounds, {small, index, draft[index]}, {large, index, best[index]})) return index;
     return drafted;
 }
 
@@ -99,8 +108,7 @@ int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const L
     turn.predicted++;
     if (q_best < 0) return -1;
     text.small_cached = text.count;
-    const float* p = large.logits + turn.drafted * large.stride;
-    return defers(*rules.deferral, q, q_best, p, p_best, large.vocabulary) ? p_best : q_best;
+    return defers(*rules.deferral, {small, turn.drafted, q_best}, {large, turn.drafted, p_best}) ? p_best : q_best;
 }
 
 // Predicts by a table, as `draftline_continue` does by a model.

@@ -1,0 +1,172 @@
+"""A drafter over a draft vocabulary: masked logits, equal decisions in every runtime, outputs that stay the large model's."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding import loop, native_loop
+from tasks.decoding.decoder import REFERENCE, Decoder, Runtime, StopRule
+from tasks.decoding.execution import SpeculativeLoop, executor_for
+from tasks.decoding.generation import total
+from tasks.decoding.registry import Pair, Request, build_method, decode
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.runtimes.native import NativeDecoder
+from tasks.decoding.settings import (
+    BildSettings,
+    ConfidentSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    VanillaSettings,
+)
+from tasks.models.pruned_head import prune_head
+from tests.architectures import models
+from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, model_distribution, p_value
+from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.toys import END, Predict, Prefix, prefix_pair, toy_sources
+
+TOKENS = [END, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 20, 23]
+SOURCES = toy_sources(8, seed=2)
+NATIVE, FUSED = Runtime("native"), Runtime("fused")
+
+
+@functools.cache
+def pruned(name: str, dtype: torch.dtype = torch.float32) -> Any:
+    small = copy.deepcopy(models(name)[0])
+    prune_head(small, TOKENS)
+    return small.to(dtype)
+
+
+@functools.cache
+def pruned_pair(name: str, runtime: Runtime = NATIVE) -> Pair:
+    return open_pair(pruned(name), models(name)[1], runtime=runtime)
+
+
+def logits_of(decoder: Decoder, texts: list[list[int]]) -> torch.Tensor:
+    starts = decoder.start(decoder.encode(SOURCES[: len(texts)]))
+    return decoder.forward([start + text for start, text in zip(starts, texts, strict=True)]).last([3] * len(texts))
+
+
+@pytest.mark.parametrize("runtime", [NATIVE, FUSED, REFERENCE, Runtime("native", int8=True)], ids=str)
+@pytest.mark.parametrize("name", ["t5", "llama", "gpt2"])
+def test_logits_are_those_of_the_whole_head_and_a_mask(name: str, runtime: Runtime) -> None:
+    whole, few = (open_decoder(model, "small", None, runtime) for model in (models(name)[0], pruned(name)))
+    expected, found = (logits_of(decoder, [[3, 4, 7], [5, 10, 2]]) for decoder in (whole, few))
+    outside = torch.ones(expected.shape[-1], dtype=torch.bool)
+    outside[TOKENS] = False
+    torch.testing.assert_close(
+        found, expected.masked_fill(outside, -torch.inf), atol=0 if runtime.name == "native" else 1e-5, rtol=0
+    )
+
+
+def test_logits_of_bfloat16_are_masked_too() -> None:
+    found = logits_of(open_decoder(pruned("llama", torch.bfloat16), "small", None, NATIVE), [[3, 4, 7]])
+    assert found[0].isfinite().sum(-1).tolist() == [len(TOKENS)] * 3
+
+
+def test_a_continuation_names_tokens_and_their_confidence() -> None:
+    """The kernel's likeliest outputs are turned into tokens, before they are fed and compared with end tokens."""
+    native, reference = pruned_pair("llama").small, pruned_pair("llama", REFERENCE).small
+    for source in SOURCES:
+        [prompt] = native.start(native.encode([source]))
+        assert isinstance(native, NativeDecoder)
+        found = native.continue_greedily(prompt, 6, StopRule(0.2))
+        reference.start(reference.encode([source]))
+        pending = prompt
+        for index, (token, confidence) in enumerate(zip(found.tokens, found.confidence, strict=True)):
+            step = reference.forward([pending]).last([1])[0, 0]
+            assert token == int(step.argmax())
+            assert confidence == pytest.approx(float(step.softmax(-1).max()), abs=1e-5)
+            torch.testing.assert_close(found.logits[0, index], step, atol=1e-4, rtol=0)
+            pending = [token]
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("t5", NATIVE), ("llama", NATIVE), ("t5", FUSED), ("llama", REFERENCE)], ids=str)
+def test_greedy_speculative_output_is_the_large_model_s(name: str, runtime: Runtime) -> None:
+    pair = pruned_pair(name, runtime)
+    sources = toy_sources(24, seed=4)
+    expected = [one.tokens for one in decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))]
+    assert {token for text in expected for token in text} - set(TOKENS)
+    found = [decode("speculative", SpeculativeSettings(draft_length=3), pair, [source], Request(14))[0] for source in sources]
+    assert [one.tokens for one in found] == expected
+    counts = total(found)
+    assert 20 < counts.accepted < counts.drafted
+    drafted = [token for one in found for token, by in zip(one.tokens, one.proposers, strict=True) if by == "s"]
+    assert set(drafted) <= set(TOKENS)
+
+
+def masked(predict: Predict, tokens: tuple[int, ...]) -> Predict:
+    """The same predictions, with -infinity for all other tokens."""
+
+    @functools.cache
+    def few(source: Prefix, prefix: Prefix) -> torch.Tensor:
+        logits = torch.full((8,), -math.inf)
+        logits[list(tokens)] = predict(source, prefix)[list(tokens)]
+        return logits
+
+    return few
+
+
+@pytest.mark.parametrize("sampling", ["plain", "all three"])
+def test_sampled_speculative_output_follows_the_large_model(sampling: str) -> None:
+    """The residual max(0, p - q) gives the tokens that the drafter never proposes."""
+    pair = prefix_pair(masked(SMALL, (END, 3, 6)), LARGE)
+    sources, request = [list(SOURCE)] * DRAWS, Request(3, SAMPLINGS[sampling])
+    found = decode("speculative", SpeculativeSettings(draft_length=2), pair, sources, request)
+    assert p_value(found, model_distribution(LARGE, SAMPLINGS[sampling], 3)) > FALSE_ALARM
+
+
+NUMERIC: list[tuple[str, Any]] = [
+    ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
+    ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
+    *(
+        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
+        for rule, alpha in (("chow", 0.3), ("chow_log", 0.5), ("diff", 0.0), ("diff_log", 0.2), ("opt", 0.1), ("bild", 1.0))
+    ),
+    ("speculative_cascade", SpeculativeCascadeSettings(rule="token_v3", deferral_cost=0.6, draft_length=3)),
+]
+
+
+@pytest.mark.parametrize(("method", "settings"), NUMERIC)
+@pytest.mark.parametrize("name", ["t5", "llama"])
+def test_the_native_loop_equals_the_general_loop(name: str, method: str, settings: Any) -> None:
+    one = build_method(method, settings, pruned_pair(name), Request(14))
+    assert isinstance(one, SpeculativeLoop)
+    assert executor_for(one, 1) is native_loop.generate
+    for example, source in enumerate(SOURCES):
+        assert one.run([source], [example], 14) == loop.generate(one, [source], [example], 14)
+
+
+def test_a_target_with_a_draft_vocabulary_runs_in_the_general_loop() -> None:
+    twins = Pair(pruned_pair("llama").small, open_decoder(pruned("llama"), "large", None, NATIVE))
+    one = build_method("speculative", SpeculativeSettings(), twins, Request(9))
+    assert isinstance(one, SpeculativeLoop)
+    assert executor_for(one, 1) is loop.generate
+    found = one.run([SOURCES[0]], [0], 9)[0]
+    assert found.counts.rollbacks == 0
+    assert found.tokens == decode("vanilla_small", VanillaSettings(), twins, SOURCES[:1], Request(9))[0].tokens
+
+
+@pytest.mark.parametrize("method", sorted(SETTINGS.keys() - LAYERED))
+def test_every_method_decides_as_on_the_reference_and_in_a_replay(method: str) -> None:
+    request = Request(12)
+    for settings in SETTINGS[method]:
+        natively, expected, *replayed = (
+            decode(method, settings, pair, SOURCES, request)
+            for pair in (
+                pruned_pair("t5"),
+                pruned_pair("t5", REFERENCE),
+                *([] if method in GREEDY_ONLY else [replay_pair(pruned_pair("t5"), PredictionCache(pruned_pair("t5")))]),
+            )
+        )
+        for found in (natively, *replayed):
+            assert [(one.tokens, one.counts) for one in found] == [(one.tokens, one.counts) for one in expected]
+            for one in found:
+                assert all(map(math.isfinite, one.log_probabilities))
