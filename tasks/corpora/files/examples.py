@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tasks.corpora.example import Example
 from tasks.corpora.files.records import Record
 from tasks.corpora.files.settings import FileSettings, listed
-from tasks.corpora.files.template import SOURCE, parse_template
+from tasks.corpora.files.template import SOURCE, Template, parse_template
 from tasks.errors import InputError
 
 _MISSING = object()
@@ -36,14 +36,13 @@ class ExampleMaker:
         Raises:
             InputError: names the field that is missing and those that there are.
         """
-        there = listed(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in known)
         for name in self._fields:
             if not _has(known, name):
                 what = "source_field" if name == self._settings.source_field else "the names in template"
-                raise InputError(f"{location}: no {noun} {name}; set {what} to one of {there}")
+                raise InputError(f"{location}: no {noun} {name}; set {what} to one of {_shown(known)}")
         names = self._settings.reference_names
         if self._labelled and not any(_has(known, name) for name in names):
-            raise InputError(f"{location}: no {noun} {listed(names)}; set reference_fields to some of {there}")
+            raise InputError(f"{location}: no {noun} {listed(names)}; set reference_fields to some of {_shown(known)}")
 
     def example(self, record: Record) -> Example:
         """The example of one record, white space around its texts removed and equal references merged.
@@ -77,9 +76,13 @@ class ExampleMaker:
         return self._settings.source_field if name == SOURCE else name
 
 
-def filled(template: str, source: str) -> str:
+def filled(template: Template, source: str) -> str:
     """The text of a template that names the source alone."""
-    return "".join(literal + ("" if name is None else source) for literal, name in parse_template(template)).strip()
+    return "".join(literal + ("" if name is None else source) for literal, name in template).strip()
+
+
+def _shown(names: Iterable[str]) -> str:
+    return listed(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names)
 
 
 def _get(known: Mapping[str, object], name: str) -> object:

@@ -12,6 +12,7 @@ from tasks.corpora.files.examples import ExampleMaker, filled
 from tasks.corpora.files.held_out import hold_out
 from tasks.corpora.files.records import open_records
 from tasks.corpora.files.settings import PARALLEL, FileSettings
+from tasks.corpora.files.template import Template, parse_template
 from tasks.errors import InputError
 
 
@@ -63,7 +64,7 @@ def _split(columns: Sequence[Sequence[Path]], kind: str, settings: FileSettings,
 def _examples(paths: Sequence[Path], kind: str, settings: FileSettings, name: str) -> Iterator[Example]:
     """The examples of one file, or of the files of a source and its references."""
     if kind == PARALLEL:
-        yield from _parallel(paths, settings.template)
+        yield from _parallel(paths, parse_template(settings.template))
         return
     maker = ExampleMaker(settings, labelled=name != UNLABELLED)
     (path,) = paths
@@ -77,7 +78,7 @@ def _examples(paths: Sequence[Path], kind: str, settings: FileSettings, name: st
         raise InputError(f"{path} has a header alone; a split needs at least one example")
 
 
-def _parallel(paths: Sequence[Path], template: str) -> Iterator[Example]:
+def _parallel(paths: Sequence[Path], template: Template) -> Iterator[Example]:
     columns = [read_lines(path) for path in paths]
     for path, column in zip(paths[1:], columns[1:], strict=True):
         if len(column) != len(columns[0]):

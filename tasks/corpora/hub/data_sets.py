@@ -71,7 +71,7 @@ DATA_SETS: dict[str, DataSet] = {
     "mbpp": DataSet(
         "google-research-datasets/mbpp",
         "text",
-        ("code", "test_list"),  # a program, then its tests: see the metric pass_at_1
+        ("code", "test_setup_code", "test_list"),  # a program, then its tests: see the metric pass_at_1
         "{source} Write a Python program that passes these tests:\n{test_list}\nProgram:",
         configuration="full",
     ),

@@ -85,6 +85,11 @@ class RowWriter:
         """Whether a row needs no further round: it has all of them, or failed."""
         return not isinstance(row, TimedRow) or len(row.rounds or ()) >= self.evaluator.sweep.latency_rounds
 
+    def is_finished(self, point: SweepPoint, split: Split) -> bool:
+        """Whether the file has all rounds of a point, and its texts."""
+        found = self._find(point, split)
+        return isinstance(found, TimedRow) and self.finished(found) and self._is_kept(point, split)
+
     def write_untimed(
         self,
         point: SweepPoint,

@@ -1,7 +1,7 @@
 """Run a sweep from its baselines to its chosen points.
 
 On validation the grid is replayed and planned (`planning`), and the points of the plan are timed. On test the chosen points are
-decoded and timed. A point is timed in several rounds, and all other points between two of its rounds.
+replayed and timed. A point is timed in several rounds, and all other points between two of its rounds.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.generation import Counts
 from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
-from tasks.decoding.settings import ORACLES
 from tasks.evaluation.frontier import tradeoff_of
 from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.sweeping.assessed_grid import AssessedGrid
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
+from tasks.evaluation.sweeping.point_evaluator import is_vanillas_output
 from tasks.evaluation.sweeping.replaying import ReplayedGrid, duplicates, replay_grid
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.timing import on_threads
@@ -52,36 +52,6 @@ class _Visit:
 
 
 _BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
-
-
-@dataclass
-class _AssessedGrid:
-    """A replayed grid with the quality of its points, by the index of a point in it."""
-
-    points: Sequence[SweepPoint]
-    replayed: ReplayedGrid
-    outcomes: dict[int, Outcome]
-    """Of the replayed points."""
-    duplicate_of: dict[int, int]
-    """Points that behave like an earlier one, and the index of that one."""
-
-    def candidates(self, metric: str, split: Split) -> dict[int, Candidate]:
-        """Points that may be timed: one of each behaviour, and no oracle, since only an oracle's outputs matter."""
-        return {
-            index: self._candidate(index, self.outcomes[index].quality[metric], outputs.timed(split))
-            for index, outputs in self.replayed.outputs.items()
-            if index not in self.duplicate_of and self.points[index].method not in ORACLES
-        }
-
-    def _candidate(self, index: int, quality: float, by_example: Sequence[Counts]) -> Candidate:
-        point, bounds = self.points[index], self.outcomes[index].difference_bounds
-        lower = None if bounds is None else bounds.lower
-        return Candidate(point.method, quality, by_example, lower, getattr(point.settings, "rule", ""))
-
-    def not_replayed(self) -> list[SweepPoint]:
-        """Points that have to be decoded."""
-        done = self.replayed.outputs.keys() | self.replayed.errors.keys()
-        return [point for index, point in enumerate(self.points) if index not in done]
 
 
 class SweepRunner:
@@ -136,7 +106,10 @@ class SweepRunner:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
         chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep.margins)}
         wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
-        return list(self._time(_BASELINES | dict.fromkeys(wanted, _Visit("chosen")), split, {}).values())
+        waiting = [point for point in wanted if not self._writer.is_finished(point, split)]
+        known = self._known(waiting, split) if waiting and self._evaluator.sweep.plan else {}
+        visits = {point: _Visit("chosen", known.get(point)) for point in wanted}
+        return list(self._time(_BASELINES | visits, split, {}).values())
 
     def _time(
         self, visits: Mapping[SweepPoint, _Visit], split: Split, rows: dict[SweepPoint, SweepRow]
@@ -178,16 +151,31 @@ class SweepRunner:
         evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
         return costs
 
-    def _replay(self, points: Sequence[SweepPoint], split: Split) -> _AssessedGrid:
+    def _replay(self, points: Sequence[SweepPoint], split: Split) -> AssessedGrid:
+        replayed = self._replayed(points, split)
+        outcomes = self._evaluator.assess_grid(points, replayed.outputs, split)
+        self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
+        return AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
+
+    def _known(self, points: Sequence[SweepPoint], split: Split) -> dict[SweepPoint, tuple[Outputs, Outcome]]:
+        """Outputs and outcomes of the points that can be replayed; each is assessed by itself, without a correction."""
+        try:
+            outputs = {points[index]: one for index, one in self._replayed(points, split).outputs.items()}
+        except RuntimeError:  # a model that cannot run, which the rows of the baselines report
+            return {}
+        self._writer.keep(outputs, split)
+        return {
+            point: (one, self._evaluator.assess(one, split, lossless=is_vanillas_output(point)))
+            for point, one in outputs.items()
+        }
+
+    def _replayed(self, points: Sequence[SweepPoint], split: Split) -> ReplayedGrid:
         evaluator, label = self._evaluator, self._label("replay", split)
         with on_threads(evaluator.sweep.latency_threads):
             known = [evaluator.vanilla(split).tokens]
-            replayed = replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
-        outcomes = evaluator.assess_grid(points, replayed.outputs, split)
-        self._writer.keep({points[index]: outputs for index, outputs in replayed.outputs.items()}, split)
-        return _AssessedGrid(points, replayed, outcomes, duplicates(replayed.outputs, points))
+            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
 
-    def _time_planned(self, plan: Plan, grid: _AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
+    def _time_planned(self, plan: Plan, grid: AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
         """Time the points that the plan asks for, until it asks for none, and those that cannot be replayed.
 
         The plan proceeds by first rounds. When it asks for none, all points go through their other rounds together; what these
@@ -215,7 +203,7 @@ class SweepRunner:
                     plan.record(index, *_speedups(rows[grid.points[index]]))
         return set(plan.why)
 
-    def _write_untimed(self, plan: Plan, grid: _AssessedGrid, split: Split, timed: set[int]) -> list[SweepRow]:
+    def _write_untimed(self, plan: Plan, grid: AssessedGrid, split: Split, timed: set[int]) -> list[SweepRow]:
         """Rows of the points that are not timed, with their final predictions, and of the points that failed."""
         rows = []
         for index, outcome in grid.outcomes.items():

@@ -76,6 +76,7 @@ ROWS: dict[str, tuple[dict[str, Any], Example]] = {
             "task_id": 1,
             "text": "Add two.",
             "code": "def f(x): return x + 2",
+            "test_setup_code": "",
             "test_list": ["assert f(1) == 3", "assert f(0) == 2"],
         },
         Example(

@@ -10,7 +10,9 @@ from typing import Any
 
 import datasets
 import huggingface_hub.constants
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tasks.corpora.example import SPLITS
 from tasks.corpora.hub.data_sets import PARQUET
@@ -88,8 +90,15 @@ def test_a_commit_as_revision_needs_no_lock(hub: Hub) -> None:
 
 
 def test_a_configuration_on_the_branch_of_parquet_files_is_a_folder(hub: Hub) -> None:
-    # A stand-in for that branch: a commit with a folder for each configuration.
-    hub.add("toys/script", {**files("de-en", "de-en/"), **files("en-de", "en-de/")})
+    # That branch has a folder for each configuration, in it one for each split, and an index beside the data.
+    branch: Commit = {".gitattributes": b"*.parquet filter=lfs\n", "en-de/train/index.duckdb": b"\0"}
+    for configuration in ("de-en", "en-de"):
+        for split in SPLITS:
+            file = Path(f"{configuration}-{split}.parquet")
+            table = pa.table({"document": [f"{configuration} {split}"], "summary": ["short"]})
+            parquet.write_table(table, file)
+            branch[f"{configuration}/{split}/0000.parquet"] = file.read_bytes()
+    hub.add("toys/script", branch)
     hub.branches[PARQUET] = "main"
     settings = HubSettings(**{**TINY, "name": "toys/script"}, configuration="en-de", revision=PARQUET)
     assert sources(settings) == ["en-de train"]

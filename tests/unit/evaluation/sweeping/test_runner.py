@@ -17,7 +17,7 @@ from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.sweeping import runner
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
-from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named
+from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
 from tests.ticking import LIMIT, TOY_MARGINS, Clock, ticking_pair
 
 
@@ -124,16 +124,20 @@ def test_the_plan_counts_its_points(planned: Planned) -> None:
     assert plan.timing_seconds > 0
 
 
-def test_chosen_points_are_decoded_and_timed_on_test(planned: Planned) -> None:
+def test_chosen_points_are_replayed_and_timed_on_test_as_decoding_would_give_them(planned: Planned, tmp_path: Path) -> None:
     _, rows, reported = planned
     choices = {name_of(row) for row in chosen(rows)}
     assert choices
     assert by_name(reported).keys() == named(*BASELINES) | choices
     for row in reported:
+        baseline = name_of(row) in named(*BASELINES)
         assert row["split"] == "test"
-        assert row["how"] == "decoded"
-        assert row["why"] == ("baseline" if name_of(row) in named(*BASELINES) else "chosen")
+        assert (row["how"], row["why"]) == (("decoded", "baseline") if baseline else ("replayed", "chosen"))
         assert row.keys() >= TIMES
+    decoding = Sweep(tmp_path, plan=False)
+    whole = by_name(plain(decoding.runner.validate(GRID, decoding.test)))
+    for row in reported:
+        assert [row[part] for part in MEASURED] == [whole[name_of(row)][part] for part in MEASURED]
 
 
 def test_every_row_is_in_the_file_once(planned: Planned) -> None:
