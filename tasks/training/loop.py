@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tasks.errors import InputError
 from tasks.training import checkpoints, distributed
 from tasks.training.best_weights import BestWeights
-from tasks.training.data import IGNORED, Batch, TokenDataset
+from tasks.training.data import Batch, TokenDataset
 from tasks.training.engine import backward, close, create_engine, gathered_weights, step_was_skipped, weights_finite
 from tasks.training.log import LogMetrics, Rows, TrainingLog
 from tasks.training.objective import Objective
@@ -124,7 +124,7 @@ def train(
             torch.manual_seed((settings.seed * 1_000_003 + step + 1) * distributed.world_size() + distributed.rank())
             parts = [part.to(device) for part in source.microbatches(step)]
             step += 1
-            meter.add(step, parts, *_train_step(engine, objective, parts, settings))
+            meter.add(step, sum(map(objective.target_tokens, parts)), *_train_step(engine, objective, parts, settings))
             if step_was_skipped(engine):
                 raise DivergedError("the gradient is no longer finite", step, resume)
             saving = step % settings.checkpoint_every == 0 and step < settings.steps
@@ -182,12 +182,12 @@ class _Meter:
         self._sum, self._count, self._since = 0.0, 0.0, time.monotonic()
         self._tokens = torch.zeros((), device=self._device)
 
-    def add(self, step: int, parts: list[Batch], loss: float, count: float) -> None:
+    def add(self, step: int, tokens: torch.Tensor | int, loss: float, count: float) -> None:
         if not math.isfinite(loss):
             raise DivergedError(f"the training loss is {loss}", step, self._resume)
         self._sum += loss * count
         self._count += count
-        self._tokens += sum((part.labels != IGNORED).sum() for part in parts)
+        self._tokens += tokens
 
     def flush(self, step: int, rate: float) -> dict[str, str]:
         """Log the means; return them as text for the progress bar."""

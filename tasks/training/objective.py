@@ -13,7 +13,7 @@ from tasks.models.layers import decoder_layers, require_layered
 from tasks.models.pruned_head import pruned_head
 from tasks.training import distributed
 from tasks.training.auxiliary import AuxiliaryLoss
-from tasks.training.data import Batch
+from tasks.training.data import IGNORED, Batch
 from tasks.training.losses import CrossEntropyLoss, Loss, without_labels_outside
 from tasks.training.settings import TrainingSettings
 
@@ -69,6 +69,11 @@ class Objective(torch.nn.Module):
         """Return the divisor of each term, over these batches of this process: float32 (terms,)."""
         mine = [self.loss.counts(self._learnable(batch)) for batch in batches]
         return torch.tensor(mine, device=batches[0].source.device).sum(0)
+
+    def target_tokens(self, batch: Batch) -> Tensor:
+        """Return the number of labels that the model learns from: a scalar."""
+        head = pruned_head(self.model)
+        return ((batch.labels != IGNORED) if head is None else head.positions(batch.labels)[1]).sum()
 
     def _learnable(self, batch: Batch) -> Batch:
         """Return the batch without the labels that the model cannot predict: those outside its draft vocabulary."""

@@ -225,3 +225,11 @@ def test_cross_entropy_leaves_labels_outside_the_draft_vocabulary_out(causal: bo
     assert loss.item() == pytest.approx(sum(kept) / 8, rel=1e-4 if half == "float32" else 0.05)
     torch.autograd.backward(loss)
     assert all(bool(weight.grad.isfinite().all()) for weight in drafter.parameters() if weight.grad is not None)
+
+
+def test_the_tokens_that_are_learnt_are_counted() -> None:
+    drafter, _ = pair(causal=True)
+    objective = Objective(drafter, TrainingSettings())
+    assert int(objective.target_tokens(whole(True))) == 11
+    prune_head(drafter, DRAFTED)
+    assert int(objective.target_tokens(whole(True))) == 8
