@@ -1,11 +1,12 @@
 """What alignment gives beyond seeds and examples.
 
 For each seed an aligned and an unaligned drafter were trained alike, swept, and measured on test at the points that validation
-chose. The effect is the ratio of the two speed-ups of a seed. Its interval adds two errors: the spread over seeds, and the
-error over examples and rounds, which further seeds do not reduce since all drafters are timed on the same examples.
+chose. The effect is the ratio of the two speed-ups of a seed. Its interval combines two errors, each with its own quantile: the
+spread over seeds (Student's t), and the error over examples and rounds (normal), which further seeds do not reduce since all
+drafters are timed on the same examples.
 
-The interval is conservative. The two arms' errors are added although they share their examples, the scatter of rounds is in
-both errors, and both are multiplied by the quantile for the seeds. An open finding may therefore be a lack of power.
+The interval is conservative. The two arms' errors are added although they share their examples, and the scatter of rounds is in
+both errors. An open finding may therefore be a lack of power.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
     if len(seeds) > 1:
         from scipy.special import stdtrit
 
-        error = math.sqrt(statistics.variance(logs) / len(logs) + statistics.fmean(errors))
-        reach = float(stdtrit(len(logs) - 1, 0.975)) * error
+        over_seeds = float(stdtrit(len(logs) - 1, 0.975)) * statistics.stdev(logs) / math.sqrt(len(logs))
+        reach = math.hypot(over_seeds, _NORMAL * math.sqrt(statistics.fmean(errors)))
         interval = math.exp(mean - reach), math.exp(mean + reach)
     by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}
     return AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=_finding(interval))
