@@ -101,6 +101,12 @@ class Params(_Strict):
         """The folder of the user's files or of the code of an embedded corpus, or the lock file of the hub."""
         return {**self.inactive, **self.active}[name]
 
+    def published(self, name: str) -> str:
+        """The public data set whose published numbers compare with those of a task; `none` if there is none."""
+        corpus = self.task(name).corpus
+        # A folder may hold anything: there, only the setting says what it is.
+        return corpus.dataset if self.corpus_source(name).is_dir() else corpus.published
+
 
 def load(path: Path = DEFAULT) -> Params:
     """Read and check a parameter file.

@@ -33,12 +33,17 @@ class TaskPaths:
         return Path("data") / self.task / "calibration"
 
     def split(self, name: str) -> Path:
-        """A corpus split, JSONL."""
-        return self.corpus / f"{name}.jsonl"
+        """A corpus split, JSONL; `test.NAME` is in `tests`."""
+        return (self.tests if name.startswith(_FURTHER) else self.corpus) / f"{name}.jsonl"
+
+    @property
+    def tests(self) -> Path:
+        """The test sets beside the main one. A folder of its own: of another test set nothing but the sweeps depends."""
+        return Path("data") / self.task / "tests"
 
     def further_tests(self) -> list[str]:
         """The splits `test.NAME` of the test sets beside the main one, sorted."""
-        return sorted(file.stem for file in self.corpus.glob("test.*.jsonl"))
+        return sorted(file.stem for file in self.tests.glob(f"{_FURTHER}*.jsonl"))
 
     @property
     def unlabelled(self) -> Path:
@@ -84,6 +89,7 @@ class TaskPaths:
         return CACHE / "resume" / self.task / name
 
 
+_FURTHER = "test."
 DRAFTERS = ("unaligned", "aligned")
 """The two arms: drafters of one start, trained alike on references (the control) or on what the large model makes of them."""
 

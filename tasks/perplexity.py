@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tasks.corpora.example import stream_jsonl
 from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, stage
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
+    """The text of a UTF-8 file, or of all examples of a split that `prepare` wrote (.jsonl): each source and its reference.
 
     Raises:
         InputError: the file cannot be read or is not UTF-8.
     """
+    if path.suffix == ".jsonl":
+        return "\n".join(text for example in stream_jsonl(path) for text in (example.source, *example.references[:1]))
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -81,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", required=True, help="the small model: a folder or a name on the hub")
     parser.add_argument("--large", required=True, help="the large model, with the same tokenizer")
-    parser.add_argument("--text", required=True, type=Path, help="the text to score, UTF-8")
+    parser.add_argument(
+        "--text", required=True, type=Path, help="the text to score, UTF-8, or a split that prepare wrote (.jsonl)"
+    )
     parser.add_argument("--sources", type=Path, help="for encoder-decoders: a source for each line of the text")
     parser.add_argument("--fallback", type=float, default=0.05, help="fallback threshold, 0 to 1 (default: %(default)s)")
     parser.add_argument("--chunk", type=int, default=512, help="most tokens of a chunk or of a line (default: %(default)s)")

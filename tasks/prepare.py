@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from tasks.paths import TaskPaths
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_MAIN = (*SPLITS, UNLABELLED)
 _WHOLE = 1 << 30
 """More tokens than a text has."""
 
@@ -64,9 +65,23 @@ def _embedded(settings: EmbeddedSettings) -> Corpus:
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
     """Write one JSONL file per split and one of the unlabelled sources; the folder appears whole or not at all."""
+    _write_splits(corpus, [split for split in corpus if split in _MAIN], folder)
+
+
+def write_tests(corpus: Corpus, folder: Path) -> None:
+    """Write the test sets beside the main one, which `write_corpus` writes, and `examples.json`, the sizes of all."""
+    further = [split for split in corpus if split not in _MAIN]
+    # The sizes are there for dvc too, which warns of a dependency that is empty.
+    sizes = {split: len(corpus[split]) for split in ("test", *further)}
+    _write_splits(corpus, further, folder, {"examples.json": json.dumps(sizes) + "\n"})
+
+
+def _write_splits(corpus: Corpus, splits: Sequence[str], folder: Path, also: Mapping[str, str] | None = None) -> None:
     with atomic_folder(folder) as partial:
-        for split, examples in corpus.items():
-            write_jsonl(examples, partial / f"{split}.jsonl")
+        for split in splits:
+            write_jsonl(corpus[split], partial / f"{split}.jsonl")
+        for name, text in (also or {}).items():
+            (partial / name).write_text(text, encoding="utf-8")
 
 
 def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -> None:
@@ -122,6 +137,7 @@ def main() -> None:
                 raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
         found = check_references(corpus, task.metric)
         write_corpus(corpus, paths.corpus)
+        write_tests(corpus, paths.tests)
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
         tokenizer = load_tokenizer(paths.tokenizer)
         if task.text.chat_template:

@@ -202,11 +202,9 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    # A folder may hold anything: only `dataset` says what it is.
-    in_folder = params.corpus_source(arguments.task).is_dir()
-    dataset = task.corpus.dataset if in_folder else task.corpus.published
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
+        dataset = params.published(arguments.task)
         summary = make_report(task.metric, paths, task.seeds, dataset, list(task.corpus.test_sets))
     print(as_text(summary))
     if summary.test_sets:

@@ -202,8 +202,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "wikitext-2": Preset(
         "WikiText-2, language modelling",
-        "BiLD-v1, 4.1, 4.2 and Figure 4",
-        "perplexity",
+        "BiLD-v1, 4.1, 4.2 and Figure 4 (perplexity, as `python -m tasks.perplexity` measures it)",
+        "rougeL",
         (256, 256),
         (PublishedPair("BiLD-v1, Table 1", "openai-community/gpt2", "openai-community/gpt2-large"),),
         _training(1700, 5e-4, decay="linear"),
@@ -211,6 +211,7 @@ PRESETS: dict[str, Preset] = {
         {"start": "pretrained", "loss": "sequence", **_training(1700, 5e-4, decay="linear")},
         ({"method": "bild", "preset": "language_modelling"},),
         ours=(
+            "metric of the sweep: a sweep generates texts, and perplexity is of given ones",
             "passages of 384 words, about 512 tokens of GPT-2: the first half is the prompt, the second is scored",
             "steps: five epochs of these passages",
             "rates: the ends of those searched, {0.5, 1, 2, 5}e-4; optimiser: the paper prints none",

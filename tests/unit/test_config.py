@@ -28,6 +28,16 @@ def test_the_file_of_the_repository_is_valid() -> None:
         assert {grid.method for grid in task.sweep.grid} >= {"bild", "speculative"}
 
 
+def test_a_copy_of_a_data_set_is_published_only_if_the_settings_say_so(tmp_path: Path) -> None:
+    corpus = {"source": "hub", "hub": {"preset": "xsum"}}
+    tasks = {name: {"metric": "rougeL", "corpus": corpus} for name in ("hub", "copy")}
+    tasks["said"] = {"metric": "rougeL", "corpus": {**corpus, "dataset": "xsum"}}
+    active = {"hub": "data/hub.lock.yaml", "copy": str(tmp_path), "said": str(tmp_path)}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"active": active, "tasks": tasks}), encoding="utf-8")
+    params = load(tmp_path / "params.yaml")
+    assert {name: params.published(name) for name in active} == {"hub": "xsum", "copy": "none", "said": "xsum"}
+
+
 def test_every_method_has_settings() -> None:
     assert set(METHODS) == set(METHOD_SETTINGS)
 

@@ -146,7 +146,7 @@ def test_an_edit_that_cannot_change_a_stage_does_not_run_it_again(name: str) -> 
 def test_a_stage_writes_where_the_code_says(name: str) -> None:
     paths = TaskPaths("${key}")
     known = {
-        "prepare": [paths.corpus, paths.corpus_report, paths.tokenizer],
+        "prepare": [paths.corpus, paths.tests, paths.corpus_report, paths.tokenizer],
         "finetune_large": [paths.model("large")],
         "finetune_small": [paths.model("small")],
         "calibrate": [paths.calibration],

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from tasks import perplexity
+from tasks.corpora.example import Example, write_jsonl
 from tasks.errors import one_line_errors
 
 WORDS = [f"w{number}" for number in range(20)]
@@ -110,6 +111,14 @@ def test_between_them_both_models_score(run: Run) -> None:
     assert found["large_calls"] == round(found["large_share"] * 52)
     assert len(found["latency_ms"]) == len(found["vanilla_latency_ms"]) == 2
     assert found["speedup"] == pytest.approx(sum(found["vanilla_latency_ms"]) / sum(found["latency_ms"]))
+
+
+def test_a_split_of_a_task_is_the_text_of_its_sources_and_references(run: Run, folder: Path) -> None:
+    words = TEXT.split()
+    passages = [words[:20], words[20:30], words[30:]]
+    examples = [Example(" ".join(one[:5]), (" ".join(one[5:]), "w9 w9")) for one in passages]
+    write_jsonl(examples, folder / "validation.jsonl")
+    assert run("--chunk", "12", text="validation.jsonl") == run("--chunk", "12")
 
 
 def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:

@@ -91,3 +91,21 @@ def test_a_corpus_that_teaches_nothing_ends_the_stage(
         run(folder, {**FILES, "train": ["train.en", "train.en"]}, monkeypatch)
     assert "warning: words: validation: the reference equals the source" in capsys.readouterr().err
     assert TaskPaths("words").corpus_report.is_file()
+
+
+def test_further_test_sets_have_a_folder_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever depends on the corpus is not made again for another test set."""
+    paths, tests = TaskPaths("words"), {"first": FILES["test"], "second": ["more.de", "more.de"]}
+    run(folder, {**FILES, "test": tests}, monkeypatch)
+    assert sorted(file.name for file in paths.corpus.iterdir()) == [
+        "test.jsonl",
+        "train.jsonl",
+        "unlabelled.jsonl",
+        "validation.jsonl",
+    ]
+    assert paths.further_tests() == ["test.second"]
+    assert len(read_jsonl(paths.split("test.second"))) == 6
+    sizes = paths.tests / "examples.json"
+    assert json.loads(sizes.read_text(encoding="utf-8")) == {"test": 40, "test.second": 6}
+    run(folder, FILES, monkeypatch)
+    assert paths.further_tests() == [] and sizes.is_file()

@@ -80,8 +80,9 @@ def run(
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    task = {"metric": "rougeL", "seeds": (1,), "corpus.dataset": dataset, "corpus.test_sets": test_sets}
+    task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets}
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
+    params.published.return_value = dataset
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
     monkeypatch.setattr(report, "record_report", lambda *arguments: recorded.append(arguments))
     monkeypatch.setattr(sys, "argv", ["report", "--task", "toy"])

@@ -228,6 +228,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
 
 
 def write_test_set(name: str, seed: int) -> None:
+    PATHS.tests.mkdir(exist_ok=True)
     write_jsonl(examples_of(pair_of("t5"), 6, seed), PATHS.split(f"test.{name}"))
 
 

@@ -31,7 +31,7 @@ class FileSettings:
         "parallel). Files of every format may be gzip-compressed.",
         choices=(AUTO, PARALLEL, JSONL, CSV, TSV, PARQUET),
     )
-    files: dict[str, Names | dict[str, Names]] = setting(
+    files: dict[str, Names | dict[str | int, Names]] = setting(
         description="File names for train, validation and test: a string or a list. A name may be a glob, whose files follow "
         "one another in sorted order. parallel: the source file, then one or more files of references; other formats: files "
         "that follow one another. test may also map the names of several test sets to their files, the main one first. "
@@ -77,7 +77,7 @@ class FileSettings:
     def test_sets(self) -> list[str]:
         """The names of the test sets, the main one first; empty where test has no names."""
         test = self.files.get(TEST)
-        return list(test) if isinstance(test, dict) else []
+        return [str(name) for name in test] if isinstance(test, dict) else []
 
     @property
     def is_held_out(self) -> bool:

@@ -18,9 +18,9 @@ class HubSettings:
     """A data set of the hub; what is empty is taken from the preset, or from the defaults where there is none."""
 
     preset: str = setting(
-        "A data set of the papers by its short name (`python -m tasks.corpora` lists them); empty for any other.",
-        default="",
-        choices=("", *DATA_SETS),
+        "A data set of the papers by its short name (`python -m tasks.corpora` lists them); none for any other.",
+        default="none",
+        choices=("none", *DATA_SETS),
     )
     name: str = setting("Name on the hub, as `datasets.load_dataset` takes it; required without a preset.", default="")
     configuration: str = setting("Configuration (subset) of the data set; empty: its only one.", default="")
@@ -62,7 +62,7 @@ class HubSettings:
     @property
     def data_set(self) -> DataSet:
         """The data set that is read: the preset with what is given here in place of it."""
-        preset = DATA_SETS[self.preset] if self.preset else DataSet("", "source", ("references",))
+        preset = DATA_SETS.get(self.preset) or DataSet("", "source", ("references",))
         given = {
             "name": self.name,
             "configuration": self.configuration,
@@ -82,7 +82,7 @@ class HubSettings:
     @property
     def published(self) -> str:
         """The data set of the papers whose validation and test examples these are; `none` if they are others."""
-        if not self.preset or self.name:
+        if self.preset == "none" or self.name:
             return "none"
         preset, mine = DATA_SETS[self.preset], self.data_set
         same = all(
@@ -93,7 +93,7 @@ class HubSettings:
 
     def validate(self) -> None:
         """Raise `ValueError` for a missing or impossible name, unknown splits, empty column names or a wrong template."""
-        if not (self.preset or self.name):
+        if self.preset == "none" and not self.name:
             raise ValueError("hub names no data set; set name, or preset to one that python -m tasks.corpora lists")
         if self.name and not _NAME.fullmatch(self.name):
             raise ValueError(

@@ -254,6 +254,9 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[s
 
 def test_settings_stand_in_a_schema() -> None:
     schema = TypeAdapter(FileSettings)
+    years = schema.validate_python({"files": {"train": "a.csv", "test": {2016: "b.csv", "2017": ["c.csv"]}}})
+    assert years.test_sets == ["2016", "2017"]
+    assert years.names() == {"train": ["a.csv"], "test": ["b.csv"], "test.2017": ["c.csv"]}
     given = {"files": PARALLEL_FILES, "limit": {"train": 5}}
     assert schema.validate_python(given) == FileSettings(files=PARALLEL_FILES, limit={"train": 5})
     with pytest.raises(ValidationError, match="limits"):
