@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _BATCH = 64
+_MOST_LOGITS = 2**26
+"""Most logits of one batch: 256 MB in float32."""
 _MOST_KEPT = 2**29
 """Largest size, in bytes, of the large model's distributions to keep in memory; beyond it, the model runs again each time."""
 
@@ -64,8 +66,10 @@ class HeldOutAcceptance:
     def _distributions(self, model: PreTrainedModel) -> Iterator[Tensor]:
         """Yield the softmaxes (positions, vocabulary) of each batch of the texts."""
         model.eval()
-        for begin in range(0, len(self._held_out), _BATCH):
-            batch = self._held_out.batch(range(begin, min(begin + _BATCH, len(self._held_out))))
+        longest = max(map(len, self._held_out.targets))
+        size = max(1, min(_BATCH, _MOST_LOGITS // (longest * self._vocabulary)))
+        for begin in range(0, len(self._held_out), size):
+            batch = self._held_out.batch(range(begin, min(begin + size, len(self._held_out))))
             yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
 
 

@@ -65,9 +65,24 @@ def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
     """
     head = pruned_head(model)
     with contextlib.nullcontext() if head is None else head.compact():
-        return target_positions(model, batch).select(forward(model, batch).logits)
+        return _target_logits(model, batch)
 
 
 def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
     """Return the log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), nats."""
-    return target_positions(model, batch).select(forward(model, batch).logits)[:, :vocabulary].float().log_softmax(-1)
+    return _target_logits(model, batch)[:, :vocabulary].float().log_softmax(-1)
+
+
+def _target_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Return the logits at each target position: (positions, outputs of the head)."""
+    targets = target_positions(model, batch)
+    head = None if model.config.is_encoder_decoder else model.get_output_embeddings()
+    if head is None:
+        return targets.select(forward(model, batch).logits)
+    # Most positions of a decoder-only model belong to prompts, whose logits nobody reads: the head skips them.
+    selecting = head.register_forward_pre_hook(lambda _module, inputs: (targets.select(inputs[0])[None],))
+    try:
+        logits: Tensor = forward(model, batch).logits[0]
+    finally:
+        selecting.remove()
+    return logits

@@ -68,6 +68,21 @@ def test_the_loss_is_the_targets_alone(file: Path, tokenizer: Any, architecture:
     assert float(loss) == pytest.approx(float(torch.stack(each).mean()), abs=1e-5)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "t5"])
+def test_the_head_of_a_decoder_only_model_skips_prompts(file: Path, tokenizer: Any, architecture: str) -> None:
+    shape = ModelSettings(architecture=architecture, d_model=16, d_ff=24, d_kv=8, heads=2, decoder_layers=1, encoder_layers=1)
+    model = initial_model(shape, 64, 0, END).eval()
+    examples = JsonlDataset(file, tokenizer, TextSettings(), decoder_only=architecture != "t5")
+    multiplied: list[int] = []
+    model.lm_head.register_forward_hook(lambda _module, _inputs, output: multiplied.append(output.shape[:-1].numel()))
+    batch = examples.batch([0, 1, 2, 3])
+    CrossEntropyLoss().sums(model, batch)
+    targets = int((batch.labels != IGNORED).sum())
+    assert multiplied == [batch.labels.numel() if architecture == "t5" else targets]
+    if architecture != "t5":
+        assert model(input_ids=batch.source).logits.shape[:2] == batch.source.shape
+
+
 class Words:
     """A tokenizer that marks the beginning of each text and not its end, as Llama's does."""
 
