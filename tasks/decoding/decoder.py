@@ -129,6 +129,13 @@ class GreedyAcceptance:
     """Accept a token where it is the target's likeliest."""
     min_share: float = math.inf
     """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
+    first_only: bool = False
+    """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
+
+    @property
+    def agreement(self) -> int:
+        """What a likeliest token means, as the kernels take it: 0 nothing, 1 that it is accepted, 2 `first_only`."""
+        return 2 if self.first_only else int(self.keep_agreed)
 
 
 @dataclass(slots=True)
