@@ -254,6 +254,16 @@ BREAKS = (
         (f"{_UNIT}/scoring/test_answers.py",),
     ),
     Break(
+        "sentences-end-at-titles", "tasks.evaluation.scoring.sentences", "_ends",
+        "plain in _NEVER_LAST or", "",
+        (f"{_UNIT}/scoring/test_sentences.py",),
+    ),
+    Break(
+        "sentences-end-at-abbreviations", "tasks.evaluation.scoring.sentences", "_ends",
+        "return following in _STARTERS and", "return",
+        (f"{_UNIT}/scoring/test_sentences.py",),
+    ),
+    Break(
         "signs-are-lost", "tasks.evaluation.scoring.answers", "last_number",
         'value.copy_negate() if sign in ("-", "−") else value', "value",
         (f"{_UNIT}/scoring/test_answers.py",),
