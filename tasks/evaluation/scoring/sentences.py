@@ -1,9 +1,9 @@
 """Sentences of a text, for ROUGE-Lsum: rules for European and Asian punctuation, without a model.
 
-A mark ends a sentence unless something speaks against it: an abbreviation, an initial, an ordinal or a list number before it, or
-a word in lower case after an ellipsis or a closing quote. Abbreviations that may end a sentence ("U.S.", "etc.") do so where a
-word follows that often begins one, as in Kiss and Strunk, *Unsupervised Multilingual Sentence Boundary Detection*, 2006. Where a
-text stays ambiguous it is not split. Lines always end sentences.
+A mark ends a sentence unless something speaks against it: an abbreviation, an initial, an ordinal or a list number before it,
+or a word in lower case after an ellipsis or a closing quote. Abbreviations that may end a sentence ("U.S.", "etc.") do so where
+a word follows that often begins one, as in Kiss and Strunk, *Unsupervised Multilingual Sentence Boundary Detection*, 2006. A
+text that stays ambiguous is not split. Lines always end sentences.
 """
 
 from __future__ import annotations
@@ -12,42 +12,45 @@ import re
 
 _MARK = re.compile(
     r"""(?P<marks>\.(?:[ ]\.)+|[.!?…؟۔।॥]+)(?P<closed>["'”’»“)\]]*)\s+  # a space has to follow
-    |[。！？｡]+["'”’」』）]*\s*""",  # noqa: RUF001 (as in Chinese and Japanese)
+    |[。！？｡]+["'”’」』）]*\s*""",
     re.VERBOSE,
 )
-_OPENING = "\"'“”„‘’«»([¿¡"  # noqa: RUF001
+_OPENING = "\"'“”„‘’«»([¿¡"
 _LETTERS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
 """An initial, or letters with full stops between them."""
 _ROMAN = re.compile(r"[IVXL]{2,}")
 _NEXT_WORD = re.compile(r"\W*(\w+)(\.?)")
 
-_NEVER_LAST = frozenset(
-    """mr mrs ms messrs mme mlle hr dr prof e.g i.e vs cf viz approx bzw ca vgl sog inkl z.b d.h u.a evtl ggf p.ej""".split()
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NEVER_LAST = _words(
+    "mr mrs ms messrs mme mlle hr dr prof e.g i.e vs cf viz approx bzw ca vgl sog inkl z.b d.h u.a evtl ggf p.ej"
 )
-_ABBREVIATIONS = frozenset(
-    # Titles
-    """st mt ft gen sen rep gov hon rev lt col capt sgt maj adm cmdr cpl pvt pres det insp supt fr sr sra srta dott ing
-    dipl ph.d m.d jr esq"""
-    # Firms, dates, references
-    """ inc ltd co corp bros dept univ assn jan feb mar apr jun jul aug sep sept oct nov dec okt dez mon tue tues wed thu thur
-    thurs fri fig figs abb eq vol ed eds al etc usw bspw str tel min max ave blvd rd""".split()
+_ABBREVIATIONS = _words(
+    """st mt ft gen sen rep gov hon rev lt col capt sgt maj adm cmdr cpl pvt pres det insp supt fr sr sra srta dott ing dipl
+    ph.d m.d jr esq inc ltd co corp bros dept univ assn jan feb mar apr jun jul aug sep sept oct nov dec okt dez mon tue tues
+    wed thu thur thurs fri fig figs abb eq vol ed eds al etc usw bspw str tel min max ave blvd rd"""
 )
-_BEFORE_NUMBERS = frozenset("no nos nr num art pp sec ch kap abs bd".split())
+"""Titles, firms, dates, references."""
+_BEFORE_NUMBERS = _words("no nos nr num art pp sec ch kap abs bd")
 """Abbreviations where a number follows, words elsewhere."""
-_BEFORE_ORDINALS = frozenset(
-    """am im der die das den dem des ein eine einem einen einer zum zur vom beim bis ab seit und oder jeder jedes jeden
-    dieser dieses diesem""".split()
+_BEFORE_ORDINALS = _words(
+    """am im der die das den dem des ein eine einem einen einer zum zur vom beim bis ab seit und oder jeder jedes jeden dieser
+    dieses diesem"""
 )
-_AFTER_ORDINALS = frozenset(
-    """januar februar märz april mai juni juli august september oktober november dezember jahrhundert jahrhunderts""".split()
+_AFTER_ORDINALS = _words(
+    """januar februar märz april mai juni juli august september oktober november dezember jahrhundert jahrhunderts"""
 )
-_STARTERS = frozenset(
-    """The A An This That These Those He She It They We I You His Her Its Their Our My In On At But And However There When While
-    After Before If As For Then What Who Why How Where Which Some Many Most All No Not Yes Also Meanwhile With By From Since So To
-    Although Though Despite Because Now Later Until During Police Officials
+_STARTERS = _words(
+    """The A An This That These Those He She It They We I You His Her Its Their Our My In On At But And However There When
+    While After Before If As For Then What Who Why How Where Which Some Many Most All No Not Yes Also Meanwhile With By From
+    Since So To Although Though Despite Because Now Later Until During Police Officials
     Der Die Das Den Dem Ein Eine Er Sie Es Wir Ich Ihr Und Aber Doch Dann Auch Im Am Auf Bei Nach Mit Für Von Zu Als Wenn Dies
     Diese Dieser Dieses Hier Da Nun Nur
-    Il Elle Ils Elles Ce Cette Mais Nous Vous Pero Esta Este Ella Ellos""".split()
+    Il Elle Ils Elles Ce Cette Mais Nous Vous Pero Esta Este Ella Ellos"""
 )
 
 

@@ -47,4 +47,4 @@ def test_an_abbreviation_costs_no_rouge_lsum() -> None:
     """Split at "U.S." and "Mr.", the same words in two sentences would match in pieces, whatever their order."""
     right, wrong = "The U.S. praised Mr. Fox. It rained.", "Mr. Fox praised the U.S. It rained."
     quality = score([wrong], [(right,)], "rougeLsum", samples=10, seed=0)
-    assert quality.scores["rougeLsum"] == pytest.approx(100 * 5 / 8), "of the first sentence, a common run of three of six words"
+    assert quality.scores["rougeLsum"] == pytest.approx(100 * 5 / 8), "three words of six in order, and both of two"
