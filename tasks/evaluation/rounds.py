@@ -62,7 +62,7 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
     if len(rounds) < 2:
         return 0.0
     method, vanilla = (_capped(rounds, name).sum(axis=1) for name in ("latency_ms", "vanilla_latency_ms"))
-    logs = np.log(vanilla / method).tolist()
+    logs: list[float] = np.log(vanilla / method).tolist()
     return student(len(rounds) - 1) * statistics.stdev(logs) * math.sqrt(2 / len(rounds))
 
 
