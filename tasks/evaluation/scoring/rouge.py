@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluation.scoring.sentences import split_sentences
+
 _REMEMBERED = 1 << 16
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 def rouge_table(
@@ -32,11 +32,6 @@ def _rouge_example(hypothesis: str, references: tuple[str, ...], names: tuple[st
 def forget() -> None:
     """Clear the cache of scored examples, for benchmarks of the scoring."""
     _rouge_example.cache_clear()
-
-
-def split_sentences(text: str) -> str:
-    """`text` with one sentence a line, as ROUGE-Lsum expects; the other metrics read a line break as a space."""
-    return _SENTENCE_END.sub("\n", text.strip())
 
 
 @functools.cache
