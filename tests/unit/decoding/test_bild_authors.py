@@ -171,7 +171,7 @@ def test_it_falls_back_under_the_threshold_and_algorithm_1_at_it() -> None:
     def proposers(method: str, settings: Any) -> str:
         return decode(method, settings, prefix_pair(flat, flat), [[5, END]], Request(4))[0].proposers
 
-    ours = {"fallback_threshold": 0.125, "rollback_threshold": math.inf}
+    ours: dict[str, Any] = {"fallback_threshold": 0.125, "rollback_threshold": math.inf}
     assert proposers("bild_authors", BildAuthorsSettings(**ours)) == "lsss"
     assert proposers("bild", BildSettings(**ours)) == "llll"
 
