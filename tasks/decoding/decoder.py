@@ -132,11 +132,6 @@ class GreedyAcceptance:
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
 
-    @property
-    def agreement(self) -> int:
-        """What a likeliest token means, as the kernels take it: 0 nothing, 1 that it is accepted, 2 `first_only`."""
-        return 2 if self.first_only else int(self.keep_agreed)
-
 
 @dataclass(slots=True)
 class CheckedDraft:

@@ -49,9 +49,7 @@ class DraftChecker:
         A -1 among the step's `best` reports broken logits.
         """
         if rule != self._rule:
-            self._bounds.copy_(
-                torch.tensor([rule.max_surprisal, float(rule.agreement == 1), rule.min_share]), non_blocking=True
-            )
+            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed), rule.min_share]), non_blocking=True)
             self._rule = rule
         checked = self._check(pending, drafted, cached, (rule.max_surprisal >= 0 or rule.min_share < math.inf, rule.first_only))
         numbers = fetch(checked.numbers)
