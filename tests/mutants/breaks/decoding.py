@@ -189,8 +189,8 @@ BREAKS = (
     ),
     Break(
         "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "_Replayer._verify",
-        "q, p[accepted]):\n                return accepted, p[accepted].best, 0",
-        "q, p[accepted]):\n                return accepted, token, 0",
+        "return accepted, p[accepted].best, 0\n                accepted",
+        "return accepted, token, 0\n                accepted",
         _REPLAY,
     ),
     Break(
