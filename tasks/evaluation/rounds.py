@@ -22,6 +22,8 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5th percentiles of Student's t with 1, 2, … degrees of freedom."""
 _FEWEST_VISITS = 4
 """Visits below which nothing is said about the machine."""
+_STALLED = 2.0
+"""Where the scatter of rounds is measured, a call counts for at most this many times what was to be expected of it."""
 
 
 def combined(rounds: Sequence[TimedRound]) -> tuple[list[float], list[float]]:
@@ -54,10 +56,13 @@ def rounds_reach(rounds: Sequence[TimedRound]) -> float:
     """Half the width of the 95 % interval of the logarithm of a speed-up, from the scatter of its rounds; 0 for one round.
 
     It is Student's prediction interval for the mean of as many rounds of another sweep, √2 times as wide as that of the mean.
+    A single stalled call (once 430 ms for a text of 0.6 ms) does not count in full: the medians of `combined`, whose error
+    this is, do not hold it either. A round that is slow as a whole does.
     """
     if len(rounds) < 2:
         return 0.0
-    logs = [math.log(sum(one.vanilla_latency_ms) / sum(one.latency_ms)) for one in rounds]
+    method, vanilla = (_capped(rounds, name).sum(axis=1) for name in ("latency_ms", "vanilla_latency_ms"))
+    logs: list[float] = np.log(vanilla / method).tolist()
     return student(len(rounds) - 1) * statistics.stdev(logs) * math.sqrt(2 / len(rounds))
 
 
@@ -96,6 +101,15 @@ def scatter_text(scatter: VanillaScatter, drafter: str) -> str:
 
 def _rounds_of(row: SweepRow) -> Sequence[TimedRound]:
     return row.rounds or () if isinstance(row, TimedRow) else ()
+
+
+def _capped(rounds: Sequence[TimedRound], name: str) -> NDArray[np.float64]:
+    """`[rounds, examples]`, each call at most `_STALLED` times what its example takes at the pace of its round."""
+    table = _table(rounds, name)
+    usual = np.median(table, axis=0)
+    pace = np.median(table / usual, axis=1, keepdims=True)
+    capped: NDArray[np.float64] = np.minimum(table, _STALLED * pace * usual)
+    return capped
 
 
 def _table(rounds: Sequence[TimedRound], name: str) -> NDArray[np.float64]:

@@ -60,7 +60,7 @@ def batch_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
 def batch_notes(summary: Summary) -> list[str]:
     """How to read the table, and its result for each sweep."""
     return [
-        "Speed-up over vanilla at the same batch size: each batch is the median of its rounds (lowest to highest round).",
+        "Speed-up over vanilla at the same batch size: the median of the rounds (lowest to highest round).",
         "At batch 1 the fastest executor runs; larger batches run in the general loop, with Python between two model runs.",
         "Energy is that of the whole processor package, all that runs on it included.",
         *(f"{drafter}: {batch_sentence(timings)}." for drafter, timings in timings_of(summary).items()),

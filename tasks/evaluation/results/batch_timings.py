@@ -28,7 +28,7 @@ class BatchTiming:
     settings: Settings
     batch_size: int
     speedup: float
-    """Over vanilla at the same batch size; each batch is the median of its rounds."""
+    """Over vanilla at the same batch size; the median of `rounds`."""
     rounds: list[float]
     """The speed-up of each round."""
     joules_per_text: float | None = None

@@ -36,6 +36,22 @@ def test_the_scatter_of_rounds_by_hand() -> None:
     assert rounds_reach(rounds[:1]) == 0.0
 
 
+def test_one_stalled_call_does_not_widen_the_interval_but_a_slow_round_does() -> None:
+    rng = np.random.default_rng(4)
+    ended = [(np.full(50, 0.6) * np.exp(0.02 * rng.normal(size=50))).tolist() for _ in range(4)]
+    rounds = rounds_of(*((method, [1.2] * 50) for method in ended))
+    low, high = speedup_interval(rounds, 200, 0)
+    assert 1.9 < low < high < 2.1
+    ended[0][7] = 430.0  # a round of 460 ms instead of 30: the logarithm of its speed-up falls by 2.7
+    stalled = speedup_interval(rounds_of(*((method, [1.2] * 50) for method in ended)), 200, 0)
+    assert stalled == pytest.approx((low, high), rel=0.08)
+    ended[0] = [1.0] * 50
+    slow = rounds_reach(rounds_of(*((method, [1.2] * 50) for method in ended)))
+    assert slow == pytest.approx(
+        3.182 * np.std([math.log(2), math.log(2), math.log(2), math.log(1.2)], ddof=1) / 2**0.5, rel=0.05
+    )
+
+
 def test_without_scatter_of_rounds_the_interval_is_that_of_the_examples() -> None:
     latencies = ([1.0, 2.0, 4.0], [3.0, 3.0, 9.0])
     for count in (1, 3):

@@ -52,7 +52,7 @@ def speed_by_batch(summary: Summary) -> Figure | None:
     ]
     results = [f"{drafter.capitalize()}: {batch_sentence(timings)}." for drafter, timings in found.items()]
     caption = (
-        "The fastest chosen points on the same test texts in batches, each the median of its rounds; lines span the rounds. "
+        "The fastest chosen points on the same test texts in batches, the median of the rounds; lines span them. "
         f"From batch 2 on all methods run in the general loop, with Python between two model runs. {' '.join(results)}"
     )
     return Figure("Where drafting stops paying", caption, panels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 
 from tasks.evaluation.report.figures import series as parts
@@ -14,6 +16,8 @@ from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 _MOST_BARS = 8
+_BEYOND = 0.3
+"""Share of the span of all marks that an interval may stretch an axis by."""
 _OPERATIONS = {"flops": "FLOPs|(theory)", "bytes": "bytes moved|(theory)", "intensity": "FLOPs / byte|(theory)"}
 _TWO_LINES = "split(datum.label, '|')"
 _FROM_ZERO = alt.Scale(zero=True)
@@ -113,15 +117,14 @@ def prediction(summary: Summary) -> Figure | None:
     ]
     if not records:
         return None
-    values = [record[name] for record in records for name in ("x", "y", "low", "high") if name in record]
-    line, scale = parts.diagonal(values, "as predicted")
+    line, scale = parts.diagonal(_shown_speedups(records), "as predicted")
     x, y = (alt.X("x:Q", title="predicted speed-up (×)", scale=scale), alt.Y("y:Q", title="measured speed-up (×)", scale=scale))
     base = alt.Chart(data(records)).encode(x=x, y=y, color=color(parts.DRAFTER_SERIES))
     kinds = parts.shape([Series("random sample", INK), Series("timed by plan", INK, "diamond")], "kind")
     marks = base.encode(shape=kinds, tooltip=["point:Q"])
     panel = alt.layer(
         *line,
-        base.mark_rule(strokeWidth=1, opacity=0.3).encode(y="low:Q", y2="high:Q"),
+        base.mark_rule(strokeWidth=1, opacity=0.3, clip=True).encode(y="low:Q", y2="high:Q"),
         marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
@@ -131,6 +134,15 @@ def prediction(summary: Summary) -> Figure | None:
     error = f" Error of the sample: {'; '.join(described)}." if described else ""
     caption = (
         "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "
-        f"sample is fair: the others were timed because they were predicted to be fast.{error}"
+        f"sample is fair: the others were timed because they were predicted to be fast. Very long intervals are cut off.{error}"
     )
     return Figure("Prediction against measurement", caption, [panel], height=420, square=True)
+
+
+def _shown_speedups(records: Sequence[Record]) -> list[float]:
+    """All marks, and the ends of their intervals unless one reaches so far that the marks would shrink to a blob."""
+    marks = [record[name] for record in records for name in ("x", "y")]
+    low, high = min(marks), max(marks)
+    room = _BEYOND * (high - low)
+    ends = [record[name] for record in records for name in ("low", "high") if name in record]
+    return [*marks, *(min(max(end, low - room), high + room) for end in ends)]

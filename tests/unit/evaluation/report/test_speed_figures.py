@@ -62,6 +62,14 @@ def test_theory_and_measurement_are_named(full_record: Summary) -> None:
     assert speed.operations_bars(dataclasses.replace(full_record, points=without)) is None
 
 
+def test_one_very_long_interval_does_not_shrink_the_marks_of_the_prediction_figure() -> None:
+    marks = [{"x": 1.0, "y": 1.1, "low": 1.0, "high": 1.2}, {"x": 2.0, "y": 2.1, "low": 0.1, "high": 50.0}]
+    shown = speed._shown_speedups(marks)
+    # The marks span 1.1, of which three tenths may be added on either side.
+    assert [min(shown), max(shown)] == pytest.approx([0.67, 2.43])
+    assert max(speed._shown_speedups(marks[:1])) == pytest.approx(1.13)
+
+
 def test_the_random_sample_stands_apart(full_record: Summary) -> None:
     figure = present(speed.prediction(full_record))
     marks = [record for layer, found in layers(figure.panels[0]) if layer["mark"]["type"] == "rule" for record in found]

@@ -13,7 +13,7 @@ from tasks.evaluation.energy import EnergyMeter, Reading
 from tasks.evaluation.results.batch_timings import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
+from tasks.evaluation.sweeping.batches import BatchTimer, _Lap, _timing, points_by_batch
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -74,6 +74,17 @@ def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
             assert one.rounds == pytest.approx([vanilla[one.batch_size] / took] * 3)
             assert one.speedup == pytest.approx(one.rounds[0])
             assert one.joules_per_text == pytest.approx(took / 8, rel=1e-3)
+
+
+def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
+    def laps(*rounds: list[float]) -> list[_Lap]:
+        return [_Lap(seconds=seconds, joules=[None] * 2, texts=4) for seconds in rounds]
+
+    point = POINTS[0]
+    timing = _timing(point, 2, {(VANILLA, 2): laps([2, 4], [3, 3], [4, 2]), (point, 2): laps([1, 4], [4, 2], [2, 1])})
+    assert timing.rounds == pytest.approx([6 / 5, 6 / 6, 6 / 3])
+    # A ratio of the medians of single batches would be 6 / 4.
+    assert timing.speedup == pytest.approx(6 / 5)
 
 
 def test_batches_larger_than_the_split_are_left_out_and_energy_may_be_unknown(tmp_path: Path) -> None:
