@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tasks.decoding.settings import (
+    BildAuthorsSettings,
     BildSettings,
     DiffOracleSettings,
     SamplingSettings,
@@ -229,4 +230,39 @@ def bild(settings: BildSettings, models: Models, limit: int) -> SequenceDistribu
         branch(text, probability, len(text) + 1, models.p(text))
 
     grow((START,), 1.0, 1)
+    return distribution
+
+
+def bild_authors(settings: BildAuthorsSettings, models: Models, limit: int) -> SequenceDistribution:
+    """The authors' code of BiLD, drawing tokens; a correction is followed by another token of the large model's."""
+    distribution: SequenceDistribution = defaultdict(float)
+    least = math.exp(-settings.rollback_threshold)
+
+    def end_or(write: Callable[[Prefix, float, int], None], text: Prefix, probability: float, unchecked: int) -> None:
+        if len(text) - 1 == limit or text[-1] == END:
+            distribution[text[1:]] += probability
+        else:
+            write(text, probability, unchecked)
+
+    def small(text: Prefix, probability: float, unchecked: int) -> None:
+        drafted = len(text) - unchecked
+        if drafted == settings.max_draft or models.q_scores(text).max() < settings.fallback_threshold:
+            large(text, probability, unchecked)
+            return
+        for token, share in enumerate(models.q(text)):
+            if share > 0:
+                end_or(small, (*text, token), probability * share, unchecked)
+
+    def large(text: Prefix, probability: float, unchecked: int) -> None:
+        far = [at for at in range(unchecked, len(text)) if models.p_scores(text[:at])[text[at]] < least]
+        if far and models.p_scores(text[: far[0]]).argmax() != text[far[0]]:
+            for token, share in enumerate(models.p(text[: far[0]])):
+                if share > 0:
+                    large((*text[: far[0]], token), probability * share, far[0] + 1)
+            return
+        for token, share in enumerate(models.p(text)):
+            if share > 0:
+                end_or(small, (*text, token), probability * share, len(text) + 1)
+
+    large((START,), 1.0, 1)
     return distribution

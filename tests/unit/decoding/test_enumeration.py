@@ -22,6 +22,7 @@ from tasks.decoding.settings import (
     DRAFTERS,
     TABLES,
     AdaptiveSettings,
+    BildAuthorsSettings,
     BildOracleSettings,
     BildSettings,
     ConfidentSettings,
@@ -100,6 +101,7 @@ def sequential(confidence: str, cost: float) -> Case:
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 
+AUTHORS = BildAuthorsSettings(fallback_threshold=0.6, rollback_threshold=0.5, max_draft=2)
 CASCADE = TokenCascadeSettings(deferral_cost=0.45, max_draft=2)
 ORACLE = DiffOracleSettings(deferral_cost=0.05)
 CASES = {
@@ -137,6 +139,7 @@ CASES = {
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
     "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
+    "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
     "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
     "token_cascade": Case("token_cascade", CASCADE, functools.partial(laws.token_cascade, CASCADE), "top-p", limit=4),
     "diff_oracle": Case("diff_oracle", ORACLE, functools.partial(laws.diff_oracle, ORACLE), "all three", limit=4),
