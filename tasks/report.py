@@ -30,6 +30,7 @@ from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.points import TimedMeasurements
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
+from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock
 from tasks.paths import DRAFTERS, TaskPaths
@@ -72,9 +73,10 @@ def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple
     """The current rows of every sweep and what it recorded, by drafter and seed.
 
     Raises:
-        InputError: see `read_rows_of` and `read_pair_of`.
+        InputError: see `read_rows_of` and `read_pair_of`; or two sweeps chose their points by different margins.
     """
     found: dict[tuple[str, int], Swept] = {}
+    margins: dict[MarginSettings, Path] = {}
     for drafter in DRAFTERS:
         for seed in seeds:
             other = None if seed == seeds[0] else seed
@@ -84,6 +86,11 @@ def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple
                 raise InputError(
                     f"{paths.sweep(drafter, other)} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}"
                 )
+            if pair is not None and pair.margins is not None:
+                margins.setdefault(pair.margins, paths.sweep(drafter, other))
+            if len(margins) > 1:
+                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, drafter)}"
+                raise InputError(f"{' and '.join(map(str, margins.values()))} chose their points by different margins; {fix}")
             found[drafter, seed] = current_rows(read_rows_of(paths, metric, drafter, other), pair), pair
     return found
 

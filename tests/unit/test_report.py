@@ -276,3 +276,11 @@ def test_a_sweep_of_another_seed_is_refused(paths: TaskPaths) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(json.dumps({"seed": 7}), encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned is of seed 7, but params\.yaml asks for 1; make it by"):
         report.read_arms(paths, "rougeL", [1])
+
+
+def test_arms_with_different_margins_are_refused(paths: TaskPaths) -> None:
+    for drafter, margin in (("aligned", 0.5), ("unaligned", 0.2)):
+        margins = {"no_loss": margin, "one_point": 1.0, "confidence": 0.95}
+        paths.rows(drafter).with_name("pair.json").write_text(json.dumps({"margins": margins}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"aligned and .*chose their points by different margins; sweep both arms"):
+        report.read_arms(paths, "rougeL", [1])

@@ -14,6 +14,7 @@ from tasks.paths import TaskPaths
 
 _METHODS = {
     "bild": "BiLD: the small model drafts; the large model takes over when the small model is unsure, and corrects its drafts.",
+    "bild_authors": "BiLD as its authors' code runs it: after each correction the large model writes one more token itself.",
     "speculative": "Speculative decoding: the small model drafts; the large model keeps what it would have written itself.",
 }
 _DRAFTERS = {
@@ -59,7 +60,7 @@ def _sentence(point: TimedPoint, name: str, value: Setting) -> str:
 def _known(point: TimedPoint, value: Setting) -> Iterator[tuple[str, str]]:
     """Sentences by the name of the setting; only the one that `value` belongs to is used."""
     yield "drafter", f"Drafts come from: {value}."
-    if point.method == "bild":
+    if point.method in ("bild", "bild_authors"):
         yield "fallback_threshold", _fallback(value)
         yield "rollback_threshold", _rollback(value)
         yield "max_draft", f"After {value} drafted tokens the large model checks them in any case."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.evaluation.report.candidates import Candidate
-from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import fastest_lossless, is_faster, reported
 from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements
 from tasks.evaluation.results.summary import Summary
@@ -49,13 +49,13 @@ def vanilla_milliseconds(measured: TimedMeasurements) -> float:
 
 def unit_of(metric: str) -> str:
     """What a loss is counted in: `BLEU`, `points of exact match`."""
-    name = METRIC_NAMES[metric]
+    name = metric_name(metric)
     return name if name[0].isupper() else f"points of {name}"
 
 
 def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
     """What a point costs in quality: `costs 0.19 BLEU (95 % interval: from a loss of 0.44 to a gain of 0.08)`."""
-    name, difference = METRIC_NAMES[metric], measured.quality_difference
+    name, difference = metric_name(metric), measured.quality_difference
     if lossless:
         return "costs nothing: the output is the large model's own"
     interval = measured.quality_difference_interval

@@ -113,6 +113,7 @@ def _cascades() -> dict[str, Preset]:
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "bild": _BILD,
+    "bild_authors": {name: _BILD[name] for name in ("translation", "summarization")},
     "bild_oracle": {
         "paper": Preset({"rollback_threshold": (*_NATS, math.inf)}, "BiLD, 3.1 and Figure 2: no to all tokens; steps ours")
     },
