@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.settings import AlignSettings
@@ -22,7 +22,7 @@ from tasks.consistency import check_task
 from tasks.corpora.settings import CorpusSettings
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
-from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.grid import expand, expand_entry, first_error
 from tasks.evaluation.sweeping.presets import presets_table
@@ -64,7 +64,7 @@ class Task(_Strict):
         "first one is swept over the whole grid.",
         min_length=1,
     )
-    metric: str = Field(description="Quality metric by which operating points are chosen.", pattern=f"^({'|'.join(METRICS)})$")
+    metric: str = Field(description="Quality metric by which operating points are chosen: a name, or the settings below.")
     run_generated_code: bool = Field(
         default=False,
         description="Allows the metric pass_at_1 to run outputs as programs on this machine, see `docs/operations.md`.",
@@ -77,6 +77,17 @@ class Task(_Strict):
     calibrate: CalibrateSettings = Field(default_factory=CalibrateSettings)
     align: AlignSettings = Field(default_factory=AlignSettings)
     sweep: SweepSettings = Field(default_factory=SweepSettings)
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _full_name(cls, value: object) -> str:
+        """The full name of the metric, which sections and stages take (`tasks.evaluation.metrics`)."""
+        if isinstance(value, str):
+            return str(metric_of(value))
+        try:
+            return str(TypeAdapter(MetricSettings).validate_python(value))
+        except ValidationError as error:
+            raise ValueError(first_error(error)) from None
 
 
 class Params(_Strict):
@@ -159,6 +170,7 @@ def table() -> str:
         lines.append(f"| `{name}` | {default} | | {field.description} |")
     sections: dict[str, type[DataclassInstance]] = {
         "machine": MachineSettings,
+        "tasks.*.metric": MetricSettings,
         "tasks.*.corpus": CorpusSettings,
         "tasks.*.text": TextSettings,
         "tasks.*.tokenizer": TokenizerSettings,

@@ -26,6 +26,7 @@ from tasks.evaluation.results import codec
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
+from tasks.evaluation.scoring.scripts import misfit
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
@@ -143,6 +144,7 @@ def sweep(
             pair,
             batches=BatchTimer(evaluator, test).load_or_measure(wanted, cache) if by_batch else None,
             outputs=evaluator.check_vanilla(validation),
+            misfit=misfit((text for example in validation.examples for text in example.references), task.metric),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,

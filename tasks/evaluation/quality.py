@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.metrics import METRICS, PROGRAMS, ROUGES, reported_with
+from tasks.evaluation.metrics import PROGRAMS, ROUGES, MetricSettings, metric_of, reported_with
 from tasks.evaluation.scoring import answers, bleu, programs, rouge
 from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
 
@@ -22,15 +22,15 @@ class Quality:
     """The quality of a list of hypotheses."""
 
     metric: str
-    """The task's metric, one of `METRICS`."""
+    """The full name of the task's metric (`tasks.evaluation.metrics`)."""
     value: float
     """The metric over all examples, in points."""
     interval: Interval
     """95 % percentile bootstrap interval of `value`."""
     scores: dict[str, float]
-    """Every metric that was computed, `metric` among them, in points."""
+    """Every metric that was computed, the task's among them, in points by name."""
     signature: str
-    """sacrebleu's signature: how BLEU was computed. It is printed beside every BLEU; empty where none was computed."""
+    """How the metric was computed: sacrebleu's signature of BLEU, the like of a ROUGE; empty for other metrics."""
     resampled: NDArray[np.float64] = field(compare=False, repr=False)
     """`value` on each bootstrap resample of the examples, `[samples]`, for paired differences."""
     statistics: NDArray[np.generic] = field(compare=False, repr=False)
@@ -51,7 +51,7 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
         hypotheses: one text for each example.
         references: one or more reference texts for each example; their number may differ between examples. For `pass_at_1`,
             a program and then its tests.
-        metric: one of `METRICS`; it gets the interval. `pass_at_1` runs the hypotheses (see `scoring/programs.py`).
+        metric: a full name; its metric gets the interval. `pass_at_1` runs the hypotheses (see `scoring/programs.py`).
         samples: number of bootstrap resamples.
         seed: of the resamples; hypotheses for the same examples are resampled alike.
 
@@ -59,30 +59,34 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
         ValueError: unknown metric, unequal lengths, no example, or an example without a reference or a test.
     """
     _check(hypotheses, references, metric)
-    names = reported_with(metric)
+    settings = metric_of(metric)
+    names = reported_with(settings.name)
     means = tuple(name for name in names if name != "bleu")
-    table = dict(zip(means, _table(hypotheses, references, means).mean(axis=0).tolist(), strict=True))
+    table = dict(zip(means, _table(hypotheses, references, means, settings).mean(axis=0).tolist(), strict=True))
     if "bleu" in names:
-        table = {"bleu": bleu.bleu_of(bleu.bleu_statistics(hypotheses, references).sum(axis=0)), **table}
+        counts = bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
+        table = {"bleu": bleu.bleu_of(counts.sum(axis=0)), **table}
     statistics = example_statistics(hypotheses, references, metric)
     resampled = values_of(resampled_sums(statistics, samples, seed), len(hypotheses))
-    signature = bleu.signature(tuple(map(len, references))) if "bleu" in names else ""
-    return Quality(metric, table[metric], percentile_interval(resampled), table, signature, resampled, statistics)
+    value, interval = table[settings.name], percentile_interval(resampled)
+    return Quality(metric, value, interval, table, _signature(references, settings), resampled, statistics)
 
 
 def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
     """`metric` alone, in points, without an interval; arguments and errors are those of `score`."""
     _check(hypotheses, references, metric)
-    if metric == "bleu":
-        return bleu.bleu_of(bleu.bleu_statistics(hypotheses, references).sum(axis=0))
-    return float(_table(hypotheses, references, (metric,)).mean())
+    settings = metric_of(metric)
+    if settings.name == "bleu":
+        return bleu.bleu_of(bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer).sum(axis=0))
+    return float(_table(hypotheses, references, (settings.name,), settings).mean())
 
 
 def sentence_scores(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> list[float]:
     """`metric` of each example by itself, in points; BLEU is smoothed exponentially, over the orders that a text has."""
-    if metric == "bleu":
-        return bleu.sentence_bleus(hypotheses, references)
-    return [float(row[0]) for row in _table(hypotheses, references, (metric,))]
+    settings = metric_of(metric)
+    if settings.name == "bleu":
+        return bleu.sentence_bleus(hypotheses, references, settings.bleu_tokenizer)
+    return [float(row[0]) for row in _table(hypotheses, references, (settings.name,), settings)]
 
 
 def quality_difference(
@@ -110,10 +114,11 @@ def example_statistics(
 
     For BLEU these are the ten counts of `bleu_statistics`, int32; for any other metric the example's own points, float64.
     """
-    if metric == "bleu":
-        return bleu.bleu_statistics(hypotheses, references).astype(np.int32)
-    means = tuple(name for name in reported_with(metric) if name != "bleu")  # as in `score`, whose caches are read
-    return _table(hypotheses, references, means)[:, [means.index(metric)]]
+    settings = metric_of(metric)
+    if settings.name == "bleu":
+        return bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer).astype(np.int32)
+    means = tuple(name for name in reported_with(settings.name) if name != "bleu")  # as in `score`, whose caches are read
+    return _table(hypotheses, references, means, settings)[:, [means.index(settings.name)]]
 
 
 def values_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
@@ -132,18 +137,25 @@ def forget() -> None:
         module.forget()
 
 
-def _table(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], names: tuple[str, ...]) -> NDArray[np.float64]:
+def _signature(references: Sequence[tuple[str, ...]], settings: MetricSettings) -> str:
+    if settings.name == "bleu":
+        return bleu.signature(tuple(map(len, references)), settings.bleu_tokenizer)
+    return rouge.signature(settings.rouge_tokenizer) if settings.name in ROUGES else ""
+
+
+def _table(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], names: tuple[str, ...], settings: MetricSettings
+) -> NDArray[np.float64]:
     """Metrics that are means over examples, `[examples, names]`, in points."""
     if names[0] in ROUGES:
-        return rouge.rouge_table(hypotheses, references, names)
+        return rouge.rouge_table(hypotheses, references, names, settings.rouge_tokenizer)
     if names[0] == PROGRAMS:
         return programs.pass_table(hypotheses, references)
     return answers.answer_table(hypotheses, references, names)
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> None:
-    if metric not in METRICS:
-        raise ValueError(f"unknown metric {metric!r}; it must be one of {', '.join(METRICS)}")
+    metric_of(metric)
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
     for index, texts in enumerate(references):

@@ -191,8 +191,29 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    of_pair = {"drafter", "seed", "training", "draft_vocabulary", "runtime", "acceptance", "sizes", "outputs", "costs"}
-    assert pair.keys() == of_pair | {"version", "plan", "vanilla_scatter", "lineage", "margins", "grid", "memory", "batches"}
+    of_pair = {
+        "drafter",
+        "seed",
+        "training",
+        "draft_vocabulary",
+        "runtime",
+        "acceptance",
+        "sizes",
+        "outputs",
+        "costs",
+        "misfit",
+    }
+    assert pair.keys() == of_pair | {
+        "version",
+        "plan",
+        "vanilla_scatter",
+        "lineage",
+        "margins",
+        "grid",
+        "memory",
+        "batches",
+        "misfit",
+    }
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))
     assert pair["sizes"]["large"] == dataclasses.asdict(sizes_of(large))

@@ -23,6 +23,7 @@ from tasks.decoding.registry import Pair, Request
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
 from tasks.evaluation.acceptance import measure_acceptance
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.quality import example_statistics, values_of
 from tasks.evaluation.selection.bounds import max_t_bounds, normal_bounds
 from tasks.evaluation.selection.differences import paired_differences
@@ -60,7 +61,7 @@ _SAMPLED = SamplingSettings(temperature=1.0)
 
 def grid_of(metric: str) -> list[SweepPoint]:
     """Return BiLD's points for a task of this metric: the paper's range."""
-    return expand([GridSettings(method="bild", preset=_PRESETS.get(metric, "summarization"))])
+    return expand([GridSettings(method="bild", preset=_PRESETS.get(metric_of(metric).name, "summarization"))])
 
 
 SPECULATIVE = expand([GridSettings(method="speculative", preset="block_sizes")])

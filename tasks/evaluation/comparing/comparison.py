@@ -16,7 +16,7 @@ from tasks.evaluation.changes import Change, difference, error_of, frontier_chan
 from tasks.evaluation.comparing.loaded import LoadedResult, alike, on_split, point_key, same_timed
 from tasks.evaluation.comparing.provenance import Difference, differing, facts
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, settings_text
+from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
 from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
 from tasks.evaluation.statistics import Interval
 from tasks.paths import DRAFTERS
@@ -119,7 +119,7 @@ def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[N
 def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasurements, metric: str) -> Number:
     first, second = ours.quality_interval, theirs.quality_interval
     change = difference(ours.quality, theirs.quality, error_of(first), error_of(second))
-    return Number(f"{name}: {METRIC_NAMES[metric]}", split, "points", ours.quality, theirs.quality, first, second, change)
+    return Number(f"{name}: {metric_name(metric)}", split, "points", ours.quality, theirs.quality, first, second, change)
 
 
 def _acceptance(first: LoadedResult, second: LoadedResult, drafter: str) -> Iterator[Number]:
@@ -160,7 +160,7 @@ def _point(
     ends = [one.quality_difference_interval for one in entries]
     if len(losses) == len(entries) and all(ends):
         change = difference(losses[0], losses[1], error_of(ends[0]), error_of(ends[1]))
-        name = f"{label}: {METRIC_NAMES[metric]} minus vanilla's"
+        name = f"{label}: {metric_name(metric)} minus vanilla's"
         yield Number(name, split, "points", losses[0], losses[1], ends[0], ends[1], change, settings=settings)
     found = [first.measured(before, split), second.measured(after, split)]
     paired = same_timed(first, second, before.drafter, split) and alike(found)

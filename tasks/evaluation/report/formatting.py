@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
@@ -29,6 +30,12 @@ _DEFAULT_DRAFTER = ("drafter", "small")
 def points_text(value: float) -> str:
     """`0.5 points`, `1 point`."""
     return f"{value:g} point{'' if value == 1 else 's'}"
+
+
+def metric_name(metric: str) -> str:
+    """A metric by its full name, with a tokenizer of its own: `ROUGE-L`, `BLEU (zh)`."""
+    settings = metric_of(metric)
+    return METRIC_NAMES[settings.name] + (f" ({settings.tokenizer})" if settings.tokenizer else "")
 
 
 def method_name(method: str) -> str:
@@ -125,7 +132,7 @@ def difference_text(measured: OperatingPoint | TestMeasurements) -> str:
 
 def quality_text(measured: OperatingPoint | TestMeasurements, metric: str) -> str:
     """`BLEU 93.90 (+0.04 points [-0.30, +0.40] from vanilla)`."""
-    return f"{METRIC_NAMES[metric]} {measured.quality:.2f} ({difference_text(measured)} from vanilla)"
+    return f"{metric_name(metric)} {measured.quality:.2f} ({difference_text(measured)} from vanilla)"
 
 
 def markdown_table(headings: list[str], rows: list[list[str]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tasks.evaluation.report.candidates import Candidate
-from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import fastest_lossless, is_faster, reported
 from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements
 from tasks.evaluation.results.summary import Summary
@@ -48,7 +48,7 @@ def vanilla_milliseconds(measured: TimedMeasurements) -> float:
 
 def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
     """What a point costs in quality, as the 95 % interval of the loss: `costs 0.0 to 0.4 BLEU`, ends rounded outwards."""
-    name, interval = METRIC_NAMES[metric], measured.quality_difference_interval
+    name, interval = metric_name(metric), measured.quality_difference_interval
     counted = name if name[0].isupper() else f"points of {name}"
     if lossless:
         return "costs nothing: the output is the large model's own"

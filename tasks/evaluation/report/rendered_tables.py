@@ -11,7 +11,7 @@ import yaml
 
 from tasks.evaluation.report.arms_text import arms_table
 from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, timings_of
-from tasks.evaluation.report.formatting import METRIC_NAMES, field_text, markdown_table
+from tasks.evaluation.report.formatting import field_text, markdown_table, metric_name
 from tasks.evaluation.report.test_sets import test_set_notes, test_set_rows
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.summary import Summary
@@ -55,7 +55,7 @@ def _layouts() -> dict[str, _Layout]:
 
 def rendered_tables(summary: Summary) -> list[RenderedTable]:
     """The tables that have a measured row."""
-    metric = METRIC_NAMES[summary.metric]
+    metric = metric_name(summary.metric)
     found = _test_sets(summary)
     found += [_arms(summary)] if summary.arms.results else []
     found += [*_batches(summary), *_memory(summary)]

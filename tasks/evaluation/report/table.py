@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     METRIC_NAMES,
@@ -13,6 +14,7 @@ from tasks.evaluation.report.formatting import (
     field_text,
     interval_text,
     markdown_table,
+    metric_name,
     number_text,
 )
 from tasks.evaluation.report.marks import Mark, mark_of
@@ -113,13 +115,13 @@ def title(summary: Summary, split: str) -> str:
     """The title of the table of one split."""
     says = {REPORTED_ON: "on test, where nothing was chosen", CHOSEN_ON: "on validation, where the choices were made"}[split]
     return (
-        f"Task {summary.task} {says}: {METRIC_NAMES[summary.metric]} and speed-up over the vanilla large model [95 % intervals]"
+        f"Task {summary.task} {says}: {metric_name(summary.metric)} and speed-up over the vanilla large model [95 % intervals]"
     )
 
 
 def table_cells(summary: Summary, split: str) -> tuple[list[str], list[list[str]]]:
     """The headings and the body of one of `SPLITS`; what test says of choices and what papers print stand beside test."""
-    metric, on_test = METRIC_NAMES[summary.metric], split == REPORTED_ON
+    metric, on_test = metric_name(summary.metric), split == REPORTED_ON
     columns = table_1_columns(summary.dataset, summary.metric) if on_test else []
     headings = ["method", metric, f"{metric} − vanilla", "speed-up", "ms for a text"]
     headings += ["what test says"] if on_test else []
@@ -184,8 +186,9 @@ def notes(summary: Summary) -> list[str]:
     for drafter in DRAFTERS:
         if scatter := summary.pairs.of(drafter).vanilla_scatter:
             found.append(scatter_text(scatter, drafter))
-    if summary.metric == "bleu" and summary.signature:
-        found.append(f"BLEU: {summary.signature}.")
+    if summary.signature:
+        found.append(f"{METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}.")
+    found += {f"Warning: {one}." for drafter in DRAFTERS if (one := summary.pairs.of(drafter).misfit)}
     if summary.chrf_signature:
         found.append(f"chrF: {summary.chrf_signature}.")
     return found + _published_notes(summary)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.arms import Swept, compare_arms
 from tasks.evaluation.report.arms_text import PURPOSE_NAMES
-from tasks.evaluation.report.formatting import METRIC_NAMES, NOTHING, aligned_columns, field_text, interval_text, number_text
+from tasks.evaluation.report.formatting import NOTHING, aligned_columns, field_text, interval_text, metric_name, number_text
 from tasks.evaluation.report.points import SweepPoints, latest, models_alone
 from tasks.evaluation.report.table import row_mark, table_rows
 from tasks.evaluation.results.pair import PairRecord
@@ -63,7 +63,7 @@ def _in_place_of_test(rows: Sequence[SweepRow], of_set: Sequence[SweepRow]) -> l
 
 def test_set_rows(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """The headings and the rows of the table of test sets: the models alone and every choice that a set measured."""
-    metric = METRIC_NAMES[summary.metric]
+    metric = metric_name(summary.metric)
     headings = [
         "test set",
         "method",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks.evaluation.report.formatting import METRIC_NAMES, interval_text
+from tasks.evaluation.report.formatting import interval_text, metric_name
 from tasks.evaluation.results.output_check import against_teacher
 from tasks.evaluation.results.summary import Recommendation, Summary
 from tasks.paths import DRAFTERS
@@ -46,6 +46,6 @@ def _small_is_as_good(summary: Summary) -> list[str]:
             difference = f"{small.quality - summary.vanilla.large.quality:+.2f}{interval_text(interval, '+')}"
             found.append(
                 f"the large model is not better than the {drafter} small model alone, which differs from it by {difference} "
-                f"{METRIC_NAMES[summary.metric]} points"
+                f"{metric_name(summary.metric)} points"
             )
     return found

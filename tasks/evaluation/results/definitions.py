@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DEFINITIONS = {
     "quality": "the task's metric over the whole split, in points from 0 to 100",
-    "signature": "how BLEU was computed: sacrebleu's signature",
+    "signature": "how BLEU or ROUGE was computed: sacrebleu's signature, or the like of a ROUGE",
     "quality_interval": "95 % bootstrap interval of quality, resampling examples",
     "quality_difference": "quality minus that of the vanilla large model of the same sweep and split",
     "quality_difference_interval": "95 % paired bootstrap interval of quality minus that of vanilla large, where measured",

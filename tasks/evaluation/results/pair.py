@@ -239,6 +239,8 @@ class PairRecord:
     memory: PairMemory | None = None
     outputs: OutputCheck | None = None
     """The large model's outputs on validation beside trivial baselines."""
+    misfit: str | None = None
+    """What the metric's tokenizers cannot read of the references of validation, with the fix; empty where they fit."""
     costs: MeasuredCosts | None = None
     plan: SweepPlan | None = None
     vanilla_scatter: VanillaScatter | None = None

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 
 import yaml
 
+from tasks.evaluation.metrics import compared_as
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.tables import PublishedTableRow
 
@@ -43,6 +44,8 @@ class PublishedTable:
 
     def rows(self, dataset: str, metric: str) -> list[dict[str, object]]:
         """The rows of a data set whose qualities are of a metric, or that hold no quality, by column."""
+        # The papers' tokenizers are the usual ones: a metric with another has no rows here.
+        metric = compared_as(metric) if metric else metric
         return [
             {"dataset": published().names[found.dataset], **dict(zip(self.columns, row, strict=True))}
             for found in self.results

@@ -9,6 +9,7 @@ from typing import Annotated
 from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
 from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
 from tasks.evaluation.results.row_file import RowFile
@@ -69,7 +70,7 @@ class RowHeader:
     settings: Settings
     lossless: bool
     metric: str
-    """The task's metric, a key of `quality`."""
+    """The full name of the task's metric, whose name is a key of `quality`."""
     examples: int | None = None
     """Examples of the split."""
     sampling: SamplingSettings | None = None
@@ -96,14 +97,14 @@ class Outcome:
     how: str | None = None
     """`replayed` or `decoded`."""
     quality: dict[str, float]
-    """By metric."""
+    """By the names of metrics."""
     quality_interval: Interval | None = None
     quality_difference_interval: Interval | None = None
     """Of quality minus vanilla large's, paired."""
     difference_bounds: DifferenceBounds | None = None
     """By which points are chosen on validation, and choices confirmed or contradicted on test."""
     signature: str | None = None
-    """How BLEU was computed, in sacrebleu's own words."""
+    """How BLEU or ROUGE was computed: sacrebleu's signature, or the like."""
     counts: DecodingCounts
     outputs: OutputStatistics | None = None
     """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted."""
@@ -158,7 +159,7 @@ class MeasuredRow(Outcome, RowHeader):
     @property
     def value(self) -> float:
         """Quality by the task's metric, in points; NaN where the row holds none."""
-        return self.quality.get(self.metric, float("nan"))
+        return self.quality.get(metric_of(self.metric).name, float("nan"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,7 +147,7 @@ class Summary:
     split: str
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None
-    """How BLEU was computed."""
+    """How BLEU or ROUGE was computed."""
     chrf_signature: str | None = None
     """How chrF was computed."""
     vanilla: VanillaModels

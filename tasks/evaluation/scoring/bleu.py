@@ -1,6 +1,7 @@
 """BLEU in points from 0 to 100, as counts that are additive over examples (Papineni et al., 2002), by `sacrebleu`.
 
-Tokenizer 13a, mixed case, exponential smoothing; with several references for an example, BLEU clips against all of them.
+A tokenizer of sacrebleu, mixed case, exponential smoothing; with several references for an example, BLEU clips against all of
+them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.evaluation.scoring.tokenizers import require_bleu_tokenizer
+
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
@@ -21,10 +24,12 @@ COUNTS = 2 + 2 * _NGRAMS
 _REMEMBERED = 1 << 16
 
 
-def bleu_statistics(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
+def bleu_statistics(
+    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], tokenizer: str = "13a"
+) -> NDArray[np.int64]:
     """The counts that determine corpus BLEU, `[examples, 10]`, int64: system length, closest reference length, matched 1- to
     4-grams, all 1- to 4-grams. They are additive over examples."""
-    rows = [_bleu_example(text, tuple(right)) for text, right in zip(hypotheses, references, strict=True)]
+    rows = [_bleu_example(text, tuple(right), tokenizer) for text, right in zip(hypotheses, references, strict=True)]
     return np.array(rows, dtype=np.int64)
 
 
@@ -64,24 +69,24 @@ def bleu_gradients(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return gradients * bleus_of(sums)[:, None]
 
 
-def sentence_bleus(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]]) -> list[float]:
+def sentence_bleus(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], tokenizer: str = "13a") -> list[float]:
     """BLEU of each example by itself, in points, smoothed exponentially, over the orders that a text has."""
     from sacrebleu.metrics.bleu import BLEU
 
     found = []
-    for counts in (_bleu_example(text, tuple(right)) for text, right in zip(hypotheses, references, strict=True)):
-        matched, total = list(counts[2 : 2 + _NGRAMS]), list(counts[2 + _NGRAMS :])
+    for counts in bleu_statistics(hypotheses, references, tokenizer).tolist():
+        matched, total = counts[2 : 2 + _NGRAMS], counts[2 + _NGRAMS :]
         score = BLEU.compute_bleu(matched, total, counts[0], counts[1], smooth_method="exp", effective_order=True)
         found.append(float(score.score))
     return found
 
 
 @functools.lru_cache(maxsize=4)
-def signature(references: tuple[int, ...]) -> str:
+def signature(references: tuple[int, ...], tokenizer: str = "13a") -> str:
     """sacrebleu's signature of a corpus BLEU over examples with these numbers of references."""
     from sacrebleu.metrics.bleu import BLEU
 
-    metric = BLEU()
+    metric = BLEU(tokenize=tokenizer)
     # sacrebleu marks missing references by `None`, but only while scoring.
     streams: list[Any] = [[None if stream >= count else "" for count in references] for stream in range(max(references))]
     metric.corpus_score([""] * len(references), streams)
@@ -89,17 +94,19 @@ def signature(references: tuple[int, ...]) -> str:
 
 
 @functools.cache
-def _sentence_bleu() -> BLEU:
+def _sentence_bleu(tokenizer: str) -> BLEU:
     from sacrebleu.metrics.bleu import BLEU
 
+    require_bleu_tokenizer(tokenizer)  # sacrebleu would download what is missing
+
     # Only the counts are read, which this flag does not change; without it sacrebleu warns at every sentence.
-    return BLEU(effective_order=True)
+    return BLEU(effective_order=True, tokenize=tokenizer)
 
 
 # Points of a sweep give the same text for most examples, so a cache of examples makes all but the first point cheap.
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _bleu_example(hypothesis: str, references: tuple[str, ...]) -> tuple[int, ...]:
-    found = _sentence_bleu().sentence_score(hypothesis, list(references))
+def _bleu_example(hypothesis: str, references: tuple[str, ...], tokenizer: str) -> tuple[int, ...]:
+    found = _sentence_bleu(tokenizer).sentence_score(hypothesis, list(references))
     return (found.sys_len, found.ref_len, *found.counts, *found.totals)
 
 

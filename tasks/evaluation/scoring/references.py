@@ -6,17 +6,24 @@ from collections.abc import Mapping, Sequence
 
 from tasks.corpora.example import UNLABELLED, Example
 from tasks.errors import InputError
-from tasks.evaluation.metrics import PROGRAMS
+from tasks.evaluation.metrics import PROGRAMS, metric_of, reported_with
 from tasks.evaluation.scoring.answers import last_number
+from tasks.evaluation.scoring.scripts import misfit
+from tasks.evaluation.scoring.tokenizers import require_bleu_tokenizer
 
 
 def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> list[str]:
-    """Check that references suit the metric; return warnings, each in a line with number and fix.
+    """Check that references suit the metric, and that its tokenizer is there; return warnings, a line each with number and fix.
 
     Raises:
-        InputError: a program without tests, or a split in which no reference has a number.
+        InputError: a program without tests, a split in which no reference has a number, or a tokenizer that is not installed.
     """
-    found = []
+    settings = metric_of(metric)
+    if "bleu" in reported_with(settings.name):
+        require_bleu_tokenizer(settings.bleu_tokenizer)
+    scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
+    unread = misfit((text for example in scored for text in example.references), metric)
+    found = [unread] if unread else []
     for name, examples in corpus.items():
         if metric == PROGRAMS and name != UNLABELLED:
             _require_tests(name, examples)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tasks.corpora.example import Example
 from tasks.evaluation.chrf import chrf_of, chrf_signature
-from tasks.evaluation.metrics import texts_to_match
+from tasks.evaluation.metrics import metric_of, texts_to_match
 from tasks.evaluation.quality import quality_difference, sentence_scores, value_of
 from tasks.evaluation.repetition import is_looping
 from tasks.evaluation.results.outputs import LengthBand, OutputDetails, OutputStatistics, WorstOutput
@@ -97,7 +97,7 @@ def details_of(
     """
     references = [example.references for example in split.examples]
     texts, others = [one.text for one in found], [one.text for one in vanilla]
-    chrf = metric == "bleu"
+    chrf = metric_of(metric).name == "bleu"
     return OutputDetails(
         chrf=chrf_of(texts, references) if chrf else None,
         chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
 from tasks.evaluation.frontier import tradeoff_of
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.selection.choosing import choose_rows
@@ -79,7 +80,7 @@ class SweepRunner:
         replayed = time.monotonic()
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
         vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
-        candidates = grid.candidates(metric, split)
+        candidates = grid.candidates(metric_of(metric).name, split)
         small = self._evaluator.decoded(BASELINES[1], split).timed(split)
         alone = Candidate(BASELINES[1].method, known[1].quality, small), known[1].speedup
         plan = Plan(

@@ -274,6 +274,31 @@ BREAKS = (
         (f"{_UNIT}/scoring/test_sentences.py",),
     ),
     Break(
+        "words-of-other-scripts-dropped", "tasks.evaluation.scoring.scripts", "_kind",
+        'category[0] in "LN"', 'category[0] in "LN" and character.isascii()',
+        (f"{_UNIT}/scoring/test_scripts.py",),
+    ),
+    Break(
+        "chinese-is-one-word", "tasks.evaluation.scoring.scripts", "_kind",
+        '"single" if script_without_spaces(character) else "word"', '"word"',
+        (f"{_UNIT}/scoring/test_scripts.py",),
+    ),
+    Break(
+        "tokenizer-of-bleu-forgotten", "tasks.evaluation.scoring.bleu", "_sentence_bleu",
+        ", tokenize=tokenizer", "",
+        (f"{_UNIT}/scoring/test_scripts.py",),
+    ),
+    Break(
+        "published-beside-another-tokenizer", "tasks.evaluation.metrics", "compared_as",
+        "{key: metric.tokenizer} if metric.tokenizer else {}", "{}",
+        (f"{_UNIT}/scoring/test_scripts.py",),
+    ),
+    Break(
+        "misfit-unsaid", "tasks.evaluation.scoring.references", "check_references",
+        "[unread] if unread else []", "[]",
+        (f"{_UNIT}/scoring/test_scripts.py",),
+    ),
+    Break(
         "signs-are-lost", "tasks.evaluation.scoring.answers", "last_number",
         'value.copy_negate() if sign in ("-", "−") else value', "value",
         (f"{_UNIT}/scoring/test_answers.py",),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
@@ -47,11 +48,12 @@ def bounded(rows: Sequence[Row]) -> list[Row]:
 def _may_be_chosen(row: Row) -> bool:
     if row["split"] != "validation" or row["method"].startswith("vanilla"):
         return False
-    return row.get("quality", {}).get(row["metric"]) is not None
+    return row.get("quality", {}).get(metric_of(row["metric"]).name) is not None
 
 
 def _bounds(row: Row, vanilla: Row) -> Row:
-    difference = row["quality"][row["metric"]] - vanilla[row["metric"]]
+    name = metric_of(row["metric"]).name
+    difference = row["quality"][name] - vanilla[name]
     return {"lower": difference - 0.05, "upper": difference + 0.05, "compared": 4}
 
 
@@ -92,7 +94,7 @@ def measured_by(metric: str, sweeps: dict[str, list[Row]]) -> dict[str, list[Row
     for row in (row for rows in sweeps.values() for row in rows):
         row["metric"] = metric
         if "quality" in row:
-            row["quality"] = {metric: row["quality"]["bleu"]}
+            row["quality"] = {metric_of(metric).name: row["quality"]["bleu"]}
     return sweeps
 
 

@@ -15,7 +15,7 @@ from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS, MOST_SERIES, PALE, PALETTE, SHAPES
-from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
+from tasks.evaluation.report.formatting import method_name, metric_name
 from tasks.evaluation.report.selection import strictest_choices
 from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.summary import Summary
@@ -105,7 +105,7 @@ def _cascade_panels(summary: Summary, points: Sequence[OperatingPoint], names: S
         for title, measured in shares.items():
             records = [_record(summary, point, x) for point, x in measured if x is not None]
             if records:
-                lines = parts.curves(records, series, title, f"{METRIC_NAMES[summary.metric]} (points)")
+                lines = parts.curves(records, series, title, f"{metric_name(summary.metric)} (points)")
                 yield alt.layer(*lines, *reference, title=drafter)
 
 

@@ -14,7 +14,7 @@ from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series, point_record
 from tasks.evaluation.report.figures.theme import COLORS, DIVERGING, INK, PALETTE
-from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import speedup_of
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
@@ -42,7 +42,7 @@ def threshold_maps(summary: Summary) -> Figure | None:
             x = alt.X("x:O", sort=fallbacks, title="fallback threshold (probability)", scale=_GAPS, axis=alt.Axis(labelAngle=0))
             y = alt.Y("y:O", sort=rollbacks[::-1], title="rollback threshold (nats)", scale=_GAPS)
             cells = [_cell(summary, point, points) for point in points]
-            title = f"{drafter}: {METRIC_NAMES[summary.metric]} − vanilla large (points)"
+            title = f"{drafter}: {metric_name(summary.metric)} − vanilla large (points)"
             panels.append(_heat_map(cells, x, y, "difference", 0.0, "+.2f", title))
             panels.append(_heat_map(cells, x, y, "speedup", 1.0, ".2f", f"{drafter}: speed-up over vanilla large (×)"))
     caption = (
@@ -113,7 +113,7 @@ def oracle_curve(summary: Summary) -> Figure | None:
     if not records:
         return None
     band = alt.Chart(parts.data(records)).mark_area(opacity=0.12).encode(x="x:Q", y="low:Q", y2="high:Q", color="series:N")
-    titles = ("tokens replaced by the large model (%)", f"{METRIC_NAMES[summary.metric]} (points)")
+    titles = ("tokens replaced by the large model (%)", f"{metric_name(summary.metric)} (points)")
     lines = parts.curves(records, parts.DRAFTER_SERIES, *titles)
     caption = (
         "Both models run at every step, and the large model replaces a token of the small one that it finds too unlikely. This "
@@ -136,7 +136,7 @@ def ablations(summary: Summary) -> Figure | None:
                 for kind, points in kinds.items()
                 for index in frontier([TradeOff(point.quality, point.speedup) for point in points])
             ]
-            titles = ("latency relative to vanilla large (= 1)", f"{METRIC_NAMES[summary.metric]} (points)")
+            titles = ("latency relative to vanilla large (= 1)", f"{metric_name(summary.metric)} (points)")
             reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
             panels.append(alt.layer(*parts.curves(records, _POLICIES, *titles), *reference, title=drafter))
     caption = (

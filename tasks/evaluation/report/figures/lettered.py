@@ -12,7 +12,7 @@ from tasks.evaluation.report.figures.figure import Panel
 from tasks.evaluation.report.figures.labels import Domain, names
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, color, data, reference_line
 from tasks.evaluation.report.figures.theme import COLORS, CONTRADICTED, LATENCY_TICKS, REFERENCE
-from tasks.evaluation.report.formatting import CHOICE_NAMES, METRIC_NAMES, difference_text, method_name
+from tasks.evaluation.report.formatting import CHOICE_NAMES, difference_text, method_name, metric_name
 from tasks.evaluation.report.marks import is_contradicted, marks_of_point
 from tasks.evaluation.report.selection import chosen, fastest
 from tasks.evaluation.results.points import TimedPoint
@@ -89,7 +89,7 @@ def on_test(summary: Summary, points: Sequence[Lettered]) -> Panel | None:
     upwards = _padded([0.0, *(record[name] for record in records for name in ("low", "high", "from_y"))], 0.08)
     x_scale, y_scale = (alt.Scale(domain=list(domain), nice=False) for domain in (across, upwards))
     x = alt.X("x:Q", title=_LATENCY, scale=x_scale, axis=LATENCY_TICKS)
-    y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} − vanilla large (points)", scale=y_scale)
+    y = alt.Y("y:Q", title=f"{metric_name(summary.metric)} − vanilla large (points)", scale=y_scale)
     base = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES))
     seen = alt.Chart(data({**one, "x": one["from_x"], "y": one["from_y"], "where": "on validation"} for one in records))
     seen = seen.encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])

@@ -18,7 +18,7 @@ from tasks.evaluation.report.figures.labels import Domain, names
 from tasks.evaluation.report.figures.lettered import SIDES, Lettered, lettered_points, on_test, tone
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
 from tasks.evaluation.report.figures.theme import COLORS, INK, LATENCY_TICKS, REFERENCE, SHAPES
-from tasks.evaluation.report.formatting import METRIC_NAMES, method_name
+from tasks.evaluation.report.formatting import method_name, metric_name
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
@@ -66,7 +66,7 @@ def pareto(summary: Summary, predicted: bool = False) -> Figure:
         else ""
     )
     return Figure(
-        f"{summary.task}: {METRIC_NAMES[summary.metric]} against latency, within {CLOSE:g} points of vanilla large",
+        f"{summary.task}: {metric_name(summary.metric)} against latency, within {CLOSE:g} points of vanilla large",
         f"{_HOW_TO_READ} Dark rim: chosen on validation. Bars of the lettered points are 95 % intervals: across of the "
         f"speed-up, upwards of the difference from vanilla large.{joined}{_HOLLOW if predicted else ''}",
         [alt.layer(*over, title=title), *([tested] if tested else [])],
@@ -120,7 +120,7 @@ def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record 
 def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_scale: alt.Scale) -> list[alt.Chart]:
     """Frontiers and points over the latency and the quality of vanilla large."""
     x = alt.X("x:Q", title="latency relative to vanilla large, and speed-up (×)", scale=x_scale, axis=LATENCY_TICKS)
-    y = alt.Y("y:Q", title=f"{METRIC_NAMES[summary.metric]} (points)", scale=y_scale)
+    y = alt.Y("y:Q", title=f"{metric_name(summary.metric)} (points)", scale=y_scale)
     found = dict.fromkeys(record["method"] for record in records)
     methods = [Series(name, INK, SHAPES[place]) for place, name in enumerate(found)]
     points = alt.Chart(data(records)).encode(x=x, y=y, color=color(DRAFTER_SERIES), tooltip=["point:Q"])

@@ -150,3 +150,12 @@ def test_published_rows_are_rows_of_the_table_and_keep_their_order() -> None:
             # The paper's own tolerances are a little wider than ours: WMT aligned lies 0.12 under vanilla.
             assert no_loss[0] >= vanilla - 0.13 and vanilla - 1.2 <= one_point[0] < no_loss[0]
             assert no_loss[1] is not None and one_point[1] is not None and no_loss[1] < one_point[1]
+
+
+def test_the_notes_name_the_tokenizer_and_what_it_cannot_read(sweeps: Sweeps) -> None:
+    metric = "bleu[bleu_tokenizer=char]"
+    pairs = {"aligned": {"misfit": "ROUGE drops it; set unicode"}}
+    text = as_markdown(summary_record(metric, measured_by(metric, sweeps), pairs, dataset="iwslt17-de-en"))
+    assert "BLEU (char) and speed-up" in text and "| BLEU (char) |" in text
+    assert text.count("\n- Warning: ROUGE drops it; set unicode.\n") == 1
+    assert "no number in the papers is of this corpus and metric" in text

@@ -1,0 +1,157 @@
+"""Tokenizers of BLEU and ROUGE for any script, and the warning where the usual ones do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import yaml
+from rouge_score import rouge_scorer
+
+from tasks.config import load
+from tasks.corpora.example import Example
+from tasks.errors import InputError
+from tasks.evaluation.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
+from tasks.evaluation.quality import example_statistics, score, sentence_scores, value_of, values_of
+from tasks.evaluation.report.formatting import metric_name
+from tasks.evaluation.results.published import anything_published
+from tasks.evaluation.scoring import tokenizers
+from tasks.evaluation.scoring.references import check_references
+from tasks.evaluation.scoring.scripts import misfit, unicode_words
+
+CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
+OTHER = ["今天天气不好,我们去公园。", "他在北京学习了两年中文。"]
+GERMAN = "Der Zug fährt über die Brücke"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The U.S. don't pay $3.50_now!", "the u s don t pay 3 50 now"),
+        ("Größe, GRÖSSE; naïve ﬁne Ｆｕｌｌ²", "grösse grösse naïve fine full2"),
+        ("cafe\u0301 co\u00adop", "café coop"),
+        ("हिन्दी में", "हिन्दी में"),
+        ("Москва́ – Ελλάς", "москва́ ελλάσ"),
+        ("東京タワー2階", "東 京 タ ワ ー 2 階"),
+        ("ที่นี่", "ที่ นี่"),
+        ("한국어 문장", "한국어 문장"),
+        ("\u0301 — ", ""),
+    ],
+)
+def test_words_of_any_script(text: str, words: str) -> None:
+    assert unicode_words(text) == words.split()
+
+
+def test_english_has_the_default_s_words_without_stems() -> None:
+    left, right = (
+        "The mayor's 3 new bridges re-opened; it's U.S. made.",
+        "The mayor opened 3 bridges: it was re-made in the U.S.",
+    )
+    plain = rouge_scorer.RougeScorer(["rouge2", "rougeL"], use_stemmer=False).score(right, left)
+    for name in ("rouge2", "rougeL"):
+        assert value_of([left], [(right,)], f"{name}[rouge_tokenizer=unicode]") == pytest.approx(100 * plain[name].fmeasure)
+
+
+def test_identical_chinese_is_perfect_where_its_script_is_read() -> None:
+    references = [(text,) for text in CHINESE]
+    assert value_of(CHINESE, references, "rougeL") == value_of(CHINESE, references, "bleu") == 0, "what the default reads"
+    quality = score(CHINESE, references, "rougeL[rouge_tokenizer=unicode,bleu_tokenizer=zh]", 20, 0)
+    assert quality.scores == pytest.approx(dict.fromkeys(("bleu", "rouge1", "rouge2", "rougeL", "rougeLsum"), 100.0))
+    assert quality.signature.startswith("tok:unicode|stem:no|sent:rules|version:")
+    assert score(CHINESE, references, "rougeL", 20, 0).signature.startswith("tok:default|stem:porter|")
+
+
+@pytest.mark.parametrize("tokenizer", ["zh", "char", "intl"])
+def test_bleu_is_sacrebleu_s_with_its_tokenizer(tokenizer: str) -> None:
+    metric, references = f"bleu[bleu_tokenizer={tokenizer}]", [(text,) for text in CHINESE]
+    expected = sacrebleu.corpus_bleu(OTHER, [CHINESE], tokenize=tokenizer).score
+    quality = score(OTHER, references, metric, 20, 0)
+    assert quality.value == quality.scores["bleu"] == value_of(OTHER, references, metric) == expected
+    assert f"|tok:{tokenizer}|" in quality.signature
+    sums = example_statistics(OTHER, references, metric).sum(axis=0, keepdims=True).astype(float)
+    assert values_of(sums, len(OTHER))[0] == pytest.approx(expected)
+    assert len(sentence_scores(OTHER, references, metric)) == 2
+
+
+def test_a_full_name_is_read_back() -> None:
+    settings = MetricSettings(name="rougeL", bleu_tokenizer="zh", rouge_tokenizer="unicode")
+    assert metric_of(str(settings)) == settings and settings.tokenizer == "unicode"
+    assert str(MetricSettings(name="bleu", bleu_tokenizer="13a")) == "bleu"
+    assert [metric_name(name) for name in ("bleu", str(settings))] == ["BLEU", "ROUGE-L (unicode)"]
+    for wrong in ("blue", "bleu[tokenizer=zh]", "bleu[bleu_tokenizer=xx]", "token_f1[bleu_tokenizer=zh]"):
+        with pytest.raises(ValueError, match=r"unknown|must be one of|takes no BLEU"):
+            metric_of(wrong)
+
+
+def test_published_numbers_stand_beside_the_papers_tokenizers_alone() -> None:
+    assert anything_published("xsum", "rougeL") and anything_published("xsum", "rougeL[bleu_tokenizer=zh]")
+    assert compared_as("rougeL[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == "rougeL[rouge_tokenizer=unicode]"
+    assert not anything_published("iwslt17-de-en", "bleu[bleu_tokenizer=char]")
+    assert [compared_as(name) for name in METRICS] == list(METRICS)
+
+
+def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
+    references = {name: [Example("a", (text,)) for text in CHINESE] for name in ("train", "test")}
+    (line,) = check_references(references, "bleu")
+    assert line.startswith(
+        "BLEU's tokenizer 13a does not split 100.0% of the references' letters, whose script has no spaces, and"
+    )
+    assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
+    assert check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
+    assert "bleu_tokenizer: ja-mecab" in misfit(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), "kana are not split"
+    assert misfit([GERMAN], "rougeL") == (
+        "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
+        "rouge_tokenizer: unicode}"
+    )
+    assert misfit([GERMAN, "Zug " * 20], "bleu") == misfit(["A naïve " + "text " * 99], "rougeL") == misfit([], "bleu") == ""
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "words"),
+    [
+        ("ja-mecab", r"needs the package sacrebleu\[ja\], which is not installed; run pip install 'sacrebleu\[ja\]'"),
+        ("ko-mecab", r"pip install 'sacrebleu\[ko\]'"),
+        ("flores200", r"needs the model .*, which is not there; run python -c"),
+    ],
+)
+def test_a_tokenizer_that_is_missing_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tokenizer: str, words: str
+) -> None:
+    monkeypatch.setattr(tokenizers, "find_spec", lambda name: name if name == "sentencepiece" else None)
+    monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
+    tokenizers.require_bleu_tokenizer.cache_clear()
+    with pytest.raises(InputError, match=words):
+        check_references({"test": [Example("a", ("b",))]}, f"bleu[bleu_tokenizer={tokenizer}]")
+    with pytest.raises(InputError, match=words):
+        value_of(["b"], [("b",)], f"bleu[bleu_tokenizer={tokenizer}]")
+
+
+def test_every_tokenizer_is_sacrebleu_s() -> None:
+    assert set(BLEU_TOKENIZERS) <= set(sacrebleu.BLEU.TOKENIZERS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "found"),
+    [
+        ("bleu", "bleu"),
+        ({"name": "bleu", "bleu_tokenizer": "13a"}, "bleu"),
+        ({"name": "rougeLsum", "rouge_tokenizer": "unicode"}, "rougeLsum[rouge_tokenizer=unicode]"),
+        ({"name": "bleu", "tokenizer": "zh"}, "tasks.translation.metric: unknown setting tokenizer; remove it"),
+        ({"name": "bleu", "bleu_tokenizer": "xx"}, "tasks.translation.metric: bleu_tokenizer is 'xx'; it must be one of 13a"),
+        ({"name": "exact_match", "rouge_tokenizer": "unicode"}, "but exact_match takes no ROUGE; leave it out"),
+        (["bleu"], "tasks.translation.metric: "),
+    ],
+)
+def test_a_metric_of_params_yaml_is_a_name_or_a_section(tmp_path: Path, metric: Any, found: str) -> None:
+    params = yaml.safe_load((Path(__file__).parents[4] / "params.yaml").read_text(encoding="utf-8"))
+    params["tasks"]["translation"]["metric"] = metric
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(params), encoding="utf-8")
+    if " " not in found:
+        assert load(path).task("translation").metric == found
+        return
+    with pytest.raises(InputError) as refused:
+        load(path)
+    assert found in str(refused.value)
