@@ -229,6 +229,21 @@ BREAKS = (
         (f"{_UNIT}/test_cascade_rules.py::test_deferral_by_hand",),
     ),
     Break(
+        "cascade-at-minus-infinity-keeps-all", "tasks.decoding.cascade_rules", "_in_numbers",
+        "GreedyDeferral(max_entropy=alpha)", "GreedyDeferral(max_entropy=abs(alpha))",
+        (f"{_UNIT}/test_cascade_limits.py::test_texts_at_the_smallest_cost_are_those_of_speculative_decoding",),
+    ),
+    Break(
+        "diff-from-zero-only", "tasks.decoding.cascade_rules", "diff",
+        "p.top - q.top > alpha", "p.top - q.top > max(0.0, alpha)",
+        (f"{_UNIT}/test_cascade_limits.py::test_the_smallest_cost_is_speculative_decoding",),
+    ),
+    Break(
+        "token-v3-from-zero-only", "tasks.decoding.cascade_rules", "token_v3",
+        "(1 - alpha) * top", "(1 - max(0.0, alpha)) * top",
+        (f"{_UNIT}/test_cascade_limits.py::test_the_smallest_cost_is_speculative_decoding",),
+    ),
+    Break(
         "mean-confidence-is-the-sum", "tasks.decoding.methods.sequential", "sequence_confidence",
         "total / len(log_probabilities) if", "total if",
         (f"{_UNIT}/test_sequence_cascade.py::test_confidence_by_hand",),

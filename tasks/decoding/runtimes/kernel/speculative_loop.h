@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 extern "C" {
 
@@ -85,7 +86,7 @@ bool defers(const Deferral& bounds, const Prediction& q, const Prediction& p) {
     const double p_top = confidence(p.logits, p.outputs, p.top);
     if (p_top - q_top > bounds.max_gain || p_top - share * p_top > bounds.max_gap) return true;
     if (-std::log(share * p_top) > bounds.max_surprisal) return true;
-    if (std::isinf(bounds.max_entropy) && std::isinf(bounds.max_entropy_gain)) return false;
+    if (bounds.max_entropy == HUGE_VAL && bounds.max_entropy_gain == HUGE_VAL) return false;
     const double q_entropy = entropy(q.logits, q.outputs, q.top);
     return q_entropy > bounds.max_entropy || q_entropy - entropy(p.logits, p.outputs, p.top) > bounds.max_entropy_gain;
 }
