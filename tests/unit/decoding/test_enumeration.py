@@ -101,7 +101,7 @@ def sequential(confidence: str, cost: float) -> Case:
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 
-AUTHORS = BildAuthorsSettings(fallback_threshold=0.6, rollback_threshold=0.5, max_draft=2)
+AUTHORS = BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=0.3, max_draft=2)
 CASCADE = TokenCascadeSettings(deferral_cost=0.45, max_draft=2)
 ORACLE = DiffOracleSettings(deferral_cost=0.05)
 CASES = {
