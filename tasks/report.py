@@ -212,20 +212,23 @@ def main() -> None:
     # Neither the computation nor the upload of the record may disturb a timing.
     with host_lock():
         dataset = params.published(arguments.task)
-        summary = make_report(task.metric, paths, task.seeds, dataset, list(task.corpus.test_sets))
+        names, corpus = list(task.corpus.test_sets), task.corpus.described
+        summary = make_report(task.metric, paths, task.seeds, dataset, names, corpus)
     print(as_text(summary))
     if summary.test_sets:
         print(test_sets_text(summary))
     print(as_lines(summary, width=_TERMINAL))
 
 
-def make_report(metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str, test_names: Sequence[str] = ()) -> Summary:
+def make_report(
+    metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str, test_names: Sequence[str] = (), corpus: str = ""
+) -> Summary:
     """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
     arms = read_arms(paths, metric, seeds)
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
     further = read_further(paths, metric, seeds, arms, test_names)
-    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further)
+    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further, corpus)
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
     inputs += [paths.rows(drafter, None, f"test.{name}") for drafter in DRAFTERS for name in test_names[1:]]

@@ -8,6 +8,7 @@ from typing import Any
 from tasks.decoding.settings import (
     AdaptiveSettings,
     BeamSettings,
+    BildAuthorsSettings,
     BildOracleSettings,
     BildSettings,
     CalmSettings,
@@ -30,6 +31,10 @@ SETTINGS: dict[str, list[Any]] = {
     "bild": [
         BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=4),
         BildSettings(fallback_threshold=0.3, rollback_threshold=0.5, large_first=True, keep_agreed=True),
+    ],
+    "bild_authors": [
+        BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=4),
+        BildAuthorsSettings(fallback_threshold=0.2, rollback_threshold=0.3),
     ],
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import GreedyAcceptance
 from tasks.decoding.distributions import PredictionBlock, probability
-from tasks.decoding.settings import BildSettings
+from tasks.decoding.settings import BildAuthorsSettings, BildSettings
 from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenIds, TokenStatistics
 
 _SMALLEST = torch.finfo(torch.float32).tiny
@@ -119,13 +119,33 @@ class AcceptanceRule:
     """The bonus token of greedy decoding, from the statistics of its position."""
     deferral: GreedyDeferral | None = None
     """A cascade's rule for greedy decoding in numbers; `bonus` is then `RULE`, and `bonus_reads_q` holds."""
+    first_only: bool = False
+    """Whether `accept_mask` decides by the first token that it rejects: where p's likeliest is that token, all stay."""
 
 
 def deterministic_rule(
-    accept_mask: AcceptMask, bonus: BonusToken = BonusToken.TARGET, greedy: GreedyAcceptance | None = None
+    accept_mask: AcceptMask,
+    bonus: BonusToken = BonusToken.TARGET,
+    greedy: GreedyAcceptance | None = None,
+    *,
+    first_only: bool = False,
 ) -> AcceptanceRule:
     """Return a rule that draws nothing to decide; a token drawn from p replaces the first rejected one."""
-    return AcceptanceRule(lambda tokens, q, p: masked(accept_mask, tokens, q, p), bonus, greedy=greedy, accept_mask=accept_mask)
+
+    def apply(tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
+        result = masked(accept_mask, tokens, q, p)
+        if first_only:
+            result.accept = result.accept | first_rejected_agrees(result.accept, p.best == tokens)
+        return result
+
+    return AcceptanceRule(apply, bonus, greedy=greedy, accept_mask=accept_mask, first_only=first_only)
+
+
+def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
+    """Return whether the first token that is not accepted agrees with p: bool (rows, 1), of two bool (rows, n)."""
+    rejected = accept.logical_not()
+    first = rejected & (rejected.cumsum(-1) == 1)
+    return (first & agrees).any(-1, keepdim=True)
 
 
 def masked(accept_mask: AcceptMask, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:
@@ -197,6 +217,19 @@ def distance_rollback(settings: BildSettings, bonus: BonusToken = BonusToken.TAR
         return near | (p.best == tokens) if settings.keep_agreed else near
 
     return deterministic_rule(accept_mask, bonus, GreedyAcceptance(settings.rollback_threshold, settings.keep_agreed))
+
+
+def first_distance_rollback(settings: BildAuthorsSettings) -> AcceptanceRule:
+    """Examine the first token with -log p(y) above the threshold alone, and keep the whole draft where p's likeliest is y.
+
+    This is the rule of the authors' code of BiLD; Algorithm 1 examines every token of the draft.
+    """
+
+    def accept_mask(tokens: TokenIds, q: TokenStatistics, p: TokenStatistics) -> Mask:
+        return p.surprisal(tokens) <= settings.rollback_threshold
+
+    numbers = GreedyAcceptance(settings.rollback_threshold, keep_agreed=False, first_only=True)
+    return deterministic_rule(accept_mask, greedy=numbers, first_only=True)
 
 
 accept_all = deterministic_rule(lambda tokens, q, p: tokens == tokens, greedy=GreedyAcceptance(math.inf, keep_agreed=False))

@@ -129,6 +129,8 @@ class GreedyAcceptance:
     """Accept a token where it is the target's likeliest."""
     min_share: float = math.inf
     """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
+    first_only: bool = False
+    """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
 
 
 @dataclass(slots=True)

@@ -91,7 +91,8 @@ def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) 
     deferral = None if native.deferral is None else Deferral(*astuple(native.deferral))
     rules = LoopRules(
         *(rule.fallback_threshold, rule.stop_below, native.greedy.max_surprisal, native.greedy.min_share),
-        *(native.greedy.keep_agreed, rule.window, rule.first_from_target, rule.ends_unverified, limit),
+        2 if native.greedy.first_only else native.greedy.keep_agreed,
+        *(rule.window, rule.first_from_target, rule.ends_unverified, rule.target_after_rollback, limit),
         *map(ctypes.addressof, ends),
         *map(len, ends),
         None if deferral is None else ctypes.addressof(deferral),

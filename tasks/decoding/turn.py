@@ -30,6 +30,8 @@ class DraftRule:
     """Whether a text may end inside a draft that the target has not seen."""
     first_from_target: bool = False
     """Whether the target predicts the first token without a draft."""
+    target_after_rollback: bool = False
+    """Whether the target also predicts the token after a correction, without a draft; a correction then ends no text."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class TurnRules:
         """Return how many tokens may be drafted: one fewer than are left where the target adds its own to the draft."""
         rule, generated = self.draft_rule, len(row.tokens) - row.prompt
         if rule.first_from_target and generated == 0:
+            return 0
+        if self._goes_on(row):
             return 0
         left = self.limit - generated - (self.bonus and not rule.ends_unverified)
         window = rule.window if rule.adaptive is None else min(rule.window, rule.adaptive(row.counts))
@@ -137,10 +141,14 @@ class TurnRules:
             tokens.append(next_token)
             row.proposers += LARGE if kept == drafted else CORRECTED
         generated = len(tokens) - row.prompt
-        ended = generated >= self.limit or tokens[-1] in self.end_tokens
+        ended = generated >= self.limit or (tokens[-1] in self.end_tokens and not self._goes_on(row))
         if ended:
             counts.tokens = generated
         return ended
+
+    def _goes_on(self, row: RowState) -> bool:
+        """Return whether the target continues a row by itself, since its last token is a correction."""
+        return self.draft_rule.target_after_rollback and row.proposers.endswith(CORRECTED)
 
     def finish_undrafted(self, row: RowState, tokens: Sequence[int]) -> None:
         """Add a whole text of the target's own: `finish` without a draft for each token, but in one call."""

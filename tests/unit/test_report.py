@@ -80,7 +80,7 @@ def run(
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets}
+    task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts"}
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
     params.published.return_value = dataset
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -104,7 +104,9 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert set(files) == written
     printed = capsys.readouterr().out
     assert "BiLD aligned, no loss" in printed and "2.00×" in printed and "ROUGE-L" in printed
-    assert "Deploy BiLD with the aligned drafter (α_FB 0.5)." in printed.split("Published:")[1]
+    assert (
+        "Deploy BiLD with the aligned drafter (α_FB 0.5); the settings are explained below." in printed.split("Published:")[1]
+    )
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
@@ -195,7 +197,7 @@ def test_model_facts_of_the_sweep_reach_the_summary(paths: TaskPaths, monkeypatc
     run(monkeypatch)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     assert summary["pairs"]["unaligned"] is None and summary["pairs"]["aligned"]["costs"]["cost_ratio"] == 0.125
-    assert "c = 0.12" in summary["verdict"]["changes"][-1]
+    assert "a small step takes 0.12 of a large one" in summary["verdict"]["changes"][-1]
 
 
 @pytest.mark.parametrize("text", ["{", "[1]"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tasks.decoding.acceptance_rules import BonusToken, distance_rollback
+import math
+
+from tasks.decoding.acceptance_rules import BonusToken, distance_rollback, first_distance_rollback
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import BildOracleSettings, BildSettings, SamplingSettings
+from tasks.decoding.settings import BildAuthorsSettings, BildOracleSettings, BildSettings, SamplingSettings
 from tasks.decoding.turn import DraftRule
 
 
@@ -22,6 +24,19 @@ def _bild(pair: Pair, settings: BildSettings, sampling: SamplingSettings, source
     return SpeculativeLoop(pair.large, distance_rollback(settings), sampling, source, drafter, rule)
 
 
+def _bild_authors(pair: Pair, settings: BildAuthorsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    rule = DraftRule(
+        window=settings.max_draft,
+        # The code falls back under the threshold; a draft rule does at it as well.
+        fallback_threshold=max(0.0, math.nextafter(settings.fallback_threshold, 0.0)),
+        ends_unverified=True,
+        first_from_target=True,
+        target_after_rollback=True,
+    )
+    drafter = make_drafter(settings.drafter, pair, sampling, source)
+    return SpeculativeLoop(pair.large, first_distance_rollback(settings), sampling, source, drafter, rule)
+
+
 def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     """Both models at every step; the share of tokens replaced, the x of Figure 2, is rollbacks over tokens."""
     rule = distance_rollback(BildSettings(rollback_threshold=settings.rollback_threshold), bonus=BonusToken.NONE)
@@ -31,5 +46,6 @@ def _bild_oracle(pair: Pair, settings: BildOracleSettings, sampling: SamplingSet
 
 SPECS = (
     MethodSpec("bild", "Kim et al., 2023, Algorithm 1", False, _bild),
+    MethodSpec("bild_authors", "Kim et al., 2023: the authors' code", False, _bild_authors),
     MethodSpec("bild_oracle", "Kim et al., 2023, section 3.1 and Figure 2", False, _bild_oracle),
 )

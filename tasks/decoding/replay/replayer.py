@@ -138,7 +138,10 @@ class _Replayer:
         accepted = 0
         for token, q in zip(drafted, draft.q, strict=False):
             if not accept(token, q, p[accepted]):
-                return accepted, p[accepted].best, 0
+                if not (rule.first_only and p[accepted].best == token):
+                    return accepted, p[accepted].best, 0
+                accepted = len(drafted)
+                break
             accepted += 1
         if not self.turns.adds_bonus(drafted):
             return accepted, None, 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.decoding.acceptance_rules import first_rejected_agrees
 from tasks.decoding.decoder import CheckedDraft, GreedyAcceptance, Step
 from tasks.decoding.distributions import probability
 from tasks.decoding.runtimes.cuda_graphs import fetch
@@ -15,6 +16,10 @@ from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner
 
 _LONGEST = 16
 """Drafted tokens up to which a check is recorded as a graph."""
+
+
+_Kind = tuple[bool, bool]
+"""Whether the rule reads scores, and whether it is `first_only`: what the recorded operations depend on."""
 
 
 @dataclass(frozen=True)
@@ -46,35 +51,38 @@ class DraftChecker:
         if rule != self._rule:
             self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed), rule.min_share]), non_blocking=True)
             self._rule = rule
-        checked = self._check(pending, drafted, cached, rule.max_surprisal >= 0 or rule.min_share < math.inf)
+        checked = self._check(pending, drafted, cached, (rule.max_surprisal >= 0 or rule.min_share < math.inf, rule.first_only))
         numbers = fetch(checked.numbers)
         # Copied before anything else runs, while the numbers are on their way.
         logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
         *best, accepted = numbers().tolist()
         return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
 
-    def _check(self, pending: list[int], drafted: list[int], cached: int, reads_scores: bool) -> _CheckedOnDevice:
+    def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _CheckedOnDevice:
         """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
             output = self._decoder.run([pending + drafted], len(pending) - 1)
-            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), reads_scores)
+            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), kind)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
         checked: _CheckedOnDevice = self._decoder.run_recorded(
-            ("check", count, reads_scores),
+            ("check", count, *kind),
             cached + count,
-            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], reads_scores),
+            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], kind),
         )
         return checked
 
-    def _apply(self, output: StepOutput, drafted: Tensor, reads_scores: bool) -> _CheckedOnDevice:
+    def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _CheckedOnDevice:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
-        best = output.best[0]
-        accept = (best[:-1] == drafted) & (self._bounds[1] > 0)
+        best, (reads_scores, first_only) = output.best[0], kind
+        agrees = best[:-1] == drafted
+        accept = agrees & (self._bounds[1] > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
             drafted_scores = probability(scores, drafted)
             accept = accept | (-drafted_scores.log() <= self._bounds[0])
             accept = accept | (drafted_scores >= self._bounds[2] * scores.amax(-1))
+        if first_only:
+            accept = accept | first_rejected_agrees(accept, agrees)
         return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

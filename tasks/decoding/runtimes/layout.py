@@ -119,7 +119,8 @@ class LoopRules(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal", "min_share")),
-        *((name, ctypes.c_int32) for name in ("keep_agreed", "window", "first_from_target", "ends_unverified")),
+        *((name, ctypes.c_int32) for name in ("agreement", "window", "first_from_target", "ends_unverified")),
+        ("target_after_rollback", ctypes.c_int32),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
         ("large_ends", _Pointer),

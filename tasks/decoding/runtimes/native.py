@@ -177,7 +177,7 @@ class NativeDecoder(LoadedModel):
         hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         self._decoder.native.threads = torch.get_num_threads()
-        numbers = (rule.max_surprisal, rule.min_share, rule.keep_agreed)
+        numbers = (rule.max_surprisal, rule.min_share, 2 if rule.first_only else rule.keep_agreed)
         accepted = self._functions.draftline_check_draft(
             *(self._decoder.reference, self._texts.reference, rows, len(drafted), *numbers),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tasks.decoding.settings import beam, bild, cascades, common, early_exit, speculative
 from tasks.decoding.settings.beam import BeamSettings, SpeculativeBeamSettings
-from tasks.decoding.settings.bild import BildOracleSettings, BildSettings
+from tasks.decoding.settings.bild import BildAuthorsSettings, BildOracleSettings, BildSettings
 from tasks.decoding.settings.cascades import (
     CASCADE_BOUNDS,
     CASCADE_RULES,
@@ -37,6 +37,7 @@ __all__ = [
     "TABLES",
     "AdaptiveSettings",
     "BeamSettings",
+    "BildAuthorsSettings",
     "BildOracleSettings",
     "BildSettings",
     "CalmSettings",

@@ -27,10 +27,31 @@ class BildSettings(DraftingSettings):
         ge=0,
     )
     max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
-    large_first: bool = setting("As in the authors' code: the large model generates the first token.", default=False)
+    large_first: bool = setting("The large model generates the first token.", default=False)
     keep_agreed: bool = setting(
-        "As in the authors' code: no rollback of a token that is the large model's argmax.", default=False
+        "No rollback of a token that is the large model's argmax; later tokens are still examined. This and large_first are "
+        "variants of Algorithm 1; the method bild_authors is the authors' code.",
+        default=False,
     )
+
+
+@settings
+class BildAuthorsSettings(DraftingSettings):
+    """Big Little Decoder as the authors' published code runs it, which is not Algorithm 1 (docs/methods.md)."""
+
+    fallback_threshold: float = setting(
+        "The large model takes over where the small model's top probability is under this; 0: a draft ends at max_draft only.",
+        default=0.6,
+        ge=0,
+        le=1,
+    )
+    rollback_threshold: float = setting(
+        "Only the first drafted token whose distance -log p(y) is above this is examined; infinity disables rollback.",
+        default=5.0,
+        unit="nats",
+        ge=0,
+    )
+    max_draft: int = setting("Most drafted tokens before a forced fallback.", default=10, unit="tokens", ge=1, le=64)
 
 
 @settings
@@ -44,6 +65,7 @@ class BildOracleSettings:
 
 METHODS: dict[str, type] = {
     "bild": BildSettings,
+    "bild_authors": BildAuthorsSettings,
     "bild_oracle": BildOracleSettings,
 }
 """The settings of each method of this family, by the method's name."""

@@ -7,18 +7,22 @@ from tasks.settings import setting, settings
 
 INFINITY = float("inf")
 CASCADE_BOUNDS = {
-    "chow": (0.0, 1.0),
+    "chow": (-1.0, 1.0),
     "chow_log": (-INFINITY, INFINITY),
-    "diff": (0.0, 1.0),
+    "diff": (-1.0, 1.0),
     "diff_log": (-INFINITY, INFINITY),
-    "opt": (0.0, 1.0),
+    "opt": (-INFINITY, INFINITY),
     "opt_log": (-INFINITY, INFINITY),
-    "token_v1": (0.0, 1.0),
-    "token_v2": (0.0, 1.0),
-    "token_v3": (0.0, 1.0),
+    "token_v1": (-1.0, 1.0),
+    "token_v2": (-1.0, 1.0),
+    "token_v3": (-1.0, 1.0),
     "bild": (0.0, INFINITY),
 }
-"""Smallest and largest α of each deferral rule: rules compare probabilities, entropies or (bild) a distance in nats."""
+"""Smallest and largest α of each deferral rule: rules compare probabilities, entropies or (bild) a distance in nats.
+
+At its smallest α a rule defers everywhere, which is speculative decoding. The paper varies α from 0 to 1 where probabilities
+are compared (E.1); at 0 most of these rules still keep tokens of the small model. OPT multiplies α by D_TV, which may be small.
+"""
 CASCADE_RULES = tuple(CASCADE_BOUNDS)
 
 
@@ -51,7 +55,7 @@ class TokenCascadeSettings:
 class DiffOracleSettings:
     """Both models at every step; defer where the large one is more confident by more than α (SpecCascade, Algorithm 3)."""
 
-    deferral_cost: float = setting("α: defer where max q < max p - α.", default=0.1, ge=0, le=1)
+    deferral_cost: float = setting("α: defer where max q < max p - α; -1 always defers.", default=0.1, ge=-1, le=1)
 
 
 @settings
@@ -60,7 +64,8 @@ class SpeculativeCascadeSettings(SpeculativeSettings):
 
     rule: str = setting("The deferral rule T(q, p).", default="opt", choices=CASCADE_RULES)
     deferral_cost: float = setting(
-        "α of the rule: 0 to 1 where it compares probabilities, at least 0 for bild, any number for entropies (_log).",
+        "α of the rule: -1 to 1 where it compares probabilities, at least 0 for bild, any number for opt and for entropies "
+        "(_log). The smallest is speculative decoding; the paper varies probabilities from 0 to 1.",
         default=0.1,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.batches import batch_sentence
-from tasks.evaluation.report.formatting import point_text, speed_text
+from tasks.evaluation.report.formatting import difference_text, point_text, speed_text
 from tasks.evaluation.report.headline import cost_text
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
@@ -19,6 +19,10 @@ from tasks.evaluation.selection.choosing import keeps_quality
 from tasks.paths import DRAFTERS
 
 _TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}
+GREEDY_ONLY = " (in greedy decoding; when sampling, the same distribution)"
+"""To what an output without loss is equal."""
+_LEVEL = 0.99
+"""A point of at least this share of another's speed is level with it."""
 _LONGEST = 64
 """The longest draft that theory may choose; settings allow no longer one."""
 
@@ -28,20 +32,23 @@ def alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[s
     words = _TOLERATED[choice]
     second = fastest(other for other in _standing(summary, choice) if other is not point)
     yield f"Nothing else was found {words}: there is no runner-up." if second is None else _runner_up(point, second, words)
+    yield from _level_on_test(summary, point, choice, second)
     if choice == "no_loss":
         yield from _wider(summary, point)
     sure = fastest_lossless(summary)
     if sure is not None and not point.lossless:
-        values = f"{point_text(sure)}: {_speed_on_split(sure)}, with nothing to lose"
+        values = f"{point_text(sure)}: {_speed_on_split(sure)}, with identical output{GREEDY_ONLY}"
         yield f"If the output must be the large model's own on any text, take {values}."
     if point.drafter == "aligned":
         other = fastest(_standing(summary, choice, "unaligned"))
         if other is None:
             yield f"Without aligning the drafter, no timed setting is {words}."
+        elif other is second:
+            yield "Without aligning the drafter, that runner-up is the best."
         else:
             own, others, split = _on_one_split(point, other)
             share = f"{speed_text(others)} on {split}, {others.speedup / own.speedup:.0%} of the speed-up recommended"
-            yield f"Without aligning the drafter the best {words} is {point_text(other)}: {share}."
+            yield f"Without aligning the drafter the best {words}, {_ranked(point, other)}, is {point_text(other)}: {share}."
     yield from _not_timed(summary, point, choice)
     yield from conditions(summary, point.drafter)
 
@@ -75,7 +82,28 @@ def _runner_up(point: TimedPoint, second: TimedPoint, words: str) -> str:
     first, next_ = own.speedup_interval, others.speedup_interval
     overlap = first is not None and next_ is not None and first[0] <= next_[1]
     unsure = "; the intervals overlap, so another run may put it first" if behind >= 0 and overlap else ""
-    return f"The runner-up {words} is {point_text(second)}: {speed_text(others)} on {split}, {gap}{unsure}."
+    measured = f"{speed_text(others)} on {split}, {gap}{unsure}"
+    return f"The runner-up {words}, {_ranked(point, second)}, is {point_text(second)}: {measured}."
+
+
+def _ranked(point: TimedPoint, other: TimedPoint) -> str:
+    """That validation ranks both, with its numbers."""
+    return f"ranked on {CHOSEN_ON} ({other.speedup:.2f}× against {point.speedup:.2f}×)"
+
+
+def _level_on_test(summary: Summary, point: TimedPoint, choice: str, second: TimedPoint | None) -> Iterator[str]:
+    """The fastest other choice on test that is level with the recommended point there, or ahead of it."""
+    if point.test is None:
+        return
+    own = point.test.speedup
+    others = [(one.test, one) for one in _standing(summary, choice) if one.test and one is not point and one is not second]
+    level = [(test, one) for test, one in others if test.speedup >= _LEVEL * own]
+    if level:
+        test, one = max(level, key=lambda found: found[0].speedup)
+        what = f"{point_text(one)}: {speed_text(test)} against {own:.2f}×, at {difference_text(test)}"
+        ranks = f"{one.speedup:.2f}× against {point.speedup:.2f}× there"
+        where = "level with it or ahead" if test.speedup < own / _LEVEL else "ahead"
+        yield f"On test another choice is {where}: {what}. The choice is validation's alone ({ranks})."
 
 
 def _wider(summary: Summary, point: TimedPoint) -> Iterator[str]:
@@ -144,14 +172,14 @@ def conditions(summary: Summary, drafter: str) -> Iterator[str]:
         less = "less" if sampled.rate < greedy.rate else "no less"
         yield (
             f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "
-            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds are then others."
+            f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds will differ."
         )
     if pair.batches is not None:
         yield f"By batch size, with the {drafter} drafter on test, {batch_sentence(pair.batches)}."
     machine = pair.origin("host_gpu") or pair.origin("host_cpu")
     where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
-    costs = "" if pair.cost_ratio is None else f" (here c = {pair.cost_ratio:.2f})"
+    costs = "" if pair.cost_ratio is None else f" (here a small step takes {pair.cost_ratio:.2f} of a large one)"
     yield (
-        f"Times are of this machine ({where}). On other hardware, or with larger batches, a small step and a check of several "
-        f"tokens cost other shares of a large step{costs}: sweep again there."
+        f"Times are of this machine ({where}). On other hardware, or with larger batches, relative costs of the models' steps "
+        f"differ{costs}; rerun the sweep there."
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.evaluation.report.arms import NO_LOSS, ONE_POINT, SPECULATIVE
+from tasks.evaluation.report.arms import NO_LOSS, ONE_POINT, PURPOSES, SPECULATIVE
 from tasks.evaluation.report.formatting import interval_text, settings_text
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
+from tasks.paths import DRAFTERS
 
 PURPOSE_NAMES = {
     SPECULATIVE: "speculative decoding",
@@ -30,6 +31,50 @@ def effect_sentences(arms: ArmComparison) -> Iterator[str]:
         ratio = f"{effect.mean:.2f}{interval_text(effect.interval)}"
         text = _FINDINGS[effect.finding].format(what=PURPOSE_NAMES[effect.purpose], ratio=ratio)
         yield f"Against drafters trained equally long on references, {text}, {over}."
+
+
+def purpose_of(method: str, choice: str | None) -> str | None:
+    """The purpose under which the arms compare such a point; None where they do not."""
+    wanted = (method, choice or "no_loss")
+    return next((purpose for purpose, known in PURPOSES.items() if known == wanted), None)
+
+
+def seed_sentence(arms: ArmComparison, purpose: str | None, seed: int | None) -> str:
+    """How far the speed-up of a choice varies over the seeds of both arms, and what alignment gives; empty for one seed."""
+    effect = _effect(arms, purpose)
+    if effect is None or len(effect.by_seed) < 2:
+        return ""
+    spans = []
+    for drafter in DRAFTERS:
+        own = [(one.speedup, one.quality_difference) for one in _points(arms, drafter, purpose)]
+        speeds, losses = zip(*own, strict=True)
+        quality = f"{min(losses):+.2f} to {max(losses):+.2f} points"
+        spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {drafter}")
+    place = list(effect.by_seed).index(seed) + 1 if seed in effect.by_seed else None
+    this = "" if place is None else f"this drafter is seed {place} of {len(effect.by_seed)}; "
+    ratio = f"{effect.mean:.2f}{interval_text(effect.interval)}"
+    result = {
+        "open": f"aligned drafters are {ratio} times as fast: skipping alignment is not shown to cost anything",
+        "helps": f"aligned drafters are {ratio} times as fast: alignment pays",
+        "hurts": f"aligned drafters are {ratio} times as fast: do without alignment",
+    }[effect.finding]
+    return f"{this}over the seeds, chosen alike, {' and '.join(spans)} on test; {result}"
+
+
+def alignment_in_brief(arms: ArmComparison, purpose: str | None) -> str:
+    """A clause on whether alignment is shown to help; empty where nothing was compared."""
+    effect = _effect(arms, purpose)
+    words = {"open": "alignment is not shown to help", "helps": "alignment helps", "hurts": "alignment slows drafting down"}
+    return "" if effect is None else words[effect.finding]
+
+
+def _effect(arms: ArmComparison, purpose: str | None) -> AlignmentEffect | None:
+    return next((one for one in arms.effects if one.purpose == purpose), None)
+
+
+def _points(arms: ArmComparison, drafter: str, purpose: str | None) -> list[ArmPoint]:
+    own = (result for result in arms.results if result.drafter == drafter)
+    return [point for result in own for point in result.points if point.purpose == purpose]
 
 
 def arms_table(arms: ArmComparison) -> tuple[list[str], list[list[str]]]:

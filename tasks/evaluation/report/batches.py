@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tasks.evaluation.report.formatting import NOTHING, method_name, settings_text
 from tasks.evaluation.results.batch_timings import BatchTiming, BatchTimings
@@ -38,6 +38,16 @@ def batch_sentence(timings: BatchTimings) -> str:
     return f"drafting stops paying at batch {stops}: from there on no chosen point is {fact}"
 
 
+def paying_in_brief(timings: BatchTimings | None) -> str:
+    """A clause on the batch sizes at which drafting pays; empty where that was not measured."""
+    if timings is None or timings.error or not timings.points:
+        return ""
+    stops = timings.stops_paying()
+    if stops is None:
+        return f"drafting pays up to batch {timings.sizes[-1]}, the largest measured"
+    return "drafting pays at no batch size" if stops == timings.sizes[0] else f"drafting pays below batch {stops} only"
+
+
 def energy_text(joules: float | None) -> str:
     """Energy of a text."""
     return NO_ENERGY if joules is None else f"{1000 * joules:.2f} mJ"
@@ -54,16 +64,27 @@ def batch_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
         for point in timings.by_point():
             cells = {one.batch_size: f"{one.speedup:.2f}× ({min(one.rounds):.2f} to {max(one.rounds):.2f})" for one in point}
             rows.append(_row(point_name(point[0], drafter), cells, sizes, point[0].joules_per_text))
-    return ["point", *(f"batch {size}" for size in sizes), "energy of a text, batch 1"], rows
+    headings = ["point", *(f"batch {size}" for size in sizes), "energy of a text, batch 1"]
+    if not _energy_known(found.values()):
+        return headings[:-1], [row[:-1] for row in rows]
+    return headings, rows
+
+
+def _energy_known(timings: Iterable[BatchTimings]) -> bool:
+    known = [one.joules_per_text for own in timings for one in own.vanilla]
+    known += [one.joules_per_text for own in timings for one in own.points]
+    return any(joules is not None for joules in known)
 
 
 def batch_notes(summary: Summary) -> list[str]:
     """How to read the table, and its result for each sweep."""
+    found = timings_of(summary)
+    energy = "that of the whole processor package, all that runs on it included" if _energy_known(found.values()) else NO_ENERGY
     return [
         "Speed-up over vanilla at the same batch size: the median of the rounds (lowest to highest round).",
         "At batch 1 the fastest executor runs; larger batches run in the general loop, with Python between two model runs.",
-        "Energy is that of the whole processor package, all that runs on it included.",
-        *(f"{drafter}: {batch_sentence(timings)}." for drafter, timings in timings_of(summary).items()),
+        f"Energy is {energy}.",
+        *(f"{drafter}: {batch_sentence(timings)}." for drafter, timings in found.items()),
     ]
 
 

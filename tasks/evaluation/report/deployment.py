@@ -13,7 +13,8 @@ from tasks.evaluation.results.summary import Summary
 from tasks.paths import TaskPaths
 
 _METHODS = {
-    "bild": "BiLD: the small model writes; the large model takes over where that is unsure, and corrects what it wrote.",
+    "bild": "BiLD: the small model drafts; the large model takes over when the small model is unsure, and corrects its drafts.",
+    "bild_authors": "BiLD as its authors' code runs it: after each correction the large model writes one more token itself.",
     "speculative": "Speculative decoding: the small model drafts; the large model keeps what it would have written itself.",
 }
 _DRAFTERS = {
@@ -32,7 +33,9 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
     if point.settings.get("drafter", "small") == "small":
         lines.append(f"small_model: {paths.model(point.drafter, summary.pairs.of(point.drafter).seed)}")
     lines.append(f"method: {point.method}")
-    return lines + [f"{name}: {_YAML.get(str(value), value)}" for name, value in point.settings.items()]
+    # A switch that is off is the default of every method.
+    named = {name: value for name, value in point.settings.items() if value is not False}
+    return lines + [f"{name}: {_YAML.get(str(value), value)}" for name, value in named.items()]
 
 
 def explained(point: TimedPoint) -> list[str]:
@@ -57,7 +60,7 @@ def _sentence(point: TimedPoint, name: str, value: Setting) -> str:
 def _known(point: TimedPoint, value: Setting) -> Iterator[tuple[str, str]]:
     """Sentences by the name of the setting; only the one that `value` belongs to is used."""
     yield "drafter", f"Drafts come from: {value}."
-    if point.method == "bild":
+    if point.method in ("bild", "bild_authors"):
         yield "fallback_threshold", _fallback(value)
         yield "rollback_threshold", _rollback(value)
         yield "max_draft", f"After {value} drafted tokens the large model checks them in any case."
@@ -69,7 +72,7 @@ def _fallback(value: Setting) -> str:
     if not value:
         return "Fallback threshold 0: the small model never hands over out of doubt."
     return (
-        f"Fallback threshold {value}: the small model writes on while it gives its next word piece a probability above "
+        f"Fallback threshold {value}: the small model keeps drafting while it gives its next word piece a probability above "
         f"{float(value):.0%}, and hands over to the large model when it is less sure."
     )
 

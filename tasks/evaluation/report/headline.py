@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 from tasks.evaluation.report.candidates import Candidate
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import fastest_lossless, is_faster, reported
 from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements
 from tasks.evaluation.results.summary import Summary
 
-_SPLITS = {"test": "on test, where nothing was chosen", "validation": "on validation, which chose it: test did not measure it"}
+_SPLITS = {
+    "test": "on the test split, which played no part in the choice",
+    "validation": "on validation, which chose it: test did not measure it",
+}
 
 
 def headline(summary: Summary, found: Candidate | None) -> str:
@@ -46,20 +47,24 @@ def vanilla_milliseconds(measured: TimedMeasurements) -> float:
     return measured.latency_ms * measured.speedup
 
 
+def unit_of(metric: str) -> str:
+    """What a loss is counted in: `BLEU`, `points of exact match`."""
+    name = metric_name(metric)
+    return name if name[0].isupper() else f"points of {name}"
+
+
 def cost_text(measured: OperatingPoint | TestMeasurements, metric: str, *, lossless: bool) -> str:
-    """What a point costs in quality, as the 95 % interval of the loss: `costs 0.0 to 0.4 BLEU`, ends rounded outwards."""
-    name, interval = metric_name(metric), measured.quality_difference_interval
-    counted = name if name[0].isupper() else f"points of {name}"
+    """What a point costs in quality: `costs 0.19 BLEU (95 % interval: from a loss of 0.44 to a gain of 0.08)`."""
+    name, difference = metric_name(metric), measured.quality_difference
     if lossless:
         return "costs nothing: the output is the large model's own"
-    if interval is None:
-        difference = measured.quality_difference
+    interval = measured.quality_difference_interval
+    if interval is None or difference is None:
         seen = "its quality was not compared" if difference is None else f"its {name} differs by {difference:+.2f}"
         return f"{seen}, and how far that is noise was not measured"
-    least, most = _down(-interval[1]), _up(-interval[0])
-    if most <= 0:
-        return f"costs no {name}: it gains {-most:.1f} to {-least:.1f}"
-    return f"costs {max(least, 0.0):.1f} to {most:.1f} {counted}"
+    ends = [f"a {'loss' if end < 0 else 'gain'} of {abs(end):.2f}" for end in interval]
+    sure = f"(95 % interval: from {ends[0]} to {ends[1]})"
+    return f"{'gains' if difference > 0 else 'costs'} {abs(difference):.2f} {unit_of(metric)} {sure}"
 
 
 def _gain(measured: TimedMeasurements, where: str) -> str:
@@ -78,11 +83,3 @@ def _lossless(summary: Summary) -> str:
 
 def _milliseconds(value: float) -> str:
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} ms"
-
-
-def _down(value: float) -> float:
-    return math.floor(value * 10 + 1e-6) / 10
-
-
-def _up(value: float) -> float:
-    return math.ceil(value * 10 - 1e-6) / 10

@@ -8,8 +8,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tasks.evaluation.report.alternatives import alternatives, missed_gain
+from tasks.evaluation.report.alternatives import GREEDY_ONLY, alternatives, missed_gain
 from tasks.evaluation.report.arms_text import effect_sentences
+from tasks.evaluation.report.basis import basis
 from tasks.evaluation.report.candidates import Candidate, find_candidate
 from tasks.evaluation.report.deployment import configuration, explained
 from tasks.evaluation.report.formatting import (
@@ -21,7 +22,7 @@ from tasks.evaluation.report.formatting import (
     quality_text,
     speed_text,
 )
-from tasks.evaluation.report.headline import headline
+from tasks.evaluation.report.headline import headline, unit_of
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
 from tasks.evaluation.report.selection import chosen, fastest
@@ -46,6 +47,7 @@ def recommend(summary: Summary) -> Recommendation:
     if found is None:
         return Recommendation(
             headline=headline(summary, None),
+            basis=basis(summary, None),
             passed_over=passed_over,
             text=" ".join([*_stay(summary, passed=bool(passed_over)), *objections]),
             evidence=[*effect_sentences(summary.arms), *_grounds(summary)],
@@ -58,6 +60,7 @@ def recommend(summary: Summary) -> Recommendation:
         test=found.status,
         passed_over=passed_over,
         headline=headline(summary, found),
+        basis=basis(summary, found),
         text=" ".join([*_deploy(found), *_on_test(summary, found), *_on_validation(summary, found), *objections]),
         evidence=[*effect_sentences(summary.arms), *_drafters(summary, point, found.words), *_grounds(summary)],
         changes=list(alternatives(summary, point, found.words)),
@@ -72,7 +75,8 @@ def as_lines(summary: Summary, width: int = 100_000) -> str:
         width: most characters in a line.
     """
     found = summary.recommendation
-    lines = [*textwrap.wrap(found.headline, width), "", *textwrap.wrap(found.text, width), ""]
+    about = [textwrap.fill(f"- {name}: {text}", width, subsequent_indent="  ") for name, text in found.basis.items()]
+    lines = [*textwrap.wrap(found.headline, width), "", *about, *([""] if about else []), *textwrap.wrap(found.text, width), ""]
     if not found.against:
         settings = configuration(summary, summary.recommended)
         lines += ["The configuration to deploy:", "", *(f"    {line}" for line in settings), ""]
@@ -97,9 +101,9 @@ def _stay(summary: Summary, *, passed: bool) -> Iterator[str]:
 def _deploy(found: Candidate) -> Iterator[str]:
     if found.choice == "one_point":
         yield "No timed setting at no loss is faster than the vanilla large model."
-    yield f"Deploy {point_text(found.point)}."
+    yield f"Deploy {point_text(found.point)}; the settings are explained below."
     if found.point.lossless:
-        yield "By construction its output is the large model's own."
+        yield f"By construction its output is the large model's own{GREEDY_ONLY}."
 
 
 def _on_validation(summary: Summary, found: Candidate) -> Iterator[str]:
@@ -109,12 +113,15 @@ def _on_validation(summary: Summary, found: Candidate) -> Iterator[str]:
         yield f"It is the fastest lossless setting of the validation split: {measured}."
     else:
         rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
-        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]}: {measured}."
+        shown = f"at most {summary.margins.of(found.choice):g} {unit_of(summary.metric)}, shown with "
+        sure = f"({shown}{summary.margins.confidence:.0%} confidence)"
+        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]} {sure}: {measured}."
     bounds = point.difference_bounds
     if bounds is not None and found.choice is not None and not point.lossless:
         yield (
-            f"There it loses less than {_short(-bounds.lower)} points with {summary.margins.confidence:.0%} confidence, all "
-            f"settings of both drafters taken together; the margin is {summary.margins.of(found.choice):g}."
+            f"There its loss is below {_short(-bounds.lower)} points, the bound that had to be below the margin of "
+            f"{summary.margins.of(found.choice):g}; it lies further out than the interval because such bounds hold for all "
+            "settings of both drafters at once."
         )
 
 
@@ -125,7 +132,7 @@ def _on_test(summary: Summary, found: Candidate) -> Iterator[str]:
         yield "It was not measured on test: these are the numbers that it was chosen by, and such numbers flatter."
         return
     yield (
-        f"On test, where nothing was chosen, it is {speed_text(test)} as fast as the large model alone, at "
+        f"On test, which played no part in the choice, it is {speed_text(test)} as fast as the large model alone, at "
         f"{quality_text(test, summary.metric)}."
     )
     margin, bounds = summary.margins.of(found.words), test.difference_bounds
@@ -164,7 +171,7 @@ def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]
         quality = f"{gap.mean_quality_difference:+.2f} points" + interval_text(gap.quality_interval, "+")
         speed = f"{gap.mean_speedup_ratio:.2f}{interval_text(gap.speedup_interval)} times"
         yield (
-            f"Over what both frontiers of BiLD reach on validation, aligned has {quality} at equal latency and is {speed} as "
+            f"Where the two BiLD frontiers overlap on validation, aligned has {quality} at equal latency and is {speed} as "
             "fast at equal quality as unaligned."
         )
 

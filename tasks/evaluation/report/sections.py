@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.report.basis import outputs_sentence
 from tasks.evaluation.report.batches import batch_sentence, energy_text, memory_facts
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
@@ -64,7 +65,7 @@ def _plan(pair: PairRecord) -> Iterator[tuple[str, str]]:
     if pair.plan is None:
         return
     plan, error = pair.plan, pair.plan.prediction_error
-    yield "points of the grid", f"{plan.points}, of which {plan.distinct or plan.points} behave differently"
+    yield "points of the grid", f"{plan.points}, {plan.distinct or plan.points} distinct"
     yield "without decoding", f"{plan.replayed or 0} replayed from cached predictions, token for token"
     yield "timed", f"{plan.timed or 0}"
     for name, found in (
@@ -111,13 +112,8 @@ def cost_lines(summary: Summary) -> list[str]:
         return []
     measured, split = reported(point)
     cost = cost_text(measured, summary.metric, lossless=point.lossless)
-    lines = [f"It {cost}." if point.lossless else f"In the mean it {cost} (95 % interval, on {split})."]
-    if measured.outputs is not None and measured.examples:
-        counted, examples = measured.outputs, measured.examples
-        lines.append(
-            f"Of its {examples} outputs on {split}, {counted.differs} differ from the large model's, {counted.looping} loop "
-            f"and {counted.cut_off} are cut off."
-        )
+    lines = [f"It {cost}." if point.lossless else f"On average it {cost} on {split}."]
+    lines += filter(None, [outputs_sentence(summary, point)])
     index = summary.index_of(point)
     worst = [one.worst[0].loss for one in summary.worst if (one.point, one.split) == (index, split)]
     if worst:

@@ -36,6 +36,7 @@ def summarize(
     dataset: str = "none",
     test_names: Sequence[str] = (),
     further: Mapping[str, Arms] | None = None,
+    corpus: str = "",
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -48,6 +49,7 @@ def summarize(
         dataset: the public data set that the corpus is, if any (`corpus.dataset`): what was published of it stands beside.
         test_names: the names of the test sets, the main one first; with names `arms` are needed.
         further: for the name of each test set but the main one the sweeps with its rows alone.
+        corpus: what the texts are, in words.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -64,6 +66,7 @@ def summarize(
         task=task,
         metric=metric,
         dataset=dataset,
+        corpus=corpus,
         split=CHOSEN_ON,
         signature=next(filter(None, signatures), None),
         vanilla=vanilla,

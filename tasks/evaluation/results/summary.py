@@ -128,6 +128,8 @@ class Recommendation:
     """One line: gain, cost, processor, and what a lossless choice gives."""
     text: str
     """One paragraph: what to deploy, then what test and validation say of it."""
+    basis: dict[str, str] = field(default_factory=dict)
+    """What it rests on in short lines by name: texts and models, measurement, seeds, outputs."""
     evidence: list[str] = field(default_factory=list)
     """A sentence for each thing that the choice was compared with."""
     changes: list[str]
@@ -144,6 +146,8 @@ class Summary:
     metric: str
     dataset: str = "none"
     """The public data set whose published numbers compare with these (`corpus.dataset`)."""
+    corpus: str = ""
+    """What the texts are, in words; empty in older records."""
     split: str
     """The split that points, frontiers and choices are of: validation."""
     signature: str | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.decoding.settings import CASCADE_BOUNDS, METHOD_SETTINGS
+from tasks.decoding.settings import CASCADE_RULES, METHOD_SETTINGS
 from tasks.errors import InputError
 from tasks.evaluation.settings import GridSettings
 
@@ -99,8 +99,8 @@ _BILD = {
 def _cascades() -> dict[str, Preset]:
     """One preset for each deferral rule, by the rule's name."""
     presets = {}
-    for rule, (least, most) in CASCADE_BOUNDS.items():
-        costs = _SHARES if (least, most) == (0.0, 1.0) else _NATS
+    for rule in CASCADE_RULES:
+        costs = _NATS if rule == "bild" or rule.endswith("_log") else _SHARES
         if costs is _SHARES:
             source = "SpecCascade, E.1: α from 0 to 1; steps ours"
         elif rule == "bild":
@@ -113,6 +113,7 @@ def _cascades() -> dict[str, Preset]:
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "bild": _BILD,
+    "bild_authors": {name: _BILD[name] for name in ("translation", "summarization")},
     "bild_oracle": {
         "paper": Preset({"rollback_threshold": (*_NATS, math.inf)}, "BiLD, 3.1 and Figure 2: no to all tokens; steps ours")
     },

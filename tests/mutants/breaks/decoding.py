@@ -7,6 +7,7 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit/decoding"
 _COUNTS = (f"{_UNIT}/test_counts.py",)
 _TURN = (f"{_UNIT}/test_turn.py",)
+_AUTHORS = f"{_UNIT}/test_bild_authors.py"
 _EXECUTORS = f"{_UNIT}/test_executors.py::test_an_executor_takes_the_written_out_turns"
 _EVERY_CALLER = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "native", "replay"))
 _PYTHON_CALLERS = tuple(f"{_EXECUTORS}[{name}]" for name in ("loop", "replay"))
@@ -23,6 +24,41 @@ BREAKS = (
         "agreed-tokens-rolled-back", "tasks.decoding.acceptance_rules", "distance_rollback.accept_mask",
         "near | (p.best == tokens) if settings.keep_agreed else near", "near",
         (f"{_UNIT}/test_acceptance_rules.py",),
+    ),
+    Break(
+        "authors-examine-every-violation", "tasks.decoding.acceptance_rules", "first_rejected_agrees",
+        "rejected & (rejected.cumsum(-1) == 1)", "rejected",
+        (f"{_AUTHORS}::test_the_first_violation_of_a_block_by_hand",),
+    ),
+    Break(
+        "authors-roll-back-to-the-same-token", "tasks.decoding.acceptance_rules", "deterministic_rule.apply",
+        "if first_only:", "if False:",
+        (f"{_AUTHORS}::test_texts_by_hand",),
+    ),
+    Break(
+        "authors-replay-rolls-back-to-the-same-token", "tasks.decoding.replay.replayer", "_Replayer._verify",
+        "rule.first_only and p[accepted].best == token", "False",
+        (f"{_AUTHORS}::test_it_is_the_authors_code_on_random_tables",),
+    ),
+    Break(
+        "authors-small-model-drafts-after-a-rollback", "tasks.decoding.turn", "TurnRules.budget",
+        "if self._goes_on(row):", "if False:",
+        (f"{_AUTHORS}::test_texts_by_hand",),
+    ),
+    Break(
+        "authors-end-at-a-rollback-to-the-end-token", "tasks.decoding.turn", "TurnRules.finish",
+        " and not self._goes_on(row)", "",
+        (f"{_AUTHORS}::test_texts_by_hand",),
+    ),
+    Break(
+        "authors-small-model-begins", "tasks.decoding.methods.bild", "_bild_authors",
+        "first_from_target=True", "first_from_target=False",
+        (f"{_AUTHORS}::test_texts_by_hand",),
+    ),
+    Break(
+        "authors-fall-back-at-the-threshold", "tasks.decoding.methods.bild", "_bild_authors",
+        "max(0.0, math.nextafter(settings.fallback_threshold, 0.0))", "settings.fallback_threshold",
+        (f"{_AUTHORS}::test_it_falls_back_under_the_threshold_and_algorithm_1_at_it",),
     ),
     Break(
         "residual-not-clamped", "tasks.decoding.acceptance_rules", "positive_residual",
@@ -153,8 +189,8 @@ BREAKS = (
     ),
     Break(
         "replay-correction-from-drafter", "tasks.decoding.replay.replayer", "_Replayer._verify",
-        "q, p[accepted]):\n                return accepted, p[accepted].best, 0",
-        "q, p[accepted]):\n                return accepted, token, 0",
+        "return accepted, p[accepted].best, 0\n                accepted",
+        "return accepted, token, 0\n                accepted",
         _REPLAY,
     ),
     Break(
@@ -191,6 +227,21 @@ BREAKS = (
         "opt-ignores-the-distance", "tasks.decoding.cascade_rules", "opt",
         "alpha * p.total_variation(q)", "alpha",
         (f"{_UNIT}/test_cascade_rules.py::test_deferral_by_hand",),
+    ),
+    Break(
+        "cascade-at-minus-infinity-keeps-all", "tasks.decoding.cascade_rules", "_in_numbers",
+        "GreedyDeferral(max_entropy=alpha)", "GreedyDeferral(max_entropy=abs(alpha))",
+        (f"{_UNIT}/test_cascade_limits.py::test_texts_at_the_smallest_cost_are_those_of_speculative_decoding",),
+    ),
+    Break(
+        "diff-from-zero-only", "tasks.decoding.cascade_rules", "diff",
+        "p.top - q.top > alpha", "p.top - q.top > max(0.0, alpha)",
+        (f"{_UNIT}/test_cascade_limits.py::test_the_smallest_cost_is_speculative_decoding",),
+    ),
+    Break(
+        "token-v3-from-zero-only", "tasks.decoding.cascade_rules", "token_v3",
+        "(1 - alpha) * top", "(1 - max(0.0, alpha)) * top",
+        (f"{_UNIT}/test_cascade_limits.py::test_the_smallest_cost_is_speculative_decoding",),
     ),
     Break(
         "mean-confidence-is-the-sum", "tasks.decoding.methods.sequential", "sequence_confidence",

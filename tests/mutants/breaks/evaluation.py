@@ -364,13 +364,23 @@ BREAKS = (
         (f"{_UNIT}/report/test_labels.py",),
     ),
     Break(
+        "seeds-of-one-arm", "tasks.evaluation.report.arms_text", "_points",
+        "result.drafter == drafter", "True",
+        (f"{_UNIT}/report/test_basis.py",),
+    ),
+    Break(
+        "outputs-beside-those-of-another-split", "tasks.evaluation.report.basis", "outputs_sentence",
+        "if split == summary.split else", "if split != summary.split else",
+        (f"{_UNIT}/report/test_basis.py",),
+    ),
+    Break(
         "headline-from-validation", "tasks.evaluation.report.selection", "reported",
         "if point.test else", "if not point.test else",
         (f"{_UNIT}/report/test_headline.py",),
     ),
     Break(
         "gain-called-a-cost", "tasks.evaluation.report.headline", "cost_text",
-        "_down(-interval[1]), _up(-interval[0])", "_down(interval[0]), _up(interval[1])",
+        "'gains' if difference > 0", "'gains' if difference < 0",
         (f"{_UNIT}/report/test_headline.py",),
     ),
     Break(

@@ -10,11 +10,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.decoding.acceptance_rules import match_target
-from tasks.decoding.cascade_rules import cascade_target
+from tasks.decoding.acceptance_rules import match_target, speculative_sampling
+from tasks.decoding.cascade_rules import cascade_rule, cascade_target
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.settings import SpeculativeCascadeSettings
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.settings import (
+    CASCADE_BOUNDS,
+    CASCADE_RULES,
+    DiffOracleSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    VanillaSettings,
+)
+from tests.architectures import pair_of
 from tests.emission import DRAWN, GREEDY, block, emission, positions, repeatable
+from tests.toys import toy_sources
 
 PLAIN = DRAWN[0]
 
@@ -27,6 +39,40 @@ def test_a_cost_of_zero_gives_p_unless_q_is_certain(rule: str, pair: tuple[Predi
     sure = float(q.scores.max()) == 1 or (rule == "bild" and float(p.scores.max()) == 1)
     target = cascade_target(rule, 0.0)(q, p)
     assert torch.equal(target, p.dist) or (sure and torch.equal(target, q.dist))
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+@given(pair=positions((*DRAWN, GREEDY)))
+@repeatable
+def test_the_smallest_cost_is_speculative_decoding(rule: str, pair: tuple[PredictionBlock, PredictionBlock]) -> None:
+    q, p = pair
+    found, exact = (emission(one, q, p) for one in (cascade_rule(rule, CASCADE_BOUNDS[rule][0]), speculative_sampling))
+    # BiLD* keeps q where D rounds to 0, which a higher temperature may show.
+    tolerance = 1e-4 if rule == "bild" else 1e-6
+    np.testing.assert_allclose(found.kept, exact.kept, atol=tolerance)
+    np.testing.assert_allclose(found.emitted, exact.emitted, atol=tolerance)
+
+
+@pytest.mark.parametrize("rule", CASCADE_RULES)
+def test_texts_at_the_smallest_cost_are_those_of_speculative_decoding(rule: str) -> None:
+    """One row in the native loop, and replayed."""
+    pair, sources = pair_of("t5"), toy_sources(12)
+    cascade = SpeculativeCascadeSettings(rule=rule, deferral_cost=CASCADE_BOUNDS[rule][0], draft_length=4)
+
+    def texts(method: str, settings: object, pair: Pair) -> list[tuple[list[int], str]]:
+        found = [decode(method, settings, pair, [source], Request(14))[0] for source in sources]
+        return [(one.tokens, one.proposers) for one in found]
+
+    wanted = texts("speculative", SpeculativeSettings(draft_length=4), pair)
+    assert texts("speculative_cascade", cascade, pair) == wanted
+    assert texts("speculative_cascade", cascade, replay_pair(pair, PredictionCache(pair))) == wanted
+
+
+def test_the_oracle_at_its_smallest_cost_is_the_large_model() -> None:
+    pair, sources = pair_of("t5"), toy_sources(12)
+    found = decode("diff_oracle", DiffOracleSettings(deferral_cost=-1.0), pair, sources, Request(14))
+    vanilla = decode("vanilla_large", VanillaSettings(), pair, sources, Request(14))
+    assert [one.tokens for one in found] == [one.tokens for one in vanilla]
 
 
 @pytest.mark.parametrize("rule", ["diff", "opt"])
@@ -84,7 +130,8 @@ def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha
     ("rule", "deferral_cost", "message"),
     [
         ("chow", 1.01, "with the rule chow it must be at most 1"),
-        ("opt", -0.01, "with the rule opt it must be at least 0"),
+        ("diff", -1.01, "with the rule diff it must be at least -1"),
+        ("opt", math.nan, "deferral_cost is nan; with the rule opt"),
         ("token_v3", math.nan, "deferral_cost is nan; with the rule token_v3"),
         ("diff_log", math.nan, "deferral_cost is nan; with the rule diff_log"),
         ("bild", -0.5, "deferral_cost is -0.5; with the rule bild it must be at least 0"),
@@ -97,5 +144,5 @@ def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, mess
 
 
 def test_an_alpha_within_bounds_is_taken() -> None:
-    for rule, deferral_cost in (("chow", 0.0), ("token_v1", 1.0), ("chow_log", -3.0), ("opt_log", 7.0), ("bild", math.inf)):
+    for rule, deferral_cost in (("chow", 0.0), ("token_v1", -1.0), ("chow_log", -3.0), ("opt", 7.0), ("bild", math.inf)):
         assert SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost).deferral_cost == deferral_cost

@@ -19,6 +19,7 @@ from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.runtimes.layout import NativeTurn
 from tasks.decoding.settings import (
     AdaptiveSettings,
+    BildAuthorsSettings,
     BildOracleSettings,
     BildSettings,
     ConfidentSettings,
@@ -54,6 +55,7 @@ FITTING: list[tuple[str, Any]] = [
     ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3, large_first=True)),
     ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
     ("bild", BildSettings(fallback_threshold=1.0)),
+    ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
     ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
     ("speculative", SpeculativeSettings(draft_length=1)),
     ("speculative", SpeculativeSettings(draft_length=7)),
@@ -148,6 +150,7 @@ def test_a_batch_runs_in_the_general_loop() -> None:
     ("method", "settings", "sampling"),
     [
         ("bild", BildSettings(), SamplingSettings(temperature=1.0)),
+        ("bild_authors", BildAuthorsSettings(), SamplingSettings(temperature=1.0)),
         ("bild", BildSettings(drafter="copy"), SamplingSettings()),
         ("bild_oracle", BildOracleSettings(), SamplingSettings()),
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),

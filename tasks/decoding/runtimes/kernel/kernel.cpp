@@ -215,11 +215,11 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
 }
 
 // Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
-// softmax is at most `max_surprisal`, while its softmax is at least `min_share` of the highest, or, where `keep_agreed`, while
-// it is the likeliest. Gives how many are; `best` (drafted + 1) holds what follows each of them, the token that replaces the
+// softmax is at most `max_surprisal`, while its softmax is at least `min_share` of the highest, or, where `agreement` is 1, while
+// it is the likeliest; where `agreement` is 2, all are kept if the first one that is not is the likeliest. Gives how many are; `best` (drafted + 1) holds what follows each of them, the token that replaces the
 // first one not kept included; -1: broken. The head is a whole one: a token without an output would have no logit.
 int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal,
-                              double min_share, int32_t keep_agreed, float* hidden, float* logits, int64_t stride, int64_t vocabulary,
+                              double min_share, int32_t agreement, float* hidden, float* logits, int64_t stride, int64_t vocabulary,
                               int32_t* best) {
     draftline_run(stack, cache, rows, hidden);
     const int64_t before = rows->begin[1] - drafted - 1;
@@ -227,12 +227,13 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
     draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
     for (int64_t index = 0; index < drafted; index++) {
         const float* here = logits + index * stride;
-        if (best[index] < 0 || (keep_agreed && best[index] == draft[index])) continue;
+        const bool agrees = best[index] == draft[index];
+        if (best[index] < 0 || (agreement == 1 && agrees)) continue;
         const float top = here[best[index]];
         if (std::exp(double(here[draft[index]]) - top) >= min_share) continue;
-        if (max_surprisal < 0) return index;
+        if (max_surprisal < 0) return agreement == 2 && agrees ? drafted : index;
         const double probability = confidence(here, vocabulary, top) * std::exp(here[draft[index]] - top);
-        if (!(-std::log(probability) <= max_surprisal)) return index;
+        if (!(-std::log(probability) <= max_surprisal)) return agreement == 2 && agrees ? drafted : index;
     }
     return drafted;
 }

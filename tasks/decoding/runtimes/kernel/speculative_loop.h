@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 extern "C" {
 
@@ -17,7 +18,7 @@ struct Deferral {
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
     double fallback_threshold, stop_below, max_surprisal, min_share;
-    int32_t keep_agreed, window, first_from_target, ends_unverified;
+    int32_t agreement, window, first_from_target, ends_unverified, target_after_rollback;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -61,6 +62,7 @@ struct OneRow {
 struct Text {
     int32_t* tokens;
     int64_t prompt, count, small_cached = 0, large_cached = 0;
+    bool target_goes_on = false;  // the last token is a correction, behind which the large model predicts one more by itself
     int64_t generated() const { return count - prompt; }
 };
 
@@ -84,7 +86,7 @@ bool defers(const Deferral& bounds, const Prediction& q, const Prediction& p) {
     const double p_top = confidence(p.logits, p.outputs, p.top);
     if (p_top - q_top > bounds.max_gain || p_top - share * p_top > bounds.max_gap) return true;
     if (-std::log(share * p_top) > bounds.max_surprisal) return true;
-    if (std::isinf(bounds.max_entropy) && std::isinf(bounds.max_entropy_gain)) return false;
+    if (bounds.max_entropy == HUGE_VAL && bounds.max_entropy_gain == HUGE_VAL) return false;
     const double q_entropy = entropy(q.logits, q.outputs, q.top);
     return q_entropy > bounds.max_entropy || q_entropy - entropy(p.logits, p.outputs, p.top) > bounds.max_entropy_gain;
 }
@@ -127,7 +129,8 @@ int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, in
 // 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
 bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence) {
     const int64_t left = rules.limit - text.generated() - (rules.ends_unverified ? 0 : 1);
-    const int64_t budget = rules.first_from_target && text.generated() == 0 ? 0 : std::min<int64_t>(rules.window, left);
+    const bool undrafted = text.target_goes_on || (rules.first_from_target && text.generated() == 0);
+    const int64_t budget = undrafted ? 0 : std::min<int64_t>(rules.window, left);
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
     turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence)
@@ -153,7 +156,7 @@ bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rul
     const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
     turn.verified = 1;
     turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, rules.max_surprisal,
-                                          rules.min_share, rules.keep_agreed, large.hidden, large.logits, large.stride, large.vocabulary, best);
+                                          rules.min_share, rules.agreement, large.hidden, large.logits, large.stride, large.vocabulary, best);
     if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
     if (rules.deferral)
         turn.accepted = accepted_by_cascade(small, large, *rules.deferral, text.tokens + text.count, turn.drafted, best);
@@ -169,6 +172,7 @@ bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rul
         }
     }
     if (turn.added) text.tokens[text.count++] = best[turn.accepted];
+    text.target_goes_on = rules.target_after_rollback && !whole;
     text.large_cached = std::min(cached, text.count - 1);
     text.small_cached = std::min(text.small_cached, text.count - 1);
     return true;
@@ -193,8 +197,8 @@ int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* larg
         if (rules->ends_unverified && turn.drafted && (full || contains(rules->large_ends, rules->large_end_count, last)))
             return count + 1;
         if (!verify(*small, *large, *rules, text, turn, best)) return -1 - count;
-        if (contains(rules->large_ends, rules->large_end_count, tokens[text.count - 1]) || text.generated() >= rules->limit)
-            return count + 1;
+        const bool ended = contains(rules->large_ends, rules->large_end_count, tokens[text.count - 1]) && !text.target_goes_on;
+        if (ended || text.generated() >= rules->limit) return count + 1;
     }
 }
 }

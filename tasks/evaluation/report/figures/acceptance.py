@@ -50,7 +50,7 @@ def accepted_lengths(summary: Summary) -> Figure | None:
         "that a position is kept if all positions before it were kept; a level line is the independence that the theory of "
         "speculative decoding assumes."
     )
-    return Figure("What becomes of drafts", caption, panels, "Leviathan et al. 2023, section 3.1", zoom=False)
+    return Figure("How many drafted tokens are kept", caption, panels, "Leviathan et al. 2023, section 3.1", zoom=False)
 
 
 def _series(point: OperatingPoint) -> Series:

@@ -98,7 +98,7 @@ def on_test(summary: Summary, points: Sequence[Lettered]) -> Panel | None:
     for margin in map(summary.margins.of, CHOICES):
         if -margin > upwards[0]:
             limits += reference_line(-margin, f"− {margin:g}", x=1.0, dotted=True)
-    title = alt.TitleParams("on test, where nothing was chosen", subtitle=[one.test_key for one in points])
+    title = alt.TitleParams("on test", subtitle=[one.test_key for one in points])
     return alt.layer(
         alt.Chart(data([{}])).mark_rule(color=REFERENCE).encode(x=alt.datum(1.0)),
         rules.encode(x2="from_x:Q", y2="from_y:Q", strokeDash=alt.value([2, 2])),

@@ -29,6 +29,7 @@ KEEPS = [
     for max_surprisal in (-1.0, 0.0, 0.05, 2.0, math.inf)
     for keep_agreed in (False, True)
 ] + [GreedyAcceptance(-1.0, keep_agreed=False, min_share=share) for share in (1.0, 0.3, 0.02)]
+KEEPS += [GreedyAcceptance(max_surprisal, keep_agreed=False, first_only=True) for max_surprisal in (0.05, 2.0)]
 
 
 def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) -> int:
@@ -37,8 +38,9 @@ def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) ->
     for position, token in enumerate(drafted):
         score = block.scores[0, position, token]
         near = -float(score.log()) <= keep.max_surprisal or float(score) >= keep.min_share * float(block.top[0, position])
-        if not near and not (keep.keep_agreed and block.likeliest[0][position] == token):
-            return position
+        agrees = block.likeliest[0][position] == token
+        if not near and not (keep.keep_agreed and agrees):
+            return len(drafted) if keep.first_only and agrees else position
     return len(drafted)
 
 

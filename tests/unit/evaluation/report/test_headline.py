@@ -23,9 +23,9 @@ def on_test(sweeps: Sweeps, **values: Any) -> Sweeps:
 @pytest.mark.parametrize(
     ("interval", "cost"),
     [
-        ([-0.41, 0.02], "costs 0.0 to 0.5 BLEU"),
-        ([-0.92, -0.25], "costs 0.2 to 1.0 BLEU"),
-        ([0.12, 0.38], "costs no BLEU: it gains 0.1 to 0.4"),
+        ([-0.41, 0.02], "costs 0.60 BLEU (95 % interval: from a loss of 0.41 to a gain of 0.02)"),
+        ([-0.92, -0.25], "costs 0.60 BLEU (95 % interval: from a loss of 0.92 to a loss of 0.25)"),
+        ([-0.12, 0.38], "costs 0.60 BLEU (95 % interval: from a loss of 0.12 to a gain of 0.38)"),
         (None, "its BLEU differs by -0.60, and how far that is noise was not measured"),
     ],
 )
@@ -36,8 +36,14 @@ def test_the_line_gives_speed_cost_processor_and_the_lossless_alternative(
     # Aligned BiLD on test is 1.55 times as fast as vanilla's mean of 20 ms; speculative decoding 1.45 times.
     assert found == (
         "1.55× as fast on this processor, a small CPU (95 % interval 1.50× to 1.60×): 12.9 ms for a text instead of the large "
-        f"model's 20.0 ms; {cost}; lossless alternative 1.45×. Measured on test, where nothing was chosen."
+        f"model's 20.0 ms; {cost}; lossless alternative 1.45×. Measured on the test split, "
+        "which played no part in the choice."
     )
+
+
+def test_a_gain_is_called_one(sweeps: Sweeps) -> None:
+    found = summarized("bleu", on_test(sweeps, quality={"bleu": 60.3}, quality_difference_interval=[-0.12, 0.72]), PAIRS)
+    assert "; gains 0.30 BLEU (95 % interval: from a loss of 0.12 to a gain of 0.72); " in found["verdict"]["headline"]
 
 
 def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps) -> None:
@@ -45,7 +51,10 @@ def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps) -> None:
         if "quality" in row:
             row.update(metric="exact_match", quality={"exact_match": row["quality"]["bleu"]})
     found = summarized("exact_match", on_test(sweeps, quality_difference_interval=[-0.41, 0.02]), PAIRS)
-    assert "; costs 0.0 to 0.5 points of exact match; " in found["verdict"]["headline"]
+    assert (
+        "; costs 0.60 points of exact match (95 % interval: from a loss of 0.41 to a gain of 0.02); "
+        in found["verdict"]["headline"]
+    )
 
 
 def test_a_point_without_test_says_that_its_numbers_chose_it(sweeps: Sweeps) -> None:
@@ -60,7 +69,9 @@ def test_a_lossless_point_costs_nothing(sweeps: Sweeps) -> None:
         if row["method"] == "speculative":
             row.update(speedup=1.9, speedup_interval=[1.8, 2.0])
     found = summarized("bleu", sweeps, PAIRS)["verdict"]["headline"]
-    assert "costs nothing: the output is the large model's own. Measured on test" in found and "alternative" not in found
+    assert (
+        "costs nothing: the output is the large model's own. Measured on the test split" in found and "alternative" not in found
+    )
 
 
 def test_vanilla_stays_in_words(sweeps: Sweeps) -> None:

@@ -207,7 +207,7 @@ def test_splits_have_tables_of_their_own_and_test_comes_first(contradicted: Swee
     text = page(summary_record("bleu", contradicted), {drafter: records(rows) for drafter, rows in contradicted.items()})
     cost = text.split('<section id="cost"')[1].split("</section>")[0]
     on_test, on_validation = cost.split("<table>")[1:]
-    assert cost.index("on test, where nothing was chosen") < cost.index("on validation, where the choices were made")
+    assert cost.index("on test, which played no part in the choice") < cost.index("on validation, where the choices were made")
     assert "1.55×" in on_test and "1.60×" not in on_test and "1.60×" in on_validation and "1.55×" not in on_validation
 
 

@@ -97,7 +97,7 @@ def test_markdown_has_one_heading_and_as_many_cells_everywhere(sweeps: Sweeps) -
     on_test, on_validation = table[: len(table) // 2], table[len(table) // 2 :]
     assert len(on_test) == len(on_validation) == 2 + len(ROWS)
     assert [len({row.count("|") for row in rows}) for rows in (on_test, on_validation)] == [1, 1]
-    assert "what test says" in on_test[0] and "published IWSLT17 De-En" in on_test[0] and "published" not in on_validation[0]
+    assert "result on test" in on_test[0] and "published IWSLT17 De-En" in on_test[0] and "published" not in on_validation[0]
 
 
 @pytest.mark.parametrize(

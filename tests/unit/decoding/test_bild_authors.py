@@ -1,0 +1,198 @@
+"""The mode `bild_authors` equals the authors' code of BiLD, described as the state machine that it is, without caches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.decoding import loop, native_loop
+from tasks.decoding.acceptance_rules import first_distance_rollback
+from tasks.decoding.decoder import Rows
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.execution import SpeculativeLoop, executor_for
+from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Request, build_method, decode
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.settings import BildAuthorsSettings, BildSettings, SamplingSettings
+from tests.architectures import models
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, says, toy_sources
+
+Summary = tuple[list[int], str, int, int, int, int]
+"""Tokens, proposers, runs of the small model, calls of the large one, fallbacks, rollbacks."""
+
+
+def authors_code(
+    small: Predict, large: Predict, source: Prefix, settings: BildAuthorsSettings, limit: int, seen: Counter[str]
+) -> Summary:
+    """One model writes at a time. Only a run that is not rolled back ends with the stop test and hands over."""
+    text, who, writer = [START], "-", "large"
+    stored, drafted, steps, calls, fallbacks, rollbacks = 1, 0, 0, 0, 0, 0
+    while True:
+        if writer == "small":
+            q = torch.softmax(small(source, tuple(text)), -1)
+            steps += 1
+            if float(q.max()) < settings.fallback_threshold:
+                writer, fallbacks = "large", fallbacks + 1
+                continue
+            text, who, drafted = [*text, int(q.argmax())], who + "s", drafted + 1
+            writer = "large" if drafted == settings.max_draft else "small"
+        else:
+            calls += 1
+            # Tokens that it has stored end before `stored`: those of a run that was rolled back are not among them.
+            p = {at: torch.softmax(large(source, tuple(text[:at])), -1) for at in range(stored, len(text) + 1)}
+            distance = {at: -math.log(max(float(p[at][text[at]]), 1e-45)) for at in range(stored, len(text))}
+            far = [at for at in distance if distance[at] > settings.rollback_threshold]
+            if far:
+                first = far[0]
+                best = int(p[first].argmax())
+                seen["agreed, later ones disagree"] += best == text[first] and any(
+                    int(p[at].argmax()) != text[at] for at in far
+                )
+                if best != text[first]:
+                    seen["first drafted token"] += first == stored
+                    seen["end token"] += best == END
+                    text, who, rollbacks = [*text[:first], best], who[:first] + "c", rollbacks + 1
+                    continue  # without the stop test, and the large model writes again
+            seen["max_draft"] += drafted == settings.max_draft
+            text, who = [*text, int(p[len(text)].argmax())], who + "l"
+            stored, drafted, writer = len(text), 0, "small"
+        if text[-1] == END or len(text) - 1 >= limit:
+            seen[f"ended by {who[-1]}" if text[-1] == END else f"cut at {who[-1]}"] += 1
+            return text[1:], who[1:], steps, calls, fallbacks, rollbacks
+
+
+def summary(one: Generation) -> Summary:
+    counts = one.counts
+    return one.tokens, one.proposers, counts.small_steps, counts.large_calls, counts.fallbacks, counts.rollbacks
+
+
+THRESHOLDS = [(0.0, 0.5), (0.0, math.inf), (0.3, 0.0), (0.3, 1.0), (0.3, 2.0), (0.45, 4.0), (0.6, 0.5), (0.8, 1.0), (1.0, 0.0)]
+
+
+def settings_of(fallback: float, rollback: float, max_draft: int) -> BildAuthorsSettings:
+    return BildAuthorsSettings(fallback_threshold=fallback, rollback_threshold=rollback, max_draft=max_draft)
+
+
+@pytest.mark.parametrize("max_draft", [1, 3, 10])
+def test_it_is_the_authors_code_on_random_tables(max_draft: int) -> None:
+    """In the general loop and replayed: 1,080 texts for each window."""
+    small, large = (random_table(name, agreement=0.7, sharpness=3.0, end=0.3) for name in ("small", "large"))
+    sources, seen, pair = toy_sources(40, seed=max_draft), Counter[str](), prefix_pair(small, large)
+    cached = replay_pair(pair, PredictionCache(pair))
+    for limit in (1, 2, 12):
+        for settings in (settings_of(*thresholds, max_draft) for thresholds in THRESHOLDS):
+            wanted = [authors_code(small, large, tuple(one), settings, limit, seen) for one in sources]
+            found, replayed = (decode("bild_authors", settings, one, sources, Request(limit)) for one in (pair, cached))
+            assert [summary(one) for one in found] == wanted
+            assert replayed == found
+    events = ["first drafted token", "end token", "max_draft", "ended by s", "ended by l", "cut at s", "cut at l"]
+    assert min(seen[event] for event in events + ["agreed, later ones disagree"] * (max_draft > 1)) >= 3
+    assert seen["cut at c"] == seen["ended by c"] == 0
+
+
+def test_the_native_loop_equals_the_general_loop() -> None:
+    """Each token that the large model corrects to ends its texts in turn, so that rollbacks to an end token are frequent."""
+    pair, sources = open_pair(*models("t5")), toy_sources(12, seed=7)
+
+    def decoded(settings: BildAuthorsSettings, limit: int) -> list[Generation]:
+        method = build_method("bild_authors", settings, pair, Request(limit))
+        assert isinstance(method, SpeculativeLoop)
+        assert executor_for(method, 1) is native_loop.generate
+        texts = [method.run([one], [0], limit)[0] for one in sources]
+        assert texts == [loop.generate(method, [one], [0], limit)[0] for one in sources]
+        return texts
+
+    def corrections(texts: list[Generation]) -> Counter[int]:
+        return Counter(token for one in texts for token, who in zip(one.tokens, one.proposers, strict=True) if who == "c")
+
+    usual = corrections(decoded(settings_of(0.0, 0.7, 3), 14))
+    before, ended = pair.large.end_tokens, 0
+    for token in sorted(usual):
+        pair.large.end_tokens = before | {token}
+        ended += corrections(decoded(settings_of(0.0, 0.7, 3), 14))[token]
+    assert ended > 5
+    pair.large.end_tokens = before
+    for settings, limit in itertools.product((settings_of(0.0, 0.7, 3), settings_of(0.4, 0.1, 4)), (1, 2, 14)):
+        decoded(settings, limit)
+
+
+SURE = settings_of(0.0, 1.0, 3)
+SIX = [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "settings", "limit", "tokens", "proposers"),
+    [
+        pytest.param(says(SIX), says(SIX), SURE, 9, [*SIX, END], "lssslss", id="the large model first; a forced fallback"),
+        pytest.param(
+            says([7] * 9), says(SIX), SURE, 7, [2, 3, 4, 5, 6, 7, 7], "lclclss",
+            id="a violation at the first drafted token: the large model writes two tokens",
+        ),
+        pytest.param(
+            says([2, 3, 7, 5, 6, 7]), says(SIX), SURE, 6, SIX, "lsclss", id="a violation inside the draft drops what follows"
+        ),
+        pytest.param(
+            says([2, 3, 7, 7]), says([2, 3, 4], unsure=[1]), SURE, 5, [2, 3, 7, 7, END], "lsssl",
+            id="the first violation agrees, so that the later ones stay",
+        ),
+        pytest.param(says([2, 3]), says(SIX), SURE, 9, [2, 3, END], "lss", id="a drafted end token stands unverified"),
+        pytest.param(
+            says(SIX), says([2, END, 5, END]), SURE, 9, [2, END, 5, END, END], "lclcl",
+            id="a rollback to the end token does not end the text",
+        ),
+        pytest.param(says(SIX), says([2, END]), SURE, 9, [2, END, END], "lcl", id="an end token behind that does"),
+        pytest.param(says([3] * 9), says(SIX), SURE, 2, [2, 3], "ls", id="the limit inside a draft"),
+        pytest.param(says([2, 3, 4, 7]), says(SIX), SURE, 5, SIX[:5], "lsscl", id="the limit behind a rollback"),
+        pytest.param(says([7] * 9), says(SIX), SURE, 4, [2, 7, 7, 7], "lsss", id="the limit at a draft's end"),
+        pytest.param(
+            says(SIX, unsure=range(9)), says(SIX), settings_of(0.6, 1.0, 3), 4, [2, 3, 4, 5], "llll", id="always unsure"
+        ),
+    ],
+)  # fmt: skip
+def test_texts_by_hand(
+    small: Predict, large: Predict, settings: BildAuthorsSettings, limit: int, tokens: list[int], proposers: str
+) -> None:
+    [found] = decode("bild_authors", settings, prefix_pair(small, large), [[5, END]], Request(limit))
+    assert (found.tokens, found.proposers) == (tokens, proposers)
+    assert summary(found) == authors_code(small, large, (5, END), settings, limit, Counter())
+
+
+def test_it_falls_back_under_the_threshold_and_algorithm_1_at_it() -> None:
+    def flat(source: Prefix, prefix: Prefix) -> torch.Tensor:
+        return torch.zeros(8)
+
+    def proposers(method: str, settings: Any) -> str:
+        return decode(method, settings, prefix_pair(flat, flat), [[5, END]], Request(4))[0].proposers
+
+    ours: dict[str, Any] = {"fallback_threshold": 0.125, "rollback_threshold": math.inf}
+    assert proposers("bild_authors", BildAuthorsSettings(**ours)) == "lsss"
+    assert proposers("bild", BildSettings(**ours)) == "llll"
+
+
+def test_the_first_violation_of_a_block_by_hand() -> None:
+    """Rows: nothing far; the first far token agrees; it does not; one of two agrees: the first, the second."""
+    rule = first_distance_rollback(BildAuthorsSettings(rollback_threshold=1.0))
+    sure, wide, other = [0.9, 0.1, 0.0], [0.35, 0.33, 0.32], [0.0, 0.9, 0.1]
+    rows = torch.tensor([[sure, sure], [wide, sure], [sure, other], [wide, other], [other, wide]])
+    p = PredictionBlock(rows.log(), SamplingSettings())
+    found = rule.apply(torch.zeros(5, 2, dtype=torch.long), p, p).accept.tolist()
+    assert found == [[True, True], [True, True], [True, False], [True, True], [False, False]]
+
+
+def test_the_settings_of_algorithm_1_are_not_the_authors_code() -> None:
+    """`large_first` and `keep_agreed` take two of the differences alone."""
+    small, large = (random_table(name, agreement=0.7, sharpness=3.0, end=0.3) for name in ("small", "large"))
+    pair, sources = prefix_pair(small, large), toy_sources(30)
+
+    def texts(method: str, settings: Any) -> Rows:
+        return [one.tokens for one in decode(method, settings, pair, sources, Request(12))]
+
+    both = BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, large_first=True, keep_agreed=True)
+    assert texts("bild", both) != texts("bild_authors", settings_of(0.3, 1.0, 10))
