@@ -61,8 +61,7 @@ def opt_log(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
 def bild(q: TokenStatistics, p: TokenStatistics, alpha: float) -> Mask:
     """D(q, p) > α: -log p(argmax q) when greedy, -Σ q log p when sampling (BiLD*, appendix E.1)."""
     if isinstance(q, PredictionBlock) and isinstance(p, PredictionBlock) and not q.sampling.greedy:
-        log_p = torch.log_softmax(p.logits.float(), dim=-1)
-        return -torch.where(q.scores > 0, q.scores * log_p, 0.0).sum(-1) > alpha
+        return -torch.where(q.scores > 0, q.scores * p.log_scores, 0.0).sum(-1) > alpha
     return p.surprisal(q.best) > alpha
 
 

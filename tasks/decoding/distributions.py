@@ -40,17 +40,17 @@ class PredictionBlock:
 
     @cached_property
     def scores(self) -> Tensor:
-        """The model's own softmax, untruncated: float32 (rows, positions, vocabulary)."""
-        return torch.softmax(self.logits.float(), dim=-1)
+        """The model's own softmax, untruncated: `full_precision` (rows, positions, vocabulary)."""
+        return torch.softmax(full_precision(self.logits), dim=-1)
 
     @cached_property
     def log_scores(self) -> Tensor:
-        """The logarithm of `scores`, finite even where a score rounds to zero: float32 (rows, positions, vocabulary)."""
-        return torch.log_softmax(self.logits.float(), dim=-1)
+        """The logarithm of `scores`, finite even where a score rounds to zero: as `scores`."""
+        return torch.log_softmax(full_precision(self.logits), dim=-1)
 
     @cached_property
     def dist(self) -> Tensor:
-        """The distribution after the sampling transform, one-hot when greedy: float32 (rows, positions, vocabulary)."""
+        """The distribution after the sampling transform, one-hot when greedy: as `scores`."""
         return transform(self.logits, self.sampling)
 
     @cached_property
@@ -89,6 +89,11 @@ class PredictionBlock:
         return PredictionBlock(self.logits[list(rows), list(positions)][:, None], self.sampling, known)
 
 
+def full_precision(logits: Tensor) -> Tensor:
+    """Return logits as float32, or as they are where they are float64."""
+    return logits if logits.dtype is torch.float64 else logits.float()
+
+
 def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSettings) -> PredictionBlock:
     """Return the predictions of a deterministic drafter: all probability on `tokens` (rows, positions)."""
     logits = torch.full((*tokens.shape, vocabulary), -torch.inf, device=tokens.device)
@@ -117,8 +122,8 @@ def total_variation(one: Tensor, other: Tensor) -> Tensor:
 
 
 def transform(logits: Tensor, sampling: SamplingSettings) -> Tensor:
-    """Turn logits (..., vocabulary) into the distribution that tokens are sampled from: float32, summing to 1."""
-    logits = logits.float()
+    """Turn logits (..., vocabulary) into the distribution that tokens are sampled from, summing to 1, in `full_precision`."""
+    logits = full_precision(logits)
     if sampling.greedy:
         return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
     # Relative to the maximum, so that no temperature is low enough to overflow.

@@ -71,13 +71,13 @@ class StepwiseDrafter(ABC):
         drafted = [builder.tokens for builder in builders]
         positions: list[Tensor] = []
         while any(builder.going for builder in builders):
+            going = [row for row, builder in enumerate(builders) if builder.going]
             logits = self.next_logits(tokens, drafted, [builder.going for builder in builders])
             block = PredictionBlock(logits, self.sampling)
-            chosen = self._choose(block, tokens, drafted, examples)
             positions.append(logits)
-            for builder, token, confidence in zip(builders, chosen, self._confidence(block, rule), strict=True):
-                if builder.going:
-                    builder.add(token, confidence)
+            confidence = self._confidence(block, rule)
+            for row, token in zip(going, self._choose(block, going, tokens, drafted, examples), strict=True):
+                builders[row].add(token, confidence[row])
         return Draft(
             drafted,
             self._block(positions, max(map(len, drafted)), len(tokens)),
@@ -96,16 +96,16 @@ class StepwiseDrafter(ABC):
         top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()
         return top
 
-    def _choose(self, block: PredictionBlock, tokens: Rows, drafted: Rows, examples: Sequence[int]) -> list[int]:
+    def _choose(
+        self, block: PredictionBlock, going: Sequence[int], tokens: Rows, drafted: Rows, examples: Sequence[int]
+    ) -> list[int]:
+        """Return the next token of each row that is still drafting."""
         if self.sampling.greedy:
-            return [row[0] for row in block.likeliest]
+            return [block.likeliest[row][0] for row in going]
         # A position that is drafted again gets a new draw. Rejecting its first draft carries information about that draw if
         # the small model's end token would have ended the text (BiLD): reusing it would bias the text's end.
-        keys = [
-            (example, len(row) + len(new), f"draft from {len(row)}")
-            for row, new, example in zip(tokens, drafted, examples, strict=True)
-        ]
-        return self.source.draw(block.dist[:, 0], keys)
+        keys = [(examples[row], len(tokens[row]) + len(drafted[row]), f"draft from {len(tokens[row])}") for row in going]
+        return self.source.draw(block.dist[going, 0], keys)
 
     def _block(self, positions: list[Tensor], longest: int, rows: int) -> PredictionBlock:
         return PredictionBlock(torch.cat(positions[:longest], dim=1), self.sampling) if longest else empty_predictions(rows)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, accept_all, deterministic_rule
 from tasks.decoding.cascade_rules import Deferral, diff
@@ -58,15 +59,22 @@ class SequenceCascade:
 class _SecondSource(TokenSource):
     """Independent draws: a deferred answer must not be sampled with the numbers whose result caused the deferral."""
 
+    def __init__(self, source: TokenSource) -> None:
+        super().__init__(source.seed)
+        self._source = source
+
     def uniform(self, example: int, position: int, purpose: str) -> float:
-        return super().uniform(example, position, f"deferred {purpose}")
+        return self._source.uniform(example, position, f"deferred {purpose}")
+
+    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+        return self._source.draw(dist, [(example, position, f"deferred {purpose}") for example, position, purpose in keys])
 
 
 def _sequence_cascade(
     pair: Pair, settings: SequenceCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
     small = small_model_method(pair, sampling, source, scored=True)
-    return SequenceCascade(small, single_model_method(pair.large, sampling, _SecondSource(source.seed)), settings)
+    return SequenceCascade(small, single_model_method(pair.large, sampling, _SecondSource(source)), settings)
 
 
 def _token_cascade(

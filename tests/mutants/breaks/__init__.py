@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import decoding, evaluation, learning, outputs, runtimes, services
+from tests.mutants.breaks import decoding, evaluation, laws, learning, outputs, runtimes, services
 
-BREAKS = (*decoding.BREAKS, *runtimes.BREAKS, *evaluation.BREAKS, *learning.BREAKS, *outputs.BREAKS, *services.BREAKS)
+BREAKS = (
+    *decoding.BREAKS,
+    *laws.BREAKS,
+    *runtimes.BREAKS,
+    *evaluation.BREAKS,
+    *learning.BREAKS,
+    *outputs.BREAKS,
+    *services.BREAKS,
+)
