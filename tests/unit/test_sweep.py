@@ -29,9 +29,10 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
 )
 from tasks.errors import InputError
+from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.quality import value_of
-from tasks.evaluation.report.formatting import METRIC_NAMES
+from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown
 from tasks.evaluation.results.codec import encode, joined
@@ -292,8 +293,8 @@ def test_further_test_sets_are_measured_beside_the_main_one(records: list[Record
     assert not list(folder.glob("*test.b*"))
 
 
-@pytest.mark.parametrize("metric", ["token_f1", "pass_at_1"])
-def test_a_sweep_by_an_answer_becomes_a_report(records: list[Recorded], monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
+@pytest.mark.parametrize("metric", ["token_f1", "pass_at_1", "rougeL[rouge_tokenizer=unicode]"])
+def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
     if metric == "pass_at_1":  # outputs are programs, some of which pass
         monkeypatch.setattr(Words, "decode", lambda _, tokens, **__: f"w = {[int(token) for token in tokens]}")
         for name in ("validation", "test"):
@@ -301,11 +302,11 @@ def test_a_sweep_by_an_answer_becomes_a_report(records: list[Recorded], monkeypa
             write_jsonl([Example(one.source, tests) for one in read_jsonl(PATHS.split(name))], PATHS.split(name))
     rows = swept(SPECULATIVE, metric=metric)
     assert {row["metric"] for row in rows} == {metric}
-    assert all(0 < row["quality"][metric] < 100 for row in rows)
+    assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
     assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
     found = read_rows_of(PATHS, metric, "aligned")
     text = as_markdown(summarize("toy", metric, dict.fromkeys(DRAFTERS, found)))
-    assert METRIC_NAMES[metric] in text and "chrF" not in text and "BLEU" not in text
+    assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
 
 
 def test_chosen_points_are_timed_by_batch_size_without_touching_rows(

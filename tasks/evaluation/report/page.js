@@ -2,7 +2,7 @@
 
 // Charts. A specification has no size: the plot takes the width of its column, and is drawn anew when that changes.
 const CHARTS = JSON.parse(document.getElementById("charts").textContent);
-const LETTER = 6.2, SYMBOL = 44; // pixels of a legend's label and symbol
+const LETTER = 6.8, SYMBOL = 44; // pixels of a legend's label and symbol
 const TOUCHED = window.matchMedia("(pointer: coarse)").matches; // a finger scrolls the page, a mouse moves the chart
 const ZOOM = { name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" };
 const tooltip = document.body.appendChild(Object.assign(document.createElement("div"), { className: "tooltip", hidden: true }));

@@ -94,9 +94,9 @@ def _heat_map(cells: Sequence[Record], x: alt.X, y: alt.Y, field: str, middle: f
     measured, others = base.transform_filter(framed), base.transform_filter(f"!({framed})")
     return alt.layer(
         base.mark_rect().encode(color=alt.Color(f"{field}:Q", scale=scale, legend=None)),
-        others.mark_text(fontSize=10, color=INK).encode(text=text),
+        others.mark_text(fontSize=11, color=INK).encode(text=text),
         measured.mark_rect(filled=False, stroke=INK, strokeWidth=1),
-        measured.mark_text(fontSize=10, color=INK, fontWeight="bold").encode(text=text),
+        measured.mark_text(fontSize=11, color=INK, fontWeight="bold").encode(text=text),
         title=title,
     )
 
@@ -138,7 +138,8 @@ def ablations(summary: Summary) -> Figure | None:
             ]
             titles = ("latency relative to vanilla large (= 1)", f"{metric_name(summary.metric)} (points)")
             reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
-            panels.append(alt.layer(*parts.curves(records, _POLICIES, *titles), *reference, title=drafter))
+            drawn = [policy for policy in _POLICIES if kinds[policy.name]]
+            panels.append(alt.layer(*parts.curves(records, drawn, *titles), *reference, title=drafter))
     caption = (
         "BiLD against itself with one policy off: a fixed window instead of falling back when unsure, or no rollback. Lines "
         "join the settings that no other setting of the same kind beats; further left is faster."

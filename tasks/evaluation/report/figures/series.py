@@ -17,8 +17,8 @@ from tasks.evaluation.statistics import Interval
 Record = dict[str, Any]
 """One mark: `x`, `y`, the name of its `series`, and for its tooltip `point` (an index into the summary's points) or `text`."""
 SOLID, DASHED, DOTTED = (1, 0), (5, 3), (2, 3)
-PADDED = alt.Scale(padding=10, nice=False)
-"""Keeps marks off the axes, pixels."""
+PADDED = alt.Scale(padding=18, nice=False)
+"""Keeps marks off the axes and names of level lines inside the panel, pixels."""
 _GREY_SYMBOLS = alt.Legend(symbolFillColor=REFERENCE, symbolStrokeColor=REFERENCE)
 
 
@@ -99,7 +99,7 @@ def reference_line(y: float, text: str = "", x: float | None = None, dotted: boo
     """A level line to compare with, named at its left end or right of `x`."""
     nothing = alt.Chart(data([{}]))
     line = nothing.mark_rule(color=REFERENCE, strokeDash=DOTTED if dotted else SOLID).encode(y=alt.datum(y))
-    name = nothing.mark_text(text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=10)
+    name = nothing.mark_text(text=text, align="left", dy=8 if dotted else -7, dx=4, color=REFERENCE, fontSize=11)
     return [line, *([name.encode(x=alt.value(0) if x is None else alt.datum(x), y=alt.datum(y))] if text else [])]
 
 

@@ -71,7 +71,7 @@ def operations_bars(summary: Summary) -> Figure | None:
     x = alt.X("x:N", sort=columns, title=None, axis=axis)
     y = alt.Y("y:Q", title="relative to vanilla large (= 1)", scale=_FROM_ZERO)
     chart = parts.grouped_bars(records, list(bars), x, y)
-    numbers = chart.mark_text(dy=-7, fontSize=10, color=INK).encode(text=alt.Text("y:Q", format=".2f"), color=alt.value(INK))
+    numbers = chart.mark_text(dy=-7, fontSize=11, color=INK).encode(text=alt.Text("y:Q", format=".2f"), color=alt.value(INK))
     caption = (
         "All relative to the vanilla large model. The first three are computed from the models' sizes and from counts; only "
         "the last was timed. Checking several tokens in one run reads the weights once for all of them."
@@ -98,7 +98,7 @@ def time_parts(summary: Summary) -> Figure | None:
     stacked = alt.Chart(data(records)).mark_bar(stroke="white", strokeWidth=1).encode(x=x, y=y, order="order:O")
     stacked = stacked.encode(color=color([Series(name, tone) for name, tone in PARTS.items()]), tooltip=["text:N"])
     totals = alt.Chart(data({"y": name, "x": ends[name], "total": sum(times.values())} for name, times in known))
-    totals = totals.mark_text(align="left", dx=5, fontSize=10, color=INK)
+    totals = totals.mark_text(align="left", dx=5, fontSize=11, color=INK)
     panel = alt.layer(stacked, totals.encode(x="x:Q", y=y, text=alt.Text("total:Q", format=".2f")))
     caption = (
         "Mean milliseconds for an example. Encoders, small and large are counts times the measured cost of one run; other is "

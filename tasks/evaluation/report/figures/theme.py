@@ -24,9 +24,9 @@ CONTRADICTED = "#B00020"
 """Of a choice that test contradicts; a word stands beside it."""
 INK, QUIET, REFERENCE = "#222222", "#555555", "#8A8A8A"
 
-LETTER_WIDTH, SYMBOL_WIDTH = 6.2, 44
+LETTER_WIDTH, SYMBOL_WIDTH = 6.8, 44
 """Pixels of one letter of a legend's label, and of a symbol with the space around it; page.js counts with the same."""
-_LABELS = {"labelColor": INK, "labelFontSize": 11, "labelLimit": 400}
+_LABELS = {"labelColor": INK, "labelFontSize": 12, "labelLimit": 400}
 _TITLES = {"titleColor": INK, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8}
 _LINES = {"gridColor": "#E8E8E8", "domainColor": REFERENCE, "tickColor": REFERENCE}
 _SYMBOLS = {"symbolSize": 80, "symbolOpacity": 1, "columnPadding": 16, "rowPadding": 4}

@@ -67,6 +67,18 @@ def test_the_oracle_curve_is_over_the_share_of_replaced_tokens(full_record: Summ
         assert band == [pytest.approx(point.quality_interval) for point in own] and len(own) == 4
 
 
+def test_a_policy_that_no_point_leaves_out_is_not_in_the_legend(full_record: Summary) -> None:
+    kept = [point for point in full_record.points if point.settings.get("rollback_threshold") != "inf"]
+    panels = present(bild.ablations(dataclasses.replace(full_record, points=kept))).panels
+    for panel in panels:
+        scales = [
+            encoding["color"]["scale"]["domain"]
+            for layer, _ in layers(panel)
+            if "scale" in (encoding := layer["encoding"]).get("color", {})
+        ]
+        assert scales and all(domain == ["BiLD", "without fallback"] for domain in scales)
+
+
 def test_ablations_keep_the_policies_apart(full_record: Summary) -> None:
     figure = present(bild.ablations(full_record))
     assert [panel.to_dict()["title"] for panel in figure.panels] == ["aligned", "unaligned"]
