@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from tasks.decoding.settings import CASCADE_BOUNDS, CASCADE_RULES, SamplingSetti
 from tests import distributions
 from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, model_distribution, p_value, sequence_distribution
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.laws import cascade_shares
 from tests.toys import END, Prefix, prefix_pair, says
 
 PLAIN = DRAWN[0]
@@ -32,32 +32,6 @@ P = [0.1, 0.2, 0.7]
 
 def nats(probabilities: Any) -> float:
     return -math.fsum(one * math.log(one) for one in probabilities if one > 0)
-
-
-def expected(rule: str, alpha: float, scores: Sequence[Any], dists: Sequence[Any], greedy: bool) -> np.ndarray:
-    """π as the papers write it, for one position, token by token."""
-    (q, p), (q_dist, p_dist) = scores, dists
-    tokens = range(len(q))
-    max_surprisal = -math.log(p[np.argmax(q)]) if greedy else -sum(q[v] * math.log(p[v]) for v in tokens)
-    apart = sum(max(0.0, p_dist[v] - q_dist[v]) for v in tokens)
-    whole = {
-        "chow": max(q) < 1 - alpha,
-        "chow_log": nats(q) > alpha,
-        "diff": max(q) < max(p) - alpha,
-        "diff_log": nats(p) < nats(q) - alpha,
-        "opt": max(q) < max(p) - alpha * apart,
-        "opt_log": nats(p) < nats(q) - alpha * apart,
-        "bild": max_surprisal > alpha,
-    }
-    if rule in whole:
-        return np.array(p_dist if whole[rule] else q_dist)
-    unfit = {
-        "token_v1": [q[v] < max(p) - alpha for v in tokens],
-        "token_v2": [p[v] < max(p) - alpha for v in tokens],
-        "token_v3": [p[v] < (1 - alpha) * max(p) for v in tokens],
-    }[rule]
-    spread = sum(q_dist[v] for v in tokens if unfit[v])
-    return np.array([(0 if unfit[v] else q_dist[v]) + p_dist[v] * spread for v in tokens])
 
 
 def alphas(rule: str) -> st.SearchStrategy[float]:
@@ -132,7 +106,7 @@ def test_targets_equal_the_papers_formulas(rule: str, sampling: SamplingSettings
     for row in range(4):
         for position in range(25):
             views = [[one[row, position].double().numpy() for one in pair] for pair in ((q.scores, p.scores), (q.dist, p.dist))]
-            wanted = expected(rule, alpha, views[0], views[1], sampling.greedy)
+            wanted = cascade_shares(rule, alpha, views[0], views[1], greedy=sampling.greedy)
             torch.testing.assert_close(target[row, position].double(), torch.tensor(wanted), atol=1e-6, rtol=1e-5)
             own += not np.allclose(wanted, views[1][1]) and np.allclose(wanted, views[1][0])
     assert own or rule in TOKEN_DEFERRALS
@@ -187,7 +161,7 @@ def test_rejection_of_p_itself_is_the_distance(pair: tuple[PredictionBlock, Pred
 def sampled_target(rule: str, alpha: float, sampling: SamplingSettings, text: Prefix) -> np.ndarray:
     scores = [distributions.scores(model, text) for model in (SMALL, LARGE)]
     dists = [distributions.dist(model, text, sampling) for model in (SMALL, LARGE)]
-    return expected(rule, alpha, scores, dists, greedy=False)
+    return cascade_shares(rule, alpha, scores, dists, greedy=False)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tasks.decoding.settings import (
 from tests import distributions
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SequenceDistribution, model_distribution, p_value
 from tests.emission import GREEDY, block, dist, emission, positions, repeatable
+from tests.laws import bisected
 from tests.toys import END, START, Prefix, Toys, toy_sources
 
 Q = [0.6, 0.3, 0.1]
@@ -43,16 +44,6 @@ def leniently(lenience: float) -> Emit:
 
 def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Emit:
     return lambda q, p: replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
-
-
-def bisected(q: np.ndarray, p: np.ndarray, alpha: float) -> float:
-    """β by bisection of its inverse."""
-    wanted = np.maximum(0, q - p / (1 - alpha)).sum()
-    low, high = 0.0, 1 / (1 - alpha)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(0, middle * p - q).sum() < wanted else (low, middle)
-    return 1 / high
 
 
 def speculative_distribution(emit: Emit, sampling: SamplingSettings, draft_length: int, limit: int) -> SequenceDistribution:

@@ -17,8 +17,9 @@ from tasks.decoding.settings import (
     VanillaSettings,
 )
 from tests.emission import DRAWN, GREEDY, block, dist, emission, positions, repeatable
+from tests.laws import bisected
 from tests.toys import Toys, toy_sources
-from tests.unit.decoding.test_lenience import LIMIT, Q, bisected
+from tests.unit.decoding.test_lenience import LIMIT, Q
 
 Q2 = [0.1, 0.8, 0.1]
 P2 = [0.25, 0.25, 0.5]
