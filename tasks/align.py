@@ -20,8 +20,8 @@ from tasks.training import launch
 
 if TYPE_CHECKING:
     from tasks.alignment.settings import AlignSettings
-    from tasks.config import Task
     from tasks.machine import MachineSettings
+    from tasks.schema import Task
     from tasks.training.context import TrainingJob
 
 

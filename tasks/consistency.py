@@ -17,10 +17,10 @@ from tasks.models.gguf import is_gguf
 from tasks.models.settings import from_large_problem
 
 if TYPE_CHECKING:
-    from tasks.config import Task
     from tasks.evaluation.sweeping.grid import SweepPoint
     from tasks.machine import MachineSettings
     from tasks.models.settings import LayersSettings, ModelSettings
+    from tasks.schema import Task
     from tasks.training.settings import TrainingSettings
 
 _GPT2_POSITIONS = 1024

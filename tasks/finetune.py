@@ -12,9 +12,9 @@ from tasks.paths import TaskPaths
 from tasks.training import launch
 
 if TYPE_CHECKING:
-    from tasks.config import Task
     from tasks.machine import MachineSettings
     from tasks.models.settings import LayersSettings
+    from tasks.schema import Task
 
 _CHECKED = 200
 """Validation examples whose outputs are compared with trivial baselines after training; they take about a second."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows, Runtime
 from tasks.decoding.registry import Pair, Request, build_method
@@ -27,6 +26,7 @@ from tasks.models.pair import check_architectures, check_lengths, check_pair, vo
 from tasks.models.pruned_head import pruned_head
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.schema import Params, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

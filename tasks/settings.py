@@ -1,7 +1,7 @@
 """Declares settings as fields of frozen dataclasses, with a description, a unit and bounds.
 
 Settings are defined next to the code that uses them and need only the standard library, so that decoding runs where pydantic is
-missing. `tasks.config` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
+missing. `tasks.schema` collects them into the schema of `params.yaml`, where pydantic checks types and names and reports the
 position of a mistake. Bounds are checked here, whoever constructs the settings.
 """
 

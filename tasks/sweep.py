@@ -15,7 +15,6 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from tasks.config import Params, Task
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.errors import InputError, stage
@@ -40,6 +39,7 @@ from tasks.loaded_pair import LoadedPair, load_pair, measure_pair, require_compo
 from tasks.locks import timing_lock
 from tasks.models.training_record import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
+from tasks.schema import Params, Task
 
 _CODE = [
     "decoding",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,3 +63,39 @@ LAYERED = frozenset({"calm"})
 def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
     """Each method with each sampling that it supports; beam search supports only greedy decoding."""
     return [(name, sampling) for name in methods for sampling in samplings if sampling.greedy or name not in GREEDY_ONLY]
+
+
+DEFERRAL_COSTS: dict[str, tuple[float, ...]] = {
+    "chow": (0.3, 0.6),
+    "chow_log": (0.5, 1.2),
+    "diff": (0.0, 0.1),
+    "diff_log": (0.2,),
+    "opt": (0.1,),
+    "opt_log": (0.2,),
+    "bild": (1.0, 2.5),
+    "token_v1": (0.1,),
+    "token_v2": (0.2,),
+    "token_v3": (0.2, 0.6),
+}
+"""α of every rule, such that it defers on some positions of the toy pair."""
+NUMERIC: list[tuple[str, Any]] = [
+    ("bild", BildSettings()),
+    ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
+    ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3, large_first=True)),
+    ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
+    ("bild", BildSettings(fallback_threshold=1.0)),
+    ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
+    ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
+    ("speculative", SpeculativeSettings(draft_length=1)),
+    ("speculative", SpeculativeSettings(draft_length=7)),
+    ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
+    ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
+    ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
+    ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
+    *(
+        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
+        for rule, alphas in DEFERRAL_COSTS.items()
+        for alpha in alphas
+    ),
+]
+"""Methods whose greedy rules are numbers, so that the compiled kernel can apply them."""

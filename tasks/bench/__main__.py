@@ -44,11 +44,12 @@ from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.timing import Found
 from tasks.bench.trained import Validation, trained_case
 from tasks.bench.training import command as training
-from tasks.config import Params, load
+from tasks.config import load
 from tasks.errors import InputError, stage
 from tasks.evaluation.timing import on_threads
 from tasks.lineage import lineage
 from tasks.locks import timing_lock
+from tasks.schema import Params
 
 _ROUNDS = 9
 

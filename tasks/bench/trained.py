@@ -8,7 +8,6 @@ from pathlib import Path
 from tasks.bench import ctranslate
 from tasks.bench.cases import Case, LoadedCase
 from tasks.bench.timing import Found
-from tasks.config import Params
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import Decoder
@@ -25,6 +24,7 @@ from tasks.models.pair import vocabulary_size
 from tasks.models.prompting import encode_sources
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tasks.schema import Params
 
 _SOURCES, _EXAMPLES, _BATCH, _BATCH_ROUNDS = 144, 16, 32, 5
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from tasks.decoding.replay.prefix_trie import ReplaySource
+from tasks.decoding.replay.statistics_reader import ReplaySource
 from tasks.decoding.runtimes.layout import NativeLoopModel
 
 if TYPE_CHECKING:

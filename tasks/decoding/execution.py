@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tasks.decoding import loop, native_loop
-from tasks.decoding.acceptance_rules import BonusToken
 from tasks.decoding.decoder import Rows, StopRule
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
@@ -50,8 +49,7 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
     if target.replay is not None:
         return replayer.replay
     if rows == 1 and parts.sampling.greedy:
-        undrafted = parts.draft_rule.window == 0 and parts.acceptance.bonus is BonusToken.TARGET
-        if undrafted and target.continue_greedily is not None:
+        if parts.undrafted and target.continue_greedily is not None:
             return continue_greedily
         if native_loop.fits(parts):
             return native_loop.generate

@@ -7,6 +7,7 @@ executor where one fits.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from tasks.decoding.decoder import Decoder, DraftCheck, GreedyAcceptance, Rows, 
 from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.drafting import Draft, Drafter, empty_predictions
 from tasks.decoding.generation import Generation
+from tasks.decoding.native_rules import NativeRules, native_rules
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule, RowState, TurnRules
@@ -39,6 +41,19 @@ class LoopParts:
     def turns(self, limit: int) -> TurnRules:
         """Return what the turns of a text of at most `limit` tokens go by."""
         return TurnRules(self.draft_rule, self.target.end_tokens, limit, self.acceptance.bonus is not BonusToken.NONE)
+
+    @property
+    def undrafted(self) -> bool:
+        """Whether the target predicts every token by itself."""
+        return self.draft_rule.window == 0 and self.acceptance.bonus is BonusToken.TARGET
+
+    @functools.cached_property
+    def native_rules(self) -> NativeRules | None:
+        """The rules as the compiled kernel takes them; none where it cannot apply them."""
+        if self.scored or not self.sampling.greedy:
+            return None
+        drafter = self.drafter.decoder or self.target  # a table ends texts with the target's tokens
+        return native_rules(self.acceptance, self.draft_rule, drafter.end_tokens, self.target.end_tokens)
 
 
 @torch.inference_mode()

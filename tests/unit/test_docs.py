@@ -49,7 +49,7 @@ def test_each_step_of_a_walk_names_symbols_of_its_file() -> None:
             assert not lacking, f"{title}: {file} does not hold {lacking}"
 
 
-def test_a_greedy_bild_text_runs_through_the_ten_files_of_its_walk() -> None:
+def test_a_greedy_bild_text_runs_through_the_files_of_its_walk() -> None:
     """Trace one text; the inside of the runtime is left out."""
     pair, sources = pair_of("t5"), toy_sources(2)
     assert pair.large.capabilities.native_loop is not None
@@ -68,5 +68,5 @@ def test_a_greedy_bild_text_runs_through_the_ten_files_of_its_walk() -> None:
     walk = {file for file, _ in _chains()["A greedy BiLD text"]}
     inside = {file for file in called if file.startswith(("tasks/decoding/runtimes/", "tasks/decoding/settings/"))} - walk
     aside = {"tasks/settings.py", "tasks/decoding/randomness.py"}
-    assert len(walk) <= 10
+    assert len(walk) <= 11
     assert walk == called - inside - aside

@@ -43,6 +43,7 @@ WITHOUT_EFFECT = {
     "tasks.lineage",
     "tasks.locks",
     "tasks.paths",
+    "tasks.schema",
     "tasks.settings",
     "tasks.supervisor",
     "tasks.tracking",

@@ -17,7 +17,6 @@ import torch
 
 from tasks import config
 from tasks import sweep as stage
-from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.decoding.registry import Pair, Request
 from tasks.decoding.settings import (
@@ -48,6 +47,7 @@ from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.report import read_rows_of
+from tasks.schema import Params, Task
 from tasks.sweep import sweep
 from tests.architectures import models, pair_of
 from tests.sweeps import Row, in_file, plain

@@ -13,7 +13,6 @@ import yaml
 from tasks import calibrate
 from tasks import sweep as sweep_stage
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.config import Params, Task
 from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summary import summarize
@@ -24,6 +23,7 @@ from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.report import read_arms
+from tasks.schema import Params, Task
 from tests.architectures import models
 from tests.ticking import LIMIT, Words, sweep_settings
 from tests.toys import END, VOCABULARY, prefix_pair, random_table, says, toy_sources

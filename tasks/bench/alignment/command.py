@@ -27,7 +27,7 @@ from tasks.bench.alignment.rows import DrafterRow, Run
 from tasks.bench.alignment.summary import BUDGETS, Summary, TestResult, numbers_of, summarize, summarize_test, to_test
 from tasks.bench.alignment.table import markdown
 from tasks.bench.alignment.work import finished_rows, tested_point
-from tasks.config import Params, load
+from tasks.config import load
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.results.codec import encode
@@ -35,6 +35,7 @@ from tasks.evaluation.sweeping.costs import Costs
 from tasks.lineage import lineage
 from tasks.machine import set_up
 from tasks.paths import CACHE
+from tasks.schema import Params
 
 _SEEDS = 3
 _EXAMPLES = 1000

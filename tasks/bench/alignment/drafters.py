@@ -15,12 +15,12 @@ from tasks.alignment.spec import alignment_spec, start_model
 from tasks.bench.alignment.recipes import RECIPES, control_of, settings_of
 from tasks.bench.alignment.rows import Run, TrainingCost, read_record, write_record
 from tasks.bench.alignment.timing import TimedSource, training_clock
-from tasks.config import Params, Task
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
 from tasks.locks import working_lock
 from tasks.models.checkpoints import save_model
 from tasks.paths import TaskPaths
+from tasks.schema import Params, Task
 from tasks.training.context import TrainingContext, TrainingJob, open_context
 from tasks.training.data import TokenDataset
 from tasks.training.loop import EvaluationData, train

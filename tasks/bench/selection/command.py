@@ -22,12 +22,13 @@ from tasks.bench.selection.decoding import fresh_examples, make_pool
 from tasks.bench.selection.pool import Pool, read_pool, save_pool
 from tasks.bench.selection.rules import RULES
 from tasks.bench.selection.simulation import simulate
-from tasks.config import DEFAULT, Params, load
+from tasks.config import DEFAULT, load
 from tasks.corpora.example import SPLITS, read_jsonl
 from tasks.errors import InputError
 from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.sweeping.grid import expand
 from tasks.paths import DRAFTERS, TaskPaths
+from tasks.schema import Params
 
 _DEFAULT_RULE = "max_t"
 _HEADINGS = (

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.bench.selection.pool import Arm, Pool
-from tasks.config import Params, Task
 from tasks.corpora.example import Example, read_jsonl
 from tasks.corpora.settings import EmbeddedSettings
 from tasks.decoding.decoder import Runtime
@@ -33,6 +32,7 @@ from tasks.machine import set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_pair, vocabulary_size
 from tasks.models.tokenizers import load_tokenizer
+from tasks.schema import Params, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -27,10 +27,11 @@ from tasks.bench.training.labelling import UnequalError, compare_labelling
 from tasks.bench.training.recipes import Recipe
 from tasks.bench.training.startup import startup_seconds
 from tasks.bench.training.worker import OURS, LoopComparison, run_in_process
-from tasks.config import Task, load
+from tasks.config import load
 from tasks.errors import InputError
 from tasks.locks import timing_lock
 from tasks.paths import TaskPaths
+from tasks.schema import Task
 
 _OPTIMIZERS = ("adafactor", "adamw")
 _TRIALS = 3

@@ -14,6 +14,7 @@ from torch import Tensor
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
 from tasks.decoding.distributions import entropy
 from tasks.decoding.method import Pair
+from tasks.decoding.replay.known_predictions import KnownPredictions
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore
 
@@ -41,7 +42,7 @@ class _Predictions(NamedTuple):
 
 
 class PredictionCache:
-    """Statistics of both models on one source at a time: a `prefix_trie.StatisticsReader`."""
+    """Statistics of both models on one source at a time: a `statistics_reader.StatisticsReader`."""
 
     def __init__(self, pair: Pair, folder: Path | None = None) -> None:
         """Take the models, and the folder where tries are kept between runs, if any."""
@@ -49,6 +50,8 @@ class PredictionCache:
         self._shares_encoder = pair.shares_encoder
         self._folder = folder
         self.trie = PrefixTrie([])
+        native = pair.large.capabilities.native_loop
+        self.known = None if native is None else KnownPredictions(native.functions)
         self._logits: dict[tuple[TrieNode, int], Tensor] = {}
         """What the models predicted at the nodes of the open source since it was opened, by node and model."""
         self.runs = 0
@@ -58,7 +61,12 @@ class PredictionCache:
         """Turn to the trie of `source`; with a name, continue the one saved under it."""
         path = self._path(name)
         self._logits.clear()
+        self.trie.forget()
         self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
+        if self.known is not None:
+            self.known.open_source(self.trie.root)
+            for node, _ in self.trie.nodes():
+                self.known.record(node)
 
     def save(self, name: str) -> None:
         """Save the trie of the open source under `name`."""
@@ -131,6 +139,15 @@ class PredictionCache:
             node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
             if len(self._logits) * len(row) < _MOST_KEPT:
                 self._logits[node, model] = row
+            if self.known is not None:
+                self._write_down(node, self.known)
+
+    def _write_down(self, node: TrieNode, known: KnownPredictions) -> None:
+        """Write a node down for the kernel, with the large model's score of the small one's token wherever it takes no run."""
+        small, large = node.statistics
+        if small is not None and large is not None and (node, LARGE_MODEL) in self._logits:
+            large.of(small.best)
+        known.record(node)
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
         logits = self._logits.get((node, model))

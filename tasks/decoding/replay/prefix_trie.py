@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
+from tasks.decoding.generation import Generation
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
 from tasks.files import atomic_write
 
@@ -32,12 +32,14 @@ DraftKey = tuple[int, float, float, int]
 class TrieNode:
     """One prefix, and the statistics of what the two models predict after it."""
 
-    __slots__ = ("children", "drafts", "parent", "statistics", "token")
+    __slots__ = ("children", "drafts", "number", "parent", "statistics", "token")
 
     def __init__(self, parent: TrieNode | None, token: int) -> None:
         """Take the prefix that is one token shorter, and the token."""
         self.parent = parent
         self.token = token
+        self.number = -1
+        """Its place among the nodes of the native replay; -1: it has none."""
         self.children: dict[int, TrieNode] = {}
         self.statistics: list[CachedStatistics | None] = [None, None]
         self.drafts: dict[DraftKey, CachedDraft] = {}
@@ -83,6 +85,8 @@ class PrefixTrie:
         """Take the ids of the source; nothing is known yet."""
         self.source = source
         self.root = TrieNode(None, -1)
+        self.own_texts: dict[tuple[int, bool, int], Generation] = {}
+        """Texts of one model alone by model, whether they are scored, and limit; several methods ask for them."""
 
     def nodes(self) -> Iterator[tuple[TrieNode, int]]:
         """Give every prefix, shorter ones first, with the number of its parent in this order; -1 at the root."""
@@ -90,6 +94,14 @@ class PrefixTrie:
         for number, (node, parent) in enumerate(queue):
             yield node, parent
             queue += [(child, number) for child in node.children.values()]
+
+    def forget(self) -> None:
+        """Take the nodes apart, which refer to each other: their memory is then free without the garbage collector."""
+        for node in [node for node, _ in self.nodes()]:
+            node.parent = None
+            node.children.clear()
+            node.drafts.clear()
+            node.statistics = [None, None]
 
     def save(self, path: Path) -> None:
         """Write the trie in one step."""
@@ -129,36 +141,3 @@ def _from_json(statistics: JsonStatistics, look_up: Callable[[int], TokenScore])
         return None
     best, top, entropy, token_scores = statistics
     return CachedStatistics(best, top, entropy, {token: (score, nats) for token, (score, nats) in token_scores}, look_up)
-
-
-class StatisticsReader(Protocol):
-    """Gives the statistics of both models on one source at a time, running a model for what is not known."""
-
-    trie: PrefixTrie
-
-    def open_source(self, source: list[int], name: str = "") -> None:
-        """Turn to the trie of `source`."""
-        ...
-
-    def start(self, model: int) -> list[int]:
-        """Return the tokens that each of a model's texts on the open source starts with."""
-        ...
-
-    def read(self, model: int, nodes: Sequence[TrieNode]) -> list[CachedStatistics]:
-        """Return a model's statistics at `nodes`, each of which is one token longer than the one before it."""
-        ...
-
-    def read_ahead(self, model: int, node: TrieNode, budget: int) -> CachedStatistics:
-        """Return a model's statistics at `node`; up to `budget` nodes of its greedy continuation may be read as well."""
-        ...
-
-
-@dataclass(frozen=True)
-class ReplaySource:
-    """One model's side of cached predictions."""
-
-    reader: StatisticsReader
-    model: int
-    """`SMALL_MODEL` or `LARGE_MODEL`."""
-    end_tokens: frozenset[int]
-    """Tokens that end a text for this model."""

@@ -9,8 +9,9 @@ from typing import NoReturn
 from tasks.decoding.decoder import Capabilities, Decoder, EncoderOutput, Rows
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.prediction_cache import PredictionCache
-from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL, ReplaySource
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
 from tasks.decoding.replay.replayer import NotReplayableError
+from tasks.decoding.replay.statistics_reader import ReplaySource
 
 
 class ReplayDecoder:

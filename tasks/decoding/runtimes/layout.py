@@ -120,7 +120,7 @@ class LoopRules(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal", "min_share")),
         *((name, ctypes.c_int32) for name in ("agreement", "window", "first_from_target", "ends_unverified")),
-        ("target_after_rollback", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
         ("large_ends", _Pointer),
@@ -152,6 +152,32 @@ class NativeTurn(ctypes.Structure):
     verified: int
     added: int
     _fields_ = tuple((name, ctypes.c_int32) for name in ("predicted", "drafted", "fallback", "accepted", "verified", "added"))
+
+
+class KnownPrediction(ctypes.Structure):
+    """`kernel/replay.h`: KnownPrediction."""
+
+    best: int
+    top: float
+    entropy: float
+    _fields_ = (("best", ctypes.c_int32), ("top", ctypes.c_double), ("entropy", ctypes.c_double))
+
+
+class ReplayNode(ctypes.Structure):
+    """`kernel/replay.h`: ReplayNode."""
+
+    token: int
+    child: int
+    sibling: int
+    small: KnownPrediction
+    large: KnownPrediction
+    score: float
+    surprisal: float
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("token", "child", "sibling")),
+        *((name, KnownPrediction) for name in ("small", "large")),
+        *((name, ctypes.c_double) for name in ("score", "surprisal")),
+    )
 
 
 @dataclass(frozen=True)
@@ -189,6 +215,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
             integer,
         ),
+        "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),
         "draftline_read_memory": ([pointer, integer, integer, short, pointer], None),
         "draftline_multiply": ([short, integer, pointer], integer),
         "draftline_check_draft": ([*model, integer, real, real, short, pointer, pointer, *predicted], integer),

@@ -45,7 +45,10 @@ def paying_in_brief(timings: BatchTimings | None) -> str:
     stops = timings.stops_paying()
     if stops is None:
         return f"drafting pays up to batch {timings.sizes[-1]}, the largest measured"
-    return "drafting pays at no batch size" if stops == timings.sizes[0] else f"drafting pays below batch {stops} only"
+    paying = [size for size in timings.sizes if size < stops]
+    if not paying:
+        return "drafting pays at no batch size"
+    return f"drafting pays at batch {paying[0]} only" if len(paying) == 1 else f"drafting pays up to batch {paying[-1]} only"
 
 
 def energy_text(joules: float | None) -> str:

@@ -21,9 +21,6 @@ from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 
-_EXAMPLES_A_COLLECTION = 32
-"""Examples between two collections of garbage, which is mostly their tries."""
-
 
 @dataclass
 class ReplayedGrid:
@@ -79,24 +76,17 @@ def replay_grid(
                     replayed.outputs[index].add(generation, timed=example in timed)
             if cache.runs > before:
                 cache.save(name)
-            if example % _EXAMPLES_A_COLLECTION == _EXAMPLES_A_COLLECTION - 1:
-                gc.collect()
     return replayed
 
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector, and keep what exists already out of the collections that are asked for.
-
-    A trie has so many objects that the collector would run again and again, each time over all that the models' libraries hold.
-    """
+    """Pause the garbage collector, which would go over the nodes of tries again and again; these are taken apart instead."""
     enabled = gc.isenabled()
     gc.disable()
-    gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
         if enabled:
             gc.enable()
 

@@ -6,17 +6,52 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
 _NATIVE = (f"{_UNIT}/test_native_loop.py::test_a_batch_runs_in_the_general_loop",)
+_REPLAY = (
+    f"{_UNIT}/replay/test_native_replay.py::test_known_texts_are_replayed_by_the_kernel[20]",
+    f"{_UNIT}/replay/test_native_replay.py::test_the_kernel_equals_the_replayer_on_random_models",
+)
 
 BREAKS = (
     Break(
-        "native-drafted-are-accepted-tokens", "tasks.decoding.native_loop", "_generation",
+        "native-drafted-are-accepted-tokens", "tasks.decoding.native_rules", "account",
         "drafted=turn.drafted", "drafted=turn.accepted",
         _NATIVE,
     ),
     Break(
-        "native-steps-are-drafted-tokens", "tasks.decoding.native_loop", "_generation",
+        "native-steps-are-drafted-tokens", "tasks.decoding.native_rules", "account",
         "steps=turn.predicted", "steps=turn.drafted",
         _NATIVE,
+    ),
+    Break(
+        "kernel-replay-shares-of-one", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
+        "node.score >= rules.min_share * node.large.top", "node.score >= rules.min_share",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-replay-bonus-without-a-run", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
+        "turn.predicted++;", "",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-replay-accepts-the-rejected", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
+        "kept ? index + 1 : turn.drafted", "index + 1",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-replay-loses-siblings", "tasks.decoding.replay.known_predictions", "KnownPredictions._add",
+        "entry.sibling, self.nodes[parent].child = self.nodes[parent].child, self._used",
+        "self.nodes[parent].child = self._used",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-replay-knows-no-other-score", "tasks.decoding.replay.prediction_cache", "PredictionCache._write_down",
+        "large.of(small.best)", "small.of(small.best)",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-replay-takes-unknown-for-zero", "tasks/decoding/runtimes/kernel/replay.h", "comparable",
+        "!std::isnan(node.score)", "true",
+        (f"{_UNIT}/replay/test_native_replay.py::test_a_score_that_would_take_a_run_is_not_known_to_the_kernel",),
     ),
     Break(
         "changed-pages-dropped", "tasks.decoding.runtimes.file_pages", "_unchanged_regions",

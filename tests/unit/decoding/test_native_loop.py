@@ -13,10 +13,8 @@ import torch
 from tasks.decoding import loop, native_loop
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Rows, Runtime
 from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
-from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.runtimes.layout import NativeTurn
 from tasks.decoding.settings import (
     AdaptiveSettings,
     BildAuthorsSettings,
@@ -24,51 +22,17 @@ from tasks.decoding.settings import (
     BildSettings,
     ConfidentSettings,
     LenientSettings,
-    LossySettings,
     SamplingSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
     VanillaSettings,
 )
-from tasks.decoding.turn import DraftRule, RowState, TurnRules
 from tests.architectures import FAST, models, pair_of
+from tests.methods import DEFERRAL_COSTS, NUMERIC
 from tests.toys import VOCABULARY, toy_sources
 
 SOURCES = toy_sources(16)
-DEFERRAL_COSTS: dict[str, tuple[float, ...]] = {
-    "chow": (0.3, 0.6),
-    "chow_log": (0.5, 1.2),
-    "diff": (0.0, 0.1),
-    "diff_log": (0.2,),
-    "opt": (0.1,),
-    "opt_log": (0.2,),
-    "bild": (1.0, 2.5),
-    "token_v1": (0.1,),
-    "token_v2": (0.2,),
-    "token_v3": (0.2, 0.6),
-}
-"""α of every rule, such that it defers on some positions of the toy pair."""
-FITTING: list[tuple[str, Any]] = [
-    ("bild", BildSettings()),
-    ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
-    ("bild", BildSettings(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3, large_first=True)),
-    ("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=3.0, keep_agreed=True)),
-    ("bild", BildSettings(fallback_threshold=1.0)),
-    ("bild_authors", BildAuthorsSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4)),
-    ("bild", BildSettings(fallback_threshold=0.4, rollback_threshold=math.inf)),
-    ("speculative", SpeculativeSettings(draft_length=1)),
-    ("speculative", SpeculativeSettings(draft_length=7)),
-    ("speculative_confident", ConfidentSettings(max_draft=6, stop_below=0.4)),
-    ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
-    ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
-    ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
-    *(
-        ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
-        for rule, alphas in DEFERRAL_COSTS.items()
-        for alpha in alphas
-    ),
-]
 
 
 def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | None = None) -> SpeculativeLoop:
@@ -83,7 +47,7 @@ def assert_same_as_the_general_loop(method: SpeculativeLoop, limit: int) -> None
         assert method.run([source], [example], limit) == loop.generate(method, [source], [example], limit)
 
 
-@pytest.mark.parametrize(("method", "settings"), FITTING)
+@pytest.mark.parametrize(("method", "settings"), NUMERIC)
 def test_one_row_equals_the_general_loop(method: str, settings: Any) -> None:
     for limit in (1, 2, 3, 20):
         assert_same_as_the_general_loop(built(method, settings, pair_of("t5")), limit)
@@ -209,17 +173,3 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):
         assert_same_as_the_general_loop(built("bild", settings, pair), 12)
-
-
-@pytest.mark.parametrize("stopped", [1, 3])
-def test_turns_that_do_not_end_with_the_text_are_refused(stopped: int) -> None:
-    """The kernel decides when to stop; the turns must agree, or the counts would be wrong."""
-    rules = TurnRules(DraftRule(2), frozenset((1,)), 6, True)
-    turns = [NativeTurn(2, 2, 0, 2, 1, 1)] * stopped
-    with pytest.raises(RuntimeError, match="native loop took"):
-        native_loop._generation(rules, RowState(0, [0], 1), [0, *[5] * 9], turns)
-    whole = native_loop._generation(rules, RowState(0, [0], 1), [0, *[5] * 6], [NativeTurn(2, 2, 0, 2, 1, 1)] * 2)
-    assert whole.counts == Counts(
-        tokens=6, small_steps=4, large_calls=2, drafted=4, accepted=4,
-        verified=whole.counts.verified, kept=whole.counts.kept,
-    )  # fmt: skip

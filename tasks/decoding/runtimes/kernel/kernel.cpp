@@ -240,4 +240,5 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
 }
 
 #include "speculative_loop.h"  // which is made of the functions above
+#include "replay.h"
 #include "limits.h"

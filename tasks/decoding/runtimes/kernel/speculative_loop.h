@@ -18,7 +18,7 @@ struct Deferral {
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
     double fallback_threshold, stop_below, max_surprisal, min_share;
-    int32_t agreement, window, first_from_target, ends_unverified, target_after_rollback;
+    int32_t agreement, window, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -126,11 +126,28 @@ int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, in
     return budget;
 }
 
+// Tokens that may be drafted behind the text.
+int64_t budget_of(const LoopRules& rules, const Text& text) {
+    if (text.target_goes_on || (rules.first_from_target && text.generated() == 0)) return 0;
+    return std::min<int64_t>(rules.window, rules.limit - text.generated() - (rules.adds_bonus && !rules.ends_unverified));
+}
+
+// Cuts the predictions of a turn into its draft, which goes behind the text: without one that was not confident enough, and no
+// further than a token that ends the text.
+void cut_draft(const LoopRules& rules, const Text& text, Turn& turn, const int32_t* best, double last_confidence) {
+    turn.fallback = last_confidence <= rules.fallback_threshold;
+    turn.drafted = turn.predicted - turn.fallback;
+    for (int32_t index = 0; index < turn.drafted; index++)
+        if (contains(rules.large_ends, rules.large_end_count, best[index])) {
+            turn.drafted = index + 1;
+            turn.fallback = 0;
+        }
+    std::copy(best, best + turn.drafted, text.tokens + text.count);
+}
+
 // 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
 bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence) {
-    const int64_t left = rules.limit - text.generated() - (rules.ends_unverified ? 0 : 1);
-    const bool undrafted = text.target_goes_on || (rules.first_from_target && text.generated() == 0);
-    const int64_t budget = undrafted ? 0 : std::min<int64_t>(rules.window, left);
+    const int64_t budget = budget_of(rules, text);
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
     turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence)
@@ -138,16 +155,18 @@ bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& t
                                                      rules.stop_below, rules.small_ends, rules.small_end_count, small.hidden,
                                                      small.logits, rules.deferral ? small.stride : 0, small.vocabulary, best, confidence);
     if (best[turn.predicted - 1] < 0) return false;
-    turn.fallback = confidence[turn.predicted - 1] <= rules.fallback_threshold;
-    turn.drafted = turn.predicted - turn.fallback;
     text.small_cached = text.count + turn.predicted - 1;
-    for (int32_t index = 0; index < turn.drafted; index++)
-        if (contains(rules.large_ends, rules.large_end_count, best[index])) {
-            turn.drafted = index + 1;
-            turn.fallback = 0;
-        }
-    std::copy(best, best + turn.drafted, text.tokens + text.count);
+    cut_draft(rules, text, turn, best, confidence[turn.predicted - 1]);
     return true;
+}
+
+// Takes the accepted tokens of a draft behind the text, and says whether another one follows them.
+void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
+    text.count += turn.accepted;
+    const bool whole = turn.accepted == turn.drafted;
+    const bool ended = turn.drafted > 0 && contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]);
+    turn.added = !whole || (rules.adds_bonus && !ended);
+    text.target_goes_on = rules.target_after_rollback && !whole;
 }
 
 // 3. Runs the target; 4. keeps a prefix; 5. adds a token. Returns false where a model's logits are broken; the drafter's if the
@@ -161,10 +180,8 @@ bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rul
     if (rules.deferral)
         turn.accepted = accepted_by_cascade(small, large, *rules.deferral, text.tokens + text.count, turn.drafted, best);
     const int64_t cached = text.count + turn.drafted;
-    text.count += turn.accepted;
-    const bool whole = turn.accepted == turn.drafted;
-    turn.added = !(whole && turn.drafted > 0 && contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]));
-    if (turn.added && whole && rules.deferral) {
+    keep_accepted(rules, text, turn);
+    if (turn.added && turn.accepted == turn.drafted && rules.deferral) {
         best[turn.drafted] = bonus_by_cascade(small, large, rules, text, turn, best[turn.drafted]);
         if (best[turn.drafted] < 0) {
             turn.verified = 0;
@@ -172,10 +189,27 @@ bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rul
         }
     }
     if (turn.added) text.tokens[text.count++] = best[turn.accepted];
-    text.target_goes_on = rules.target_after_rollback && !whole;
     text.large_cached = std::min(cached, text.count - 1);
     text.small_cached = std::min(text.small_cached, text.count - 1);
     return true;
+}
+
+// Goes through the turns of a text, until it ends or has `limit` more tokens. Returns the number of turns, each of which is in
+// `turns`; minus that number where a step returns false.
+template <typename Propose, typename Verify>
+int64_t run_turns(const LoopRules& rules, Text& text, Turn* turns, Propose propose, Verify verify) {
+    for (int64_t count = 0;; count++) {
+        Turn& turn = turns[count] = {};
+        if (!propose(turn)) return -1 - count;
+        // 2. BiLD's text may end inside a draft.
+        const int32_t last = turn.drafted ? text.tokens[text.count + turn.drafted - 1] : 0;
+        const bool full = text.generated() + turn.drafted == rules.limit;
+        if (rules.ends_unverified && turn.drafted && (full || contains(rules.large_ends, rules.large_end_count, last)))
+            return count + 1;
+        if (!verify(turn)) return -1 - count;
+        const bool ended = contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]) && !text.target_goes_on;
+        if (ended || text.generated() >= rules.limit) return count + 1;
+    }
 }
 
 }  // namespace
@@ -188,17 +222,8 @@ extern "C" {
 int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* large, const LoopRules* rules, int32_t* tokens,
                                    int64_t prompt, Turn* turns, int32_t* best, double* confidence) {
     Text text{tokens, prompt, prompt};
-    for (int64_t count = 0;; count++) {
-        Turn& turn = turns[count] = {};
-        if (!propose(*small, *rules, text, turn, best, confidence)) return -1 - count;
-        // 2. BiLD's text may end inside a draft.
-        const int32_t last = turn.drafted ? tokens[text.count + turn.drafted - 1] : 0;
-        const bool full = text.generated() + turn.drafted == rules->limit;
-        if (rules->ends_unverified && turn.drafted && (full || contains(rules->large_ends, rules->large_end_count, last)))
-            return count + 1;
-        if (!verify(*small, *large, *rules, text, turn, best)) return -1 - count;
-        const bool ended = contains(rules->large_ends, rules->large_end_count, tokens[text.count - 1]) && !text.target_goes_on;
-        if (ended || text.generated() >= rules->limit) return count + 1;
-    }
+    return run_turns(
+        *rules, text, turns, [&](Turn& turn) { return propose(*small, *rules, text, turn, best, confidence); },
+        [&](Turn& turn) { return verify(*small, *large, *rules, text, turn, best); });
 }
 }

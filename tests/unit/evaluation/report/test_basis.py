@@ -96,7 +96,7 @@ def test_texts_models_measurement_outputs_and_limits_stand_under_the_first_line(
         "outputs": "Of its 200 outputs on test, 40 differ from the large model's; 1 loops and 3 are cut off. Of the large "
         "model's own, 7 loop and 1 is cut off.",
         "why believe it": "chosen on validation alone; test confirms that it is faster than the large model",
-        "what would change it": "alignment is not shown to help; drafting pays below batch 2 only; one processor (a small CPU)",
+        "what would change it": "alignment is not shown to help; drafting pays at batch 1 only; one processor (a small CPU)",
     }
 
 
