@@ -2,7 +2,8 @@
 
 `python -m tasks.perplexity --small gpt2 --large gpt2-large --text wiki.valid.txt --fallback 0.05` scores a text in chunks with
 two decoder-only models. Two encoder-decoders score each line of the text given the same line of `--sources`. The command prints
-one line of JSON; `--timed 20` adds the speed-up over the large model alone, measured on twenty chunks.
+one line of JSON for each threshold, `--timed 20` adds the speed-up over the large model alone, measured on twenty chunks, and
+`--figure curve.svg` draws the thresholds.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,12 @@ import torch
 
 from tasks.corpora.example import stream_jsonl
 from tasks.decoding.decoder import Rows, Runtime
+from tasks.decoding.method import Pair
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.errors import InputError, stage
-from tasks.evaluation.perplexity import PerplexitySettings, chunks, latencies, perplexity
+from tasks.evaluation.perplexity import FallbackPoint, PerplexitySettings, chunks, latencies, perplexity
+from tasks.evaluation.report.figures.figure import save
+from tasks.evaluation.report.figures.perplexity import fallback_curve
 from tasks.evaluation.timing import synchronised_clock
 from tasks.locks import timing_lock, working_lock
 from tasks.machine import MachineSettings, set_up
@@ -88,21 +93,37 @@ def _parser() -> argparse.ArgumentParser:
         "--text", required=True, type=Path, help="the text to score, UTF-8, or a split that prepare wrote (.jsonl)"
     )
     parser.add_argument("--sources", type=Path, help="for encoder-decoders: a source for each line of the text")
-    parser.add_argument("--fallback", type=float, default=0.05, help="fallback threshold, 0 to 1 (default: %(default)s)")
+    parser.add_argument(
+        "--fallback",
+        type=float,
+        nargs="+",
+        default=[0.05],
+        metavar="THRESHOLD",
+        help="fallback thresholds, 0 to 1 (default: 0.05)",
+    )
     parser.add_argument("--chunk", type=int, default=512, help="most tokens of a chunk or of a line (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=4, help="chunks scored as a batch (default: %(default)s)")
     parser.add_argument("--timed", type=int, default=0, help="chunks to time at batch 1 (default: %(default)s)")
+    parser.add_argument("--figure", type=Path, help="draw perplexity at all thresholds to this file, .svg or .png")
     parser.add_argument(
         "--dtype", default="float32", choices=("float32", "bfloat16", "int8"), help="number format of the models"
     )
     return parser
 
 
-def _settings(arguments: argparse.Namespace) -> PerplexitySettings:
+def _settings(arguments: argparse.Namespace) -> list[PerplexitySettings]:
+    """The settings of each threshold."""
     if arguments.timed < 0:
         raise InputError(f"--timed is {arguments.timed}; it must be at least 0")
+    if arguments.figure is not None and arguments.figure.suffix not in (".svg", ".png"):
+        raise InputError(f"--figure is {arguments.figure}; its name must end in .svg or .png")
+    if arguments.figure is not None and not arguments.figure.parent.is_dir():
+        raise InputError(f"--figure is {arguments.figure}; there is no folder {arguments.figure.parent}")
     try:
-        return PerplexitySettings(fallback_threshold=arguments.fallback, chunk=arguments.chunk, batch_size=arguments.batch)
+        return [
+            PerplexitySettings(fallback_threshold=threshold, chunk=arguments.chunk, batch_size=arguments.batch)
+            for threshold in arguments.fallback
+        ]
     except ValueError as error:
         raise InputError(str(error)) from None
 
@@ -126,36 +147,61 @@ def _load(
     return small, large, tokenizer
 
 
-def main() -> None:
-    """Score the text and print the result as one line of JSON."""
-    arguments = _parser().parse_args()
-    options = _settings(arguments)
-    device, dtype = set_up(MachineSettings(dtype=arguments.dtype))
-    small, large, tokenizer = _load(arguments, device, dtype)
-    if arguments.sources is None:
-        sources, texts = stream(tokenizer, arguments.text, options.chunk)
-    else:
-        sources, texts = pairs(tokenizer, arguments.sources, arguments.text, options.chunk)
-    pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
-    with working_lock(device.type):
-        found = perplexity(pair, sources, texts, options, label="perplexity")
-    result: dict[str, object] = {
+@dataclass(frozen=True)
+class _Text:
+    """What is scored."""
+
+    sources: Rows
+    texts: Rows
+
+
+def _measure(pair: Pair, text: _Text, options: PerplexitySettings, device: str, timed: int) -> FallbackPoint:
+    """Score the text at one threshold, and time it on that many chunks."""
+    with working_lock(device):
+        found = perplexity(
+            pair, text.sources, text.texts, options, label=f"perplexity, fallback {options.fallback_threshold:g}"
+        )
+    times = None
+    if timed:
+        with timing_lock(device):
+            times = latencies(pair, text.sources, text.texts, options, timed, synchronised_clock(device))
+    return FallbackPoint(options.fallback_threshold, found, times)
+
+
+def _line(point: FallbackPoint) -> dict[str, object]:
+    """One threshold as JSON."""
+    found, times = point.found, point.times
+    line: dict[str, object] = {
         "perplexity": found.value if math.isfinite(found.value) else "inf",
-        "fallback_threshold": options.fallback_threshold,
+        "fallback_threshold": point.threshold,
         "large_share": found.large_share,
         "positions": found.counts.tokens,
         "large_calls": found.counts.large_calls,
         "small_steps": found.counts.small_steps,
-        "chunk": options.chunk,
-        "texts": len(texts),
-        "device": device.type,
-        "dtype": arguments.dtype,
     }
-    if arguments.timed:
-        with timing_lock(device.type):
-            times = latencies(pair, sources, texts, options, arguments.timed, synchronised_clock(device.type))
-        result |= {"latency_ms": times.method, "vanilla_latency_ms": times.vanilla, "speedup": times.speedup}
-    print(json.dumps(result))
+    if times is not None:
+        line |= {"latency_ms": times.method, "vanilla_latency_ms": times.vanilla, "speedup": times.speedup}
+    return line
+
+
+def main() -> None:
+    """Score the text at each threshold, print each as one line of JSON, and draw them."""
+    arguments = _parser().parse_args()
+    settings = _settings(arguments)
+    device, dtype = set_up(MachineSettings(dtype=arguments.dtype))
+    small, large, tokenizer = _load(arguments, device, dtype)
+    if arguments.sources is None:
+        text = _Text(*stream(tokenizer, arguments.text, arguments.chunk))
+    else:
+        text = _Text(*pairs(tokenizer, arguments.sources, arguments.text, arguments.chunk))
+    pair = open_pair(small, large, vocabulary_size(tokenizer, small, large), runtime=Runtime.of("auto", arguments.dtype))
+    same = {"chunk": arguments.chunk, "texts": len(text.texts), "device": device.type, "dtype": arguments.dtype}
+    points = []
+    for options in settings:
+        points.append(_measure(pair, text, options, device.type, arguments.timed))
+        print(json.dumps(_line(points[-1]) | same), flush=True)
+    if arguments.figure is not None:
+        save(fallback_curve(points), arguments.figure)
 
 
 if __name__ == "__main__":

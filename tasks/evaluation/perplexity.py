@@ -70,6 +70,16 @@ class Perplexity:
         return self.counts.large_calls / self.counts.tokens
 
 
+@dataclass(frozen=True)
+class FallbackPoint:
+    """One threshold of a sweep."""
+
+    threshold: float
+    found: Perplexity
+    times: Latencies[None] | None
+    """Beside the large model alone; None where nothing was timed."""
+
+
 class GivenText(TokenSource):
     """A token source that yields the tokens of given texts and records their probabilities."""
 

@@ -18,6 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T
 from tasks import perplexity
 from tasks.corpora.example import Example, write_jsonl
 from tasks.errors import one_line_errors
+from tasks.evaluation.report.figures.figure import Figure, save
 
 WORDS = [f"w{number}" for number in range(20)]
 PAD, STOP, UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -77,7 +78,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         monkeypatch.setattr(sys, "argv", ["perplexity", *words, *arguments])
         with one_line_errors():
             perplexity.main()
-        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         return result
 
     return call
@@ -113,6 +114,34 @@ def test_between_them_both_models_score(run: Run) -> None:
     assert found["speedup"] == pytest.approx(sum(found["vanilla_latency_ms"]) / sum(found["latency_ms"]))
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_several_thresholds_are_a_line_each_and_a_curve(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], timed: bool
+) -> None:
+    drawn: list[Figure] = []
+
+    def noted(figure: Figure, path: Path) -> None:
+        drawn.append(figure)
+        save(figure, path)
+
+    monkeypatch.setattr(perplexity, "save", noted)
+    thresholds = ["1", "0.053", "0"]
+    alone = {threshold: run("--fallback", threshold, "--chunk", "12") for threshold in thresholds}
+    command = ["--small", "gpt2-small", "--large", "gpt2-large", "--text", "text", "--chunk", "12", "--figure", "curve.svg"]
+    monkeypatch.setattr(sys, "argv", ["perplexity", *command, "--fallback", *thresholds, *(["--timed", "2"] if timed else [])])
+    perplexity.main()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for threshold, line in zip(thresholds, lines, strict=True):
+        assert alone[threshold].items() <= line.items()
+        assert ("speedup" in line) == timed
+    [figure] = drawn
+    share, *latency = [panel.to_dict()["datasets"] for panel in figure.panels]
+    across = {mark["threshold"]: (mark["x"], mark["y"]) for records in share.values() for mark in records}
+    assert across == {threshold: (100 * one["large_share"], one["perplexity"]) for threshold, one in alone.items()}
+    assert len(latency) == timed
+    assert "small model with fallback" in (folder / "curve.svg").read_text(encoding="utf-8")
+
+
 def test_a_split_of_a_task_is_the_text_of_its_sources_and_references(run: Run, folder: Path) -> None:
     words = TEXT.split()
     passages = [words[:20], words[20:30], words[30:]]
@@ -143,6 +172,9 @@ def test_an_encoder_decoder_scores_lines_given_their_sources(run: Run) -> None:
         ([], {"small": "t5-small"}, "the small model is encoder-decoder (t5) but the large one is decoder-only (gpt2)"),
         (["--fallback", "1.2"], {}, "fallback_threshold is 1.2; it must be at most 1"),
         (["--fallback", "nan"], {}, "fallback_threshold is nan; it must be at least 0"),
+        (["--fallback", "0.1", "-0.1"], {}, "fallback_threshold is -0.1; it must be at least 0"),
+        (["--figure", "curve.pdf"], {}, "--figure is curve.pdf; its name must end in .svg or .png"),
+        (["--figure", "no/curve.svg"], {}, "--figure is no/curve.svg; there is no folder no"),
         (["--chunk", "1"], {}, "chunk is 1; it must be at least 2"),
         (["--chunk", "33"], {}, "--chunk is 33, but gpt2-small has 32 positions; lower it"),
         (["--batch", "0"], {}, "batch_size is 0; it must be at least 1"),
