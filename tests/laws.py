@@ -47,18 +47,28 @@ class Models:
         return scores(self.large, text)
 
 
-Emit = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(q, p) at a drafted position to the probabilities that each token is accepted, and that it replaces a rejected one."""
+Emit = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(q, p, scores of p) at a drafted position to the probabilities that each token is accepted, and that it replaces another."""
 
 
 def leniently(lenience: float) -> Emit:
     """Lenience l (SD, A.5)."""
-    return lambda q, p: _replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
+    return lambda q, p, _: _replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
 
 
 def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Emit:
     """Lossy acceptance (SpecCascade, section 2)."""
-    return lambda q, p: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
+    return lambda q, p, _: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
+
+
+def typically(epsilon: float, delta: float) -> Emit:
+    """Typical acceptance (Medusa, 2.3.1)."""
+    return lambda q, p, scores: _replaced(q * (scores >= min(epsilon, delta * math.exp(-nats(scores)))), p)
+
+
+def by_margin(margin: float) -> Emit:
+    """Tokens that lose at most a margin of probability."""
+    return lambda q, p, scores: _replaced(q * (scores >= scores.max() - margin), p)
 
 
 def _replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +103,7 @@ def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> Seq
         if left == 0:
             branch(text, probability, models.p(text), None)
             return
-        kept, put = emit(models.q(text), models.p(text))
+        kept, put = emit(models.q(text), models.p(text), models.p_scores(text))
         branch(text, probability, kept, left - 1)
         branch(text, probability, put, None)
 

@@ -17,12 +17,14 @@ from tasks.decoding.settings import (
     DiffOracleSettings,
     LenientSettings,
     LossySettings,
+    MarginSettings,
     SamplingSettings,
     SequenceCascadeSettings,
     SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
+    TypicalSettings,
     VanillaSettings,
 )
 
@@ -41,6 +43,8 @@ SETTINGS: dict[str, list[Any]] = {
     "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
     "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
+    "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
+    "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
     "speculative_cascade": [
@@ -92,6 +96,9 @@ NUMERIC: list[tuple[str, Any]] = [
     ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
     ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
+    ("speculative_typical", TypicalSettings(min_score=0.5, typicality=0.3, draft_length=4)),
+    ("speculative_typical", TypicalSettings(min_score=0.2, typicality=1.0, draft_length=4)),
+    ("speculative_margin", MarginSettings(margin=0.1, draft_length=4)),
     *(
         ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
         for rule, alphas in DEFERRAL_COSTS.items()

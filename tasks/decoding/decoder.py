@@ -129,8 +129,20 @@ class GreedyAcceptance:
     """Accept a token where it is the target's likeliest."""
     min_share: float = math.inf
     """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
+    max_gap: float = -1.0
+    """Accept a token whose softmax is at most this under the likeliest token's; a negative number never does."""
+    min_score: float = math.inf
+    """Accept a token whose softmax is at least this; infinity never does."""
+    max_excess: float = -math.inf
+    """Accept a token whose -log softmax exceeds the entropy of its position by at most this; -infinity never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the likeliest tokens are not enough to tell what it accepts."""
+        bounds = max(self.max_surprisal, self.max_gap) >= 0, min(self.min_share, self.min_score) < math.inf
+        return any(bounds) or self.max_excess > -math.inf
 
 
 @dataclass(slots=True)

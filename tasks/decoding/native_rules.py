@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken
 from tasks.decoding.decoder import GreedyAcceptance
 from tasks.decoding.generation import Generation
-from tasks.decoding.runtimes.layout import Deferral, LoopRules, NativeTurn, integers
+from tasks.decoding.runtimes.layout import Deferral, LoopRules, NativeTurn, integers, pack_acceptance
 from tasks.decoding.turn import DraftRule, RowState, TurnRules
 
 _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)
@@ -49,10 +49,9 @@ def native_rules(
     adds_bonus = acceptance.bonus is not BonusToken.NONE
     ends = [integers(sorted(tokens)) for tokens in (drafter_ends, target_ends)]
     bounds = None if deferral is None else Deferral(*astuple(deferral))
-    stops = draft_rule.fallback_threshold, draft_rule.stop_below
     flags = draft_rule.first_from_target, draft_rule.ends_unverified, draft_rule.target_after_rollback, adds_bonus
     packed = LoopRules(
-        *(*stops, greedy.max_surprisal, greedy.min_share, 2 if greedy.first_only else greedy.keep_agreed, draft_rule.window),
+        *(pack_acceptance(greedy), draft_rule.fallback_threshold, draft_rule.stop_below, draft_rule.window),
         *(*flags, 0),
         *map(ctypes.addressof, ends),
         *map(len, ends),

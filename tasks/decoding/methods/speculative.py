@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
 from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.drafters.choose import make_drafter
@@ -15,8 +17,11 @@ from tasks.decoding.settings.speculative import (
     ConfidentSettings,
     LenientSettings,
     LossySettings,
+    MarginSettings,
     SpeculativeSettings,
+    TypicalSettings,
 )
+from tasks.decoding.tolerance import near_the_top, typical
 from tasks.decoding.turn import DraftRule
 
 
@@ -40,6 +45,15 @@ def _lossy(pair: Pair, settings: LossySettings, sampling: SamplingSettings, sour
     return fixed_window(pair, settings, sampling, source, lossy(settings.lossiness, tuned=settings.tuned))
 
 
+def _typical(pair: Pair, settings: TypicalSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    typicality = settings.typicality or math.sqrt(settings.min_score)
+    return fixed_window(pair, settings, sampling, source, typical(settings.min_score, typicality))
+
+
+def _margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, near_the_top(settings.margin))
+
+
 def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
@@ -58,6 +72,8 @@ SPECS = (
     MethodSpec("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
     MethodSpec("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
     MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
+    MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),
+    MethodSpec("speculative_margin", "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule", False, _margin),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from tasks.decoding.acceptance_rules import first_rejected_agrees
 from tasks.decoding.decoder import CheckedDraft, GreedyAcceptance, Step
-from tasks.decoding.distributions import probability
+from tasks.decoding.distributions import entropy, probability
 from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused_step import StepOutput, StepRunner
 
@@ -32,6 +31,10 @@ class _CheckedOnDevice:
     """(drafted + 2,), int64: the likeliest token at each of those positions, then the number of accepted tokens."""
 
 
+def _numbers(rule: GreedyAcceptance) -> tuple[float, ...]:
+    return rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess
+
+
 class DraftChecker:
     """Checks drafts of one row; keeps the rule and the draft where recorded graphs read them."""
 
@@ -40,8 +43,8 @@ class DraftChecker:
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
         self._rule: GreedyAcceptance | None = None
-        self._bounds = torch.zeros(3, device=decoder.device)
-        """The rule: its largest surprisal, whether the likeliest token is accepted, the least share; float32, as scores are."""
+        self._bounds = torch.zeros(6, device=decoder.device)
+        """The rule: whether the likeliest token is accepted, then what `_numbers` gives; float32, as scores are."""
 
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
         """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
@@ -49,9 +52,9 @@ class DraftChecker:
         A -1 among the step's `best` reports broken logits.
         """
         if rule != self._rule:
-            self._bounds.copy_(torch.tensor([rule.max_surprisal, float(rule.keep_agreed), rule.min_share]), non_blocking=True)
+            self._bounds.copy_(torch.tensor([float(rule.keep_agreed), *_numbers(rule)]), non_blocking=True)
             self._rule = rule
-        checked = self._check(pending, drafted, cached, (rule.max_surprisal >= 0 or rule.min_share < math.inf, rule.first_only))
+        checked = self._check(pending, drafted, cached, (rule.reads_scores, rule.first_only))
         numbers = fetch(checked.numbers)
         # Copied before anything else runs, while the numbers are on their way.
         logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
@@ -77,12 +80,16 @@ class DraftChecker:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
         best, (reads_scores, first_only) = output.best[0], kind
         agrees = best[:-1] == drafted
-        accept = agrees & (self._bounds[1] > 0)
+        keep_agreed, max_surprisal, min_share, max_gap, min_score, max_excess = self._bounds
+        accept = agrees & (keep_agreed > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
             drafted_scores = probability(scores, drafted)
-            accept = accept | (-drafted_scores.log() <= self._bounds[0])
-            accept = accept | (drafted_scores >= self._bounds[2] * scores.amax(-1))
+            highest = scores.amax(-1)
+            surprisals = -drafted_scores.log()
+            accept = accept | (surprisals <= max_surprisal) | (highest - drafted_scores <= max_gap)
+            accept = accept | (drafted_scores >= min_share * highest) | (drafted_scores >= min_score)
+            accept = accept | (surprisals - entropy(scores, scores.log()) <= max_excess)
         if first_only:
             accept = accept | first_rejected_agrees(accept, agrees)
         return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _ctypes import _CArgObject as Reference
 
+    from tasks.decoding.decoder import GreedyAcceptance
+
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
 """New tokens of a run up to which the single row's arrays are reused; prompts may be longer."""
@@ -114,12 +116,22 @@ class Deferral(ctypes.Structure):
     )
 
 
+class Acceptance(ctypes.Structure):
+    """`kernel/layout.h`: Acceptance."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("max_surprisal", "min_share", "max_gap", "min_score", "max_excess")),
+        ("agreement", ctypes.c_int32),
+    )
+
+
 class LoopRules(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRules."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_surprisal", "min_share")),
-        *((name, ctypes.c_int32) for name in ("agreement", "window", "first_from_target", "ends_unverified")),
+        ("acceptance", Acceptance),
+        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below")),
+        *((name, ctypes.c_int32) for name in ("window", "first_from_target", "ends_unverified")),
         *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
@@ -218,12 +230,18 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),
         "draftline_read_memory": ([pointer, integer, integer, short, pointer], None),
         "draftline_multiply": ([short, integer, pointer], integer),
-        "draftline_check_draft": ([*model, integer, real, real, short, pointer, pointer, *predicted], integer),
+        "draftline_check_draft": ([*model, integer, ctypes.POINTER(Acceptance), pointer, pointer, *predicted], integer),
     }
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)
         function.argtypes, function.restype = arguments, result
     return functions
+
+
+def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
+    """Return the kernel's structure of a rule."""
+    agreement = 2 if rule.first_only else int(rule.keep_agreed)
+    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess, agreement)
 
 
 def integers(values: Iterable[int]) -> Integers:

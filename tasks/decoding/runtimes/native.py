@@ -25,7 +25,7 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers, pack_acceptance
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
@@ -177,9 +177,8 @@ class NativeDecoder(LoadedModel):
         hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         self._decoder.native.threads = torch.get_num_threads()
-        numbers = (rule.max_surprisal, rule.min_share, 2 if rule.first_only else rule.keep_agreed)
         accepted = self._functions.draftline_check_draft(
-            *(self._decoder.reference, self._texts.reference, rows, len(drafted), *numbers),
+            *(self._decoder.reference, self._texts.reference, rows, len(drafted), pack_acceptance(rule)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
         )
         self.lengths = [cached + count]

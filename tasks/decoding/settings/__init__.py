@@ -23,7 +23,9 @@ from tasks.decoding.settings.speculative import (
     ConfidentSettings,
     LenientSettings,
     LossySettings,
+    MarginSettings,
     SpeculativeSettings,
+    TypicalSettings,
 )
 
 __all__ = [
@@ -46,12 +48,14 @@ __all__ = [
     "DraftingSettings",
     "LenientSettings",
     "LossySettings",
+    "MarginSettings",
     "SamplingSettings",
     "SequenceCascadeSettings",
     "SpeculativeBeamSettings",
     "SpeculativeCascadeSettings",
     "SpeculativeSettings",
     "TokenCascadeSettings",
+    "TypicalSettings",
     "VanillaSettings",
 ]
 

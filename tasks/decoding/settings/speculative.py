@@ -36,6 +36,30 @@ class LossySettings(SpeculativeSettings):
 
 
 @settings
+class TypicalSettings(SpeculativeSettings):
+    """Speculative decoding with typical acceptance (Medusa, 2.3.1)."""
+
+    min_score: float = setting(
+        "ε: a token is accepted where the large model gives it at least this probability.", default=0.09, gt=0, le=1
+    )
+    typicality: float = setting(
+        "δ: it is also accepted where it has at least δ exp(-H), H being the entropy of the position in nats; 0: √ε.",
+        default=0.0,
+        ge=0,
+        le=1,
+    )
+
+
+@settings
+class MarginSettings(SpeculativeSettings):
+    """Speculative decoding that accepts tokens near the large model's likeliest."""
+
+    margin: float = setting(
+        "A token is accepted where its probability is at most this under the highest.", default=0.1, ge=0, lt=1
+    )
+
+
+@settings
 class ConfidentSettings(DraftingSettings):
     """Speculative decoding whose drafts end where the drafter is no longer confident."""
 
@@ -62,6 +86,8 @@ METHODS: dict[str, type] = {
     "speculative": SpeculativeSettings,
     "speculative_lenient": LenientSettings,
     "speculative_lossy": LossySettings,
+    "speculative_typical": TypicalSettings,
+    "speculative_margin": MarginSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_adaptive": AdaptiveSettings,
 }

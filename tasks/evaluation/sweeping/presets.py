@@ -136,6 +136,15 @@ PRESETS: dict[str, dict[str, Preset]] = {
             {"lossiness": _SHARES[:-1], "tuned": (True,), "draft_length": _BLOCK}, "SpecCascade, E.6: β tuned; steps ours"
         ),
     },
+    "speculative_typical": {
+        "paper": Preset(
+            {"min_score": (0.01, 0.04, 0.09, 0.16, 0.25), "typicality": (0.0,), "draft_length": _BLOCK},
+            "Medusa, 2.3.1 and 3: δ = √ε, ε from 0.01 to 0.25; steps ours",
+        )
+    },
+    "speculative_margin": {
+        "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
+    },
     "sequence_cascade": {
         "paper": Preset({"deferral_cost": _SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours")
     },

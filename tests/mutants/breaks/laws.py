@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.patching import Break
 
-_RULES, _LENIENCE, _CASCADES = (f"tasks.decoding.{name}" for name in ("acceptance_rules", "lenience", "cascade_rules"))
+_RULES, _LENIENCE, _TOLERANCE, _CASCADES = (
+    f"tasks.decoding.{name}" for name in ("acceptance_rules", "lenience", "tolerance", "cascade_rules")
+)
 _LOOP, _SEQUENTIAL = "tasks.decoding.loop", "tasks.decoding.methods.sequential"
 _FILE = "tests/unit/decoding/test_enumeration.py"
 
@@ -56,6 +58,15 @@ BREAKS = (
           "p.dist / (1 - alpha)", "p.dist", _law("lossy")),
     Break("tuned-beta-of-the-exact-rejection", _LENIENCE, "tuned_beta",
           "(q - p / (1 - alpha))", "(q - p)", _law("lossy, tuned")),
+    # Tolerant acceptance.
+    Break("typical-of-the-score-alone", _TOLERANCE, "typical.accept_mask",
+          "p.surprisal(tokens) - p.entropy", "p.surprisal(tokens)", _law("typical")),
+    Break("typical-by-both-bounds", _TOLERANCE, "typical.accept_mask",
+          ">= min_score) | (p.surprisal", ">= min_score) & (p.surprisal", _law("typical")),
+    Break("margin-of-the-drafter", _TOLERANCE, "near_the_top.accept_mask",
+          "p.top - p.of(tokens)", "q.top - q.of(tokens)", _law("margin")),
+    Break("margin-of-surprisals", _TOLERANCE, "near_the_top.accept_mask",
+          "p.top - p.of(tokens)", "p.surprisal(tokens) - p.surprisal(p.best)", _law("margin")),
     # BiLD and cascades without verification.
     Break("bild-distance-of-q", _RULES, "distance_rollback.accept_mask",
           "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),

@@ -24,8 +24,23 @@ BREAKS = (
     ),
     Break(
         "kernel-replay-shares-of-one", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
-        "node.score >= rules.min_share * node.large.top", "node.score >= rules.min_share",
+        "node.score >= rule.min_share * node.large.top", "node.score >= rule.min_share",
         _REPLAY,
+    ),
+    Break(
+        "kernel-replay-forgets-entropy", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
+        "node.surprisal - node.large.entropy", "node.surprisal",
+        _REPLAY,
+    ),
+    Break(
+        "kernel-check-forgets-entropy", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
+        "surprisal - entropy(logits, outputs, top)", "surprisal",
+        (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
+    ),
+    Break(
+        "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
+        "score = share * highest", "score = share",
+        (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
     Break(
         "kernel-replay-bonus-without-a-run", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
@@ -115,8 +130,8 @@ BREAKS = (
         (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
     ),
     Break(
-        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "propose",
-        "(rules.ends_unverified ? 0 : 1)", "0",
+        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "budget_of",
+        "(rules.adds_bonus && !rules.ends_unverified)", "0",
         (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),
     ),
     Break(

@@ -120,6 +120,16 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
 
 // Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
 // product of confidences falls under `stop_below`, or one that ends a text.
+// Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
+bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
+    const bool reads_entropy = rule.max_excess > -HUGE_VAL;
+    if (rule.max_surprisal < 0 && rule.max_gap < 0 && rule.min_score == HUGE_VAL && !reads_entropy) return false;
+    const double highest = confidence(logits, outputs, top), score = share * highest;
+    const double surprisal = -std::log(score);
+    if (surprisal <= rule.max_surprisal || highest - score <= rule.max_gap || score >= rule.min_score) return true;
+    return reads_entropy && surprisal - entropy(logits, outputs, top) <= rule.max_excess;
+}
+
 struct DraftStops {
     double fallback_threshold, stop_below;
     const int32_t* ends;
@@ -214,13 +224,11 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
     return budget;
 }
 
-// Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that: a token is kept while its -log
-// softmax is at most `max_surprisal`, while its softmax is at least `min_share` of the highest, or, where `agreement` is 1, while
-// it is the likeliest; where `agreement` is 2, all are kept if the first one that is not is the likeliest. Gives how many are; `best` (drafted + 1) holds what follows each of them, the token that replaces the
-// first one not kept included; -1: broken. The head is a whole one: a token without an output would have no logit.
-int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, double max_surprisal,
-                              double min_share, int32_t agreement, float* hidden, float* logits, int64_t stride, int64_t vocabulary,
-                              int32_t* best) {
+// Runs one row over its new tokens, of which the last `drafted` are a draft, and checks that by `rule`. Gives how many are kept;
+// `best` (drafted + 1) holds what follows each of them, the token that replaces the first one not kept included; -1: broken. The
+// head is a whole one: a token without an output would have no logit.
+int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t drafted, const Acceptance* rule,
+                              float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best) {
     draftline_run(stack, cache, rows, hidden);
     const int64_t before = rows->begin[1] - drafted - 1;
     const int32_t* draft = rows->tokens + before + 1;
@@ -228,12 +236,11 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
     for (int64_t index = 0; index < drafted; index++) {
         const float* here = logits + index * stride;
         const bool agrees = best[index] == draft[index];
-        if (best[index] < 0 || (agreement == 1 && agrees)) continue;
+        if (best[index] < 0 || (rule->agreement == 1 && agrees)) continue;
         const float top = here[best[index]];
-        if (std::exp(double(here[draft[index]]) - top) >= min_share) continue;
-        if (max_surprisal < 0) return agreement == 2 && agrees ? drafted : index;
-        const double probability = confidence(here, vocabulary, top) * std::exp(here[draft[index]] - top);
-        if (!(-std::log(probability) <= max_surprisal)) return agreement == 2 && agrees ? drafted : index;
+        const double share = std::exp(double(here[draft[index]]) - top);
+        if (share >= rule->min_share || accepts_score(*rule, here, vocabulary, top, share)) continue;
+        return rule->agreement == 2 && agrees ? drafted : index;
     }
     return drafted;
 }

@@ -53,6 +53,12 @@ struct Cache {
     const float *cosines, *sines;   // (capacity, head width)
 };
 
+// A greedy acceptance rule in numbers (`tasks/decoding/decoder.py`: GreedyAcceptance): a token is kept where one of them keeps it.
+struct Acceptance {
+    double max_surprisal, min_share, max_gap, min_score, max_excess;
+    int32_t agreement;  // 1: the likeliest token is kept; 2: where the first token not kept is the likeliest, all are
+};
+
 // New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.
 struct RowBatch {
     int64_t rows;

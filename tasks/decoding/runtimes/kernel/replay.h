@@ -52,7 +52,10 @@ bool defers(const Deferral& bounds, const ReplayNode& node) {
 // Whether the small model's likeliest token is accepted at a node where the large model's is another one.
 bool accepts(const LoopRules& rules, const ReplayNode& node) {
     if (rules.deferral) return !defers(*rules.deferral, node);
-    return node.score >= rules.min_share * node.large.top || node.surprisal <= rules.max_surprisal;
+    const Acceptance& rule = rules.acceptance;
+    return node.score >= rule.min_share * node.large.top || node.surprisal <= rule.max_surprisal ||
+           node.large.top - node.score <= rule.max_gap || node.score >= rule.min_score ||
+           node.surprisal - node.large.entropy <= rule.max_excess;
 }
 
 // 1. Drafts tokens behind the text. Returns false where a prediction is not known.
@@ -82,9 +85,9 @@ bool verify_known(const LoopRules& rules, Path& path, Turn& turn) {
         const bool agrees = node.large.best == node.small.best;
         end = step(path.nodes, end, draft[index]);
         if (examined) continue;
-        const bool kept = (agrees && (rules.deferral || rules.agreement == 1)) || accepts(rules, node);
+        const bool kept = (agrees && (rules.deferral || rules.acceptance.agreement == 1)) || accepts(rules, node);
         examined = !kept;
-        if (kept || (rules.agreement == 2 && agrees)) {
+        if (kept || (rules.acceptance.agreement == 2 && agrees)) {
             turn.accepted = kept ? index + 1 : turn.drafted;
             last = end;
         }

@@ -17,8 +17,9 @@ struct Deferral {
 
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
-    double fallback_threshold, stop_below, max_surprisal, min_share;
-    int32_t agreement, window, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
+    Acceptance acceptance;
+    double fallback_threshold, stop_below;
+    int32_t window, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -174,8 +175,8 @@ void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
 bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t* best) {
     const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
     turn.verified = 1;
-    turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, rules.max_surprisal,
-                                          rules.min_share, rules.agreement, large.hidden, large.logits, large.stride, large.vocabulary, best);
+    turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, &rules.acceptance, large.hidden,
+                                           large.logits, large.stride, large.vocabulary, best);
     if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
     if (rules.deferral)
         turn.accepted = accepted_by_cascade(small, large, *rules.deferral, text.tokens + text.count, turn.drafted, best);

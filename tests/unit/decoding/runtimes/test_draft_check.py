@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.runtimes.choose import open_decoder
+from tests.acceptance import MORE_BOUNDS, keeps
 from tests.unit.decoding.runtimes.odd import KINDS, NATIVE, VOCABULARY, begin, model_of, native, random_rows
 
 RULES = [
@@ -25,6 +26,7 @@ RULES = [
     GreedyAcceptance(0.5, keep_agreed=True, min_share=0.05),
     GreedyAcceptance(3.5, keep_agreed=False, first_only=True),
     GreedyAcceptance(-1.0, keep_agreed=False, first_only=True),
+    *MORE_BOUNDS,
 ]
 
 
@@ -32,9 +34,8 @@ def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
     """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
     for position, token in enumerate(drafted):
         scores = torch.softmax(logits[position], -1)
-        near = -float(scores[token].log()) <= rule.max_surprisal or float(scores[token] / scores.max()) >= rule.min_share
         agrees = int(scores.argmax()) == token
-        if not near and not (rule.keep_agreed and agrees):
+        if not keeps(scores, token, rule) and not (rule.keep_agreed and agrees):
             return len(drafted) if rule.first_only and agrees else position
     return len(drafted)
 

@@ -19,6 +19,7 @@ from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.settings import (
     SamplingSettings,
 )
+from tests.acceptance import MORE_BOUNDS, keeps
 from tests.architectures import models
 from tests.tape import TapeRecorder
 from tests.toys import VOCABULARY, toy_sources, toy_t5
@@ -30,16 +31,15 @@ KEEPS = [
     for keep_agreed in (False, True)
 ] + [GreedyAcceptance(-1.0, keep_agreed=False, min_share=share) for share in (1.0, 0.3, 0.02)]
 KEEPS += [GreedyAcceptance(max_surprisal, keep_agreed=False, first_only=True) for max_surprisal in (0.05, 2.0)]
+KEEPS += MORE_BOUNDS
 
 
 def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) -> int:
     """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
     block = PredictionBlock(logits[None], SamplingSettings())
     for position, token in enumerate(drafted):
-        score = block.scores[0, position, token]
-        near = -float(score.log()) <= keep.max_surprisal or float(score) >= keep.min_share * float(block.top[0, position])
         agrees = block.likeliest[0][position] == token
-        if not near and not (keep.keep_agreed and agrees):
+        if not keeps(block.scores[0, position], token, keep) and not (keep.keep_agreed and agrees):
             return len(drafted) if keep.first_only and agrees else position
     return len(drafted)
 
