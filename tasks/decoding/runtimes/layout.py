@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _ctypes import _CArgObject as Reference
 
-    from tasks.decoding.decoder import GreedyAcceptance
-
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
 """New tokens of a run up to which the single row's arrays are reused; prompts may be longer."""
@@ -236,12 +234,6 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         function = getattr(functions, name)
         function.argtypes, function.restype = arguments, result
     return functions
-
-
-def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
-    """Return the kernel's structure of a rule."""
-    agreement = 2 if rule.first_only else int(rule.keep_agreed)
-    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess, agreement)
 
 
 def integers(values: Iterable[int]) -> Integers:

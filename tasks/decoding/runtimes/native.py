@@ -25,8 +25,9 @@ from tasks.decoding.decoder import (
     StopRule,
 )
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers, pack_acceptance
+from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
 from tasks.decoding.runtimes.loaded_model import LoadedModel
+from tasks.decoding.runtimes.native_acceptance import pack_acceptance
 from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
 from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
 from tasks.decoding.runtimes.packed import PackedStack, tied_head
