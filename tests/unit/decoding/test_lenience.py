@@ -1,9 +1,6 @@
-"""Lenient acceptance by hand and on random positions; lenient and lossy sampling through the loop."""
+"""Lenient acceptance by hand and on random positions; test_enumeration.py proves lenient and lossy sampling."""
 
 from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -21,56 +18,14 @@ from tasks.decoding.settings import (
     SamplingSettings,
     SpeculativeSettings,
 )
-from tests import distributions
-from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SequenceDistribution, model_distribution, p_value
+from tests import laws
+from tests.distributions import LARGE, SAMPLINGS, SMALL, model_distribution
 from tests.emission import GREEDY, block, dist, emission, positions, repeatable
-from tests.laws import bisected
-from tests.toys import END, START, Prefix, Toys, toy_sources
+from tests.toys import START, Prefix, Toys, toy_sources
 
 Q = [0.6, 0.3, 0.1]
 P = [0.2, 0.3, 0.5]
 LIMIT = 14
-Emit = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(q, p) at a drafted position to the probabilities that each token is accepted, and that it replaces a rejected one."""
-
-
-def replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return kept, (1 - kept.sum()) * residual / residual.sum() if kept.sum() < 1 - 1e-12 else 0 * residual
-
-
-def leniently(lenience: float) -> Emit:
-    return lambda q, p: replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
-
-
-def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Emit:
-    return lambda q, p: replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
-
-
-def speculative_distribution(emit: Emit, sampling: SamplingSettings, draft_length: int, limit: int) -> SequenceDistribution:
-    """The probability of each text if `emit` decides on drafted tokens and p gives the bonus token."""
-    distribution: SequenceDistribution = defaultdict(float)
-
-    def branch(text: Prefix, probability: float, shares: np.ndarray, left: int | None) -> None:
-        for token, share in enumerate(shares):
-            if share > 0:
-                grow((*text, token), probability * share, left)
-
-    def grow(text: Prefix, probability: float, left: int | None) -> None:
-        room = limit - (len(text) - 1)
-        if room == 0 or text[-1] == END:
-            distribution[text[1:]] += probability
-            return
-        q, p = (distributions.dist(model, text, sampling) for model in (SMALL, LARGE))
-        left = min(draft_length, room - 1) if left is None else left
-        if left == 0:
-            branch(text, probability, p, None)
-            return
-        kept, put = emit(q, p)
-        branch(text, probability, kept, left - 1)
-        branch(text, probability, put, None)
-
-    grow((START,), 1.0, None)
-    return distribution
 
 
 @pytest.mark.parametrize(
@@ -127,37 +82,11 @@ def test_lenience_one_and_lossiness_zero_give_p(pair: tuple[PredictionBlock, Pre
         np.testing.assert_allclose(emission(rule, q, p).emitted, dist(p), atol=2e-6)
 
 
-UNTUNED = lossily(0.5, lambda q, p: 1.0)
-TUNED = lossily(0.5, lambda q, p: bisected(q, p, 0.5))
-CASES = {
-    "lenient": ("speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), leniently(0.5), "cool, top-k"),
-    "lossy": ("speculative_lossy", LossySettings(lossiness=0.5, draft_length=2), UNTUNED, "plain"),
-    "tuned": ("speculative_lossy", LossySettings(lossiness=0.5, tuned=True, draft_length=2), TUNED, "all three"),
-}
-
-
-@pytest.mark.parametrize(("method", "settings", "emit", "sampling"), CASES.values(), ids=CASES)
-def test_sampling_follows_the_distribution(method: str, settings: SpeculativeSettings, emit: Emit, sampling: str) -> None:
-    transform = SAMPLINGS[sampling]
-    generations = distributions.draw(method, settings, transform, limit=3)
-    assert p_value(generations, speculative_distribution(emit, transform, 2, 3)) > FALSE_ALARM
-    assert p_value(generations, model_distribution(LARGE, transform, 3)) < 1e-9
-    assert {"s", "c", "l"} == set("".join(one.proposers for one in generations))
-
-
-@pytest.mark.parametrize(("tuned", "own", "other"), [(False, UNTUNED, TUNED), (True, TUNED, UNTUNED)], ids=["untuned", "tuned"])
-def test_the_two_lossy_distributions_differ(tuned: bool, own: Emit, other: Emit) -> None:
-    transform = SAMPLINGS["warm, top-p"]
-    settings = LossySettings(lossiness=0.5, tuned=tuned, draft_length=2)
-    generations = distributions.draw("speculative_lossy", settings, transform, limit=3, draws=2 * DRAWS)
-    assert p_value(generations, speculative_distribution(own, transform, 2, 3)) > FALSE_ALARM
-    assert p_value(generations, speculative_distribution(other, transform, 2, 3)) < 1e-6
-
-
 def test_strict_acceptance_has_the_distribution_of_p() -> None:
-    """The enumeration used above is right in a known case."""
+    """The law of lenience is right in a known case."""
     transform = SAMPLINGS["all three"]
-    distribution, known = speculative_distribution(leniently(1.0), transform, 2, 3), model_distribution(LARGE, transform, 3)
+    distribution = laws.by_windows(laws.leniently(1.0), laws.Models(SMALL, LARGE, transform), 2, 3)
+    known = model_distribution(LARGE, transform, 3)
     assert distribution.keys() == known.keys()
     assert all(distribution[text] == pytest.approx(known[text]) for text in known)
 
