@@ -119,6 +119,8 @@ class AcceptanceRule:
     """The bonus token of greedy decoding, from the statistics of its position."""
     deferral: GreedyDeferral | None = None
     """A cascade's rule for greedy decoding in numbers; `bonus` is then `RULE`, and `bonus_reads_q` holds."""
+    joint: bool = False
+    """Whether the decision on a token depends on those behind it, so that `apply` takes drafts of one length at a time."""
     first_only: bool = False
     """Whether `accept_mask` decides by the first token that it rejects: where p's likeliest is that token, all stay."""
 

@@ -191,6 +191,8 @@ class Verifier:
         longest = max(map(len, draft.tokens))
         if not longest:
             return [0] * len(rows), p
+        if self.parts.acceptance.joint and any(len(drafted) < longest for drafted in draft.tokens):
+            return self._accept_one_by_one(rows, draft, p)
         tokens = draft.padded(p.logits.device)
         result = self.parts.acceptance.apply(tokens, draft.q.head(longest), p.head(longest))
         accepted = []
@@ -200,6 +202,17 @@ class Verifier:
                 count += 1
             accepted.append(count)
         return accepted, result.residual
+
+    def _accept_one_by_one(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:
+        """Do the same for drafts of unequal length, without the padding behind each."""
+        accepted, residuals = [], []
+        for index, row in enumerate(rows):
+            [count], residual = self._accept(
+                [row], draft.select([index]), PredictionBlock(p.logits[index : index + 1], p.sampling)
+            )
+            accepted.append(count)
+            residuals.append(token_probabilities(residual)[0])
+        return accepted, torch.nn.utils.rnn.pad_sequence(residuals, batch_first=True)
 
     def _accepts(self, row: RowState, offset: int, probability: float) -> bool:
         if probability <= 0 or probability >= 1:

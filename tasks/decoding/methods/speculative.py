@@ -6,6 +6,7 @@ import math
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
 from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
+from tasks.decoding.block_verification import block_verification
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
@@ -14,6 +15,7 @@ from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
+    BlockSettings,
     ConfidentSettings,
     LenientSettings,
     LossySettings,
@@ -35,6 +37,10 @@ def fixed_window(
 
 def _speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, speculative_sampling)
+
+
+def _block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, block_verification)
 
 
 def _lenient(pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
@@ -70,6 +76,7 @@ def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings
 
 SPECS = (
     MethodSpec("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
+    MethodSpec("speculative_block", "Sun et al., 2024, Algorithm 2", True, _block),
     MethodSpec("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
     MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
     MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),

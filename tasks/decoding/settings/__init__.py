@@ -20,6 +20,7 @@ from tasks.decoding.settings.common import DRAFTERS, TABLES, DraftingSettings, S
 from tasks.decoding.settings.early_exit import CalmSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
+    BlockSettings,
     ConfidentSettings,
     LenientSettings,
     LossySettings,
@@ -42,6 +43,7 @@ __all__ = [
     "BildAuthorsSettings",
     "BildOracleSettings",
     "BildSettings",
+    "BlockSettings",
     "CalmSettings",
     "ConfidentSettings",
     "DiffOracleSettings",

@@ -14,6 +14,11 @@ class SpeculativeSettings(DraftingSettings):
 
 
 @settings
+class BlockSettings(SpeculativeSettings):
+    """Speculative decoding with block verification (Sun et al., 2024): exact, and with more accepted tokens when sampling."""
+
+
+@settings
 class LenientSettings(SpeculativeSettings):
     """Speculative decoding with lenience (SD, A.5)."""
 
@@ -84,6 +89,7 @@ class AdaptiveSettings(DraftingSettings):
 
 METHODS: dict[str, type] = {
     "speculative": SpeculativeSettings,
+    "speculative_block": BlockSettings,
     "speculative_lenient": LenientSettings,
     "speculative_lossy": LossySettings,
     "speculative_typical": TypicalSettings,

@@ -121,6 +121,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "block_sizes": Preset({"draft_length": (3, 5, 7)}, "SpecCascade, E.4; SD, Table 2: these values"),
         "windows": Preset({"draft_length": (3, 4, 5, 6, 7, 8, 9, 10)}, "BiLD, 7.3: a fixed window of 3 to 10"),
     },
+    "speculative_block": {"windows": Preset({"draft_length": (4, 6, 8)}, "Sun et al., 2024; values ours")},
     "speculative_lenient": {
         "paper": Preset(
             {"lenience": (1.0, 0.5, 0.3, 0.1), "draft_length": (8,)}, "SD, Table 5 and A.5: these values; γ of the greedy case"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.patching import Break
 
-_RULES, _LENIENCE, _TOLERANCE, _CASCADES = (
-    f"tasks.decoding.{name}" for name in ("acceptance_rules", "lenience", "tolerance", "cascade_rules")
+_RULES, _BLOCK, _LENIENCE, _TOLERANCE, _CASCADES = (
+    f"tasks.decoding.{name}" for name in ("acceptance_rules", "block_verification", "lenience", "tolerance", "cascade_rules")
 )
 _LOOP, _SEQUENTIAL = "tasks.decoding.loop", "tasks.decoding.methods.sequential"
 _FILE = "tests/unit/decoding/test_enumeration.py"
@@ -58,6 +58,16 @@ BREAKS = (
           "p.dist / (1 - alpha)", "p.dist", _law("lossy")),
     Break("tuned-beta-of-the-exact-rejection", _LENIENCE, "tuned_beta",
           "(q - p / (1 - alpha))", "(q - p)", _law("lossy, tuned")),
+    # Block verification.
+    Break("block-reach-beyond-one", _BLOCK, "_reach", ".clamp_max(1.0)", "", _law("block plain, 2")),
+    Break("block-residual-of-token-verification", _BLOCK, "_apply",
+          "reach[:, :-1, None] * p.dist - q.dist", "p.dist - q.dist", _law("block plain, 2")),
+    Break("block-last-length-as-likely-as-others", _BLOCK, "_apply",
+          "torch.cat([inner, reach[:, -1:]], -1)", "torch.cat([inner, inner[:, -1:]], -1)", _law("block plain, 2")),
+    Break("block-length-without-those-before", _BLOCK, "_apply",
+          "at_least[:, 1:] / at_least[:, :-1].clamp_min(_SMALLEST)", "at_least[:, 1:]", _law("block plain, 3")),
+    Break("block-reads-padding", "tasks.decoding.loop", "Verifier._accept",
+          "if self.parts.acceptance.joint and", "if False and", ("tests/unit/decoding/test_block_verification.py",)),
     # Tolerant acceptance.
     Break("typical-of-the-score-alone", _TOLERANCE, "typical.accept_mask",
           "p.surprisal(tokens) - p.entropy", "p.surprisal(tokens)", _law("typical")),

@@ -25,6 +25,7 @@ from tasks.decoding.settings import (
     BildAuthorsSettings,
     BildOracleSettings,
     BildSettings,
+    BlockSettings,
     ConfidentSettings,
     DiffOracleSettings,
     LenientSettings,
@@ -116,6 +117,11 @@ CASES = {
     "speculative copy": speculative("copy", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
+    **{
+        f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
+        for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
+    },
+    "block copy": Case("speculative_block", BlockSettings(drafter="copy", draft_length=3), limit=4),
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
