@@ -1,0 +1,170 @@
+"""Every method with settings that are small enough to enumerate, and the law of its texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.decoding.settings import (
+    AdaptiveSettings,
+    BildAuthorsSettings,
+    BildOracleSettings,
+    BildSettings,
+    BlockSettings,
+    ConfidentSettings,
+    DiffOracleSettings,
+    LenientSettings,
+    LossySettings,
+    MarginSettings,
+    SamplingSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+    TypicalSettings,
+    VanillaSettings,
+)
+from tests import laws
+from tests.distributions import SequenceDistribution, model_distribution
+from tests.laws import Models
+
+INFINITY = float("inf")
+SAMPLINGS = {
+    "plain": SamplingSettings(temperature=1.0),
+    "top-k": SamplingSettings(temperature=0.8, top_k=2),
+    "top-p": SamplingSettings(temperature=1.3, top_p=0.8),
+    "all three": SamplingSettings(temperature=1.2, top_k=3, top_p=0.85),
+}
+Law = Callable[[Models, int], SequenceDistribution]
+
+
+def of_large(models: Models, limit: int) -> SequenceDistribution:
+    """The law of a lossless method."""
+    return model_distribution(models.large, models.sampling, limit)
+
+
+def of_small(models: Models, limit: int) -> SequenceDistribution:
+    return model_distribution(models.small, models.sampling, limit)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method, its settings and the law of its texts."""
+
+    method: str
+    settings: Any
+    law: Law = of_large
+    sampling: str = "plain"
+    limit: int = 3
+
+
+def speculative(drafter: str, draft_length: int, sampling: str, limit: int = 3) -> Case:
+    return Case("speculative", SpeculativeSettings(drafter=drafter, draft_length=draft_length), sampling=sampling, limit=limit)
+
+
+def windows(emit: laws.Emit, draft_length: int) -> Law:
+    return lambda models, limit: laws.by_windows(emit, models, draft_length, limit)
+
+
+def bild(sampling: str = "plain", **given: Any) -> Case:
+    settings = BildSettings(**given)
+    return Case("bild", settings, functools.partial(laws.bild, settings), sampling, limit=4)
+
+
+def cascade(rule: str, alpha: float, sampling: str, limit: int = 3) -> Case:
+    settings = SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=2)
+    return Case("speculative_cascade", settings, functools.partial(laws.cascade, rule, alpha), sampling, limit)
+
+
+def sequential(confidence: str, cost: float) -> Case:
+    settings = SequenceCascadeSettings(confidence=confidence, quantile=0.3, deferral_cost=cost)
+    return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
+
+
+AUTHORS = BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=0.3, max_draft=2)
+CASCADE = TokenCascadeSettings(deferral_cost=0.45, max_draft=2)
+ORACLE = DiffOracleSettings(deferral_cost=0.05)
+CASES = {
+    "vanilla_large": Case("vanilla_large", VanillaSettings(), sampling="all three"),
+    "vanilla_small": Case("vanilla_small", VanillaSettings(), of_small, "all three"),
+    **{f"speculative {name}": speculative("small", 2, name) for name in SAMPLINGS},
+    "speculative, one": speculative("small", 1, "plain"),
+    "speculative, three": speculative("small", 3, "all three", 4),
+    **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
+    "speculative copy": speculative("copy", 3, "plain", 4),
+    "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
+    "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
+    **{
+        f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
+        for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
+    },
+    "block copy": Case("speculative_block", BlockSettings(drafter="copy", draft_length=3), limit=4),
+    "lenient": Case(
+        "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
+    ),
+    "lossy": Case(
+        "speculative_lossy", LossySettings(lossiness=0.4, draft_length=2), windows(laws.lossily(0.4, lambda q, p: 1.0), 2)
+    ),
+    "lossy, tuned": Case(
+        "speculative_lossy",
+        LossySettings(lossiness=0.6, tuned=True, draft_length=2),
+        windows(laws.lossily(0.6, lambda q, p: laws.bisected(q, p, 0.6)), 2),
+    ),
+    "typical": Case(
+        "speculative_typical",
+        TypicalSettings(min_score=0.45, typicality=0.8, draft_length=2),
+        windows(laws.typically(0.45, 0.8), 2),
+        "top-p",
+    ),
+    "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
+    "chow": cascade("chow", 0.4, "plain"),
+    "chow_log": cascade("chow_log", 0.6, "top-p"),
+    "diff": cascade("diff", 0.05, "all three"),
+    "diff_log": cascade("diff_log", 0.1, "plain"),
+    "opt": cascade("opt", 0.2, "top-p"),
+    "opt_log": cascade("opt_log", 0.3, "plain"),
+    "token_v1": cascade("token_v1", 0.2, "top-p"),
+    "token_v2": cascade("token_v2", 0.2, "plain"),
+    "token_v3": cascade("token_v3", 0.5, "all three"),
+    "bild*": cascade("bild", 1.0, "top-p"),
+    "bild": bild(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=2),
+    "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
+    "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
+    "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
+    "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
+    "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
+    "token_cascade": Case("token_cascade", CASCADE, functools.partial(laws.token_cascade, CASCADE), "top-p", limit=4),
+    "diff_oracle": Case("diff_oracle", ORACLE, functools.partial(laws.diff_oracle, ORACLE), "all three", limit=4),
+    "sequence_cascade, mean": sequential("mean", 0.55),
+    "sequence_cascade, sum": sequential("sum", 0.8),
+    "sequence_cascade, quantile": sequential("quantile", 0.5),
+}
+LONG_CASES = {
+    name: dataclasses.replace(CASES[name], settings=dataclasses.replace(CASES[name].settings, **longer), limit=5, law=law)
+    for name, longer, law in (
+        ("speculative plain", {"draft_length": 4}, of_large),
+        ("speculative bigram", {"draft_length": 4}, of_large),
+        ("speculative random", {"draft_length": 3}, of_large),
+        ("confident", {"max_draft": 4}, of_large),
+        ("adaptive", {"max_draft": 4}, of_large),
+        ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
+        ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
+        ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
+        ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),
+        ("opt", {"draft_length": 4}, CASES["opt"].law),
+        ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),
+        ("bild", {}, CASES["bild"].law),
+        ("token_cascade", {}, CASES["token_cascade"].law),
+    )
+}
+NOT_ENUMERATED = {
+    "beam_large": "it draws nothing; test_beam.py compares its tokens with a plain search",
+    "speculative_beam": "it draws nothing; test_speculative_beam.py compares its tokens with beam search",
+    "calm": "its law depends on hidden states of earlier exits; test_early_exit.py compares it with CALM without caches",
+}
+"""Methods without an enumeration, and why."""
+WITH_T5 = ("early_layer", "heads")
+"""Drafters that read a transformer's layers; a test of their own enumerates them."""
