@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from tasks.alignment.calibrating.checks import find_fault
-from tasks.alignment.calibrating.predicting import TopLogitsPredictor
+from tasks.alignment.calibrating.predicting import TopLogitsPredictor, WrittenText
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.generation import Generation
+from tasks.decoding.recording import TopPredictions, generate_recorded
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.models.prompting import encode_sources
@@ -22,6 +21,10 @@ from tasks.models.settings import TextSettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+Output = tuple[Generation, TopPredictions | None]
+"""An output, and the predictions along it where they are stored."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class LabelledOutputs:
     counts: Counter[str]
     """`inputs`; `outputs`; `kept` outputs and their `tokens`, end tokens included; each of `checks.FAULTS`; `repeated`: equal
     to an earlier output of the same input."""
-    predictions: list[tuple[Tensor, Tensor]] | None
+    predictions: list[TopPredictions] | None
     """Top token ids and log-probabilities of each example (see `stored.pack_top_logits`); None if none are stored."""
 
 
@@ -67,11 +70,12 @@ class Labeller:
             advance: Called with the number of outputs of each finished batch.
         """
         counts, examples, controls = Counter(inputs=len(inputs)), list[Example](), list[Example]()
+        written = list[WrittenText]()
         rows = encode_sources(self._tokenizer, [one.source for one in inputs], self._text)
-        generations = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
-        texts = self._tokenizer.batch_decode([one.tokens for one in generations], skip_special_tokens=True)
+        outputs = self._decode([row for row in rows for _ in range(samples)], first * samples, advance)
+        texts = self._tokenizer.batch_decode([one.tokens for one, _ in outputs], skip_special_tokens=True)
         seen: set[tuple[int, str]] = set()
-        for index, (one, text) in enumerate(zip(generations, texts, strict=True)):
+        for index, ((one, top), text) in enumerate(zip(outputs, texts, strict=True)):
             input_index = index // samples
             kind = self._classify(one, text, (input_index, text) in seen)
             seen.add((input_index, text))
@@ -79,23 +83,30 @@ class Labeller:
             if kind == "kept":
                 counts["tokens"] += len(one.tokens)
                 examples.append(Example(inputs[input_index].source, (text,)))
+                written.append(WrittenText(one.tokens, top))
                 if inputs[input_index].references:
                     controls.append(inputs[input_index])
-        return LabelledOutputs(examples, controls, counts, None if self._predictor is None else self._predictor.along(examples))
+        predictions = None if self._predictor is None else self._predictor.along(examples, written)
+        return LabelledOutputs(examples, controls, counts, predictions)
 
     def _classify(self, one: Generation, text: str, seen: bool) -> str:
         fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)
         return fault or ("repeated" if seen else "kept")
 
-    def _decode(self, rows: Rows, first: int, advance: Callable[[int], object]) -> list[Generation]:
-        done: dict[int, Generation] = {}
+    def _decode(self, rows: Rows, first: int, advance: Callable[[int], object]) -> list[Output]:
+        done: dict[int, Output] = {}
         for batch in self._batches(rows):
-            numbers = [first + index for index in batch]
-            sources = [rows[index] for index in batch]
-            generations = decode("vanilla_large", VanillaSettings(), self._pair, sources, self._request, numbers)
-            done.update(zip(batch, generations, strict=True))
+            outputs = self._decode_batch([rows[index] for index in batch], [first + index for index in batch])
+            done.update(zip(batch, outputs, strict=True))
             advance(len(batch))
         return [done[index] for index in range(len(rows))]
+
+    def _decode_batch(self, sources: Rows, numbers: Sequence[int]) -> list[Output]:
+        if self._predictor is not None:
+            kept = self._predictor.kept
+            return list(zip(*generate_recorded(self._pair.large, sources, self._request, numbers, kept), strict=True))
+        generations = decode("vanilla_large", VanillaSettings(), self._pair, sources, self._request, numbers)
+        return [(one, None) for one in generations]
 
     def _batches(self, rows: Rows) -> Iterator[Sequence[int]]:
         """Yield batches of inputs of similar length, longest first."""

@@ -12,7 +12,7 @@ import torch
 from tasks.alignment.calibrating.checks import FAULTS, count_repeats, find_fault
 from tasks.alignment.calibrating.inputs import input_set
 from tasks.alignment.calibrating.labelling import Labeller
-from tasks.alignment.calibrating.predicting import TopLogitsPredictor
+from tasks.alignment.calibrating.predicting import TopLogitsPredictor, WrittenText
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
@@ -155,6 +155,33 @@ def test_stored_predictions_have_the_ids_that_training_reads(architecture: str, 
             best, tokens = target_log_probs(model, read.batch([place]), 60).topk(3)
         assert torch.equal(found[place][0], tokens)
         torch.testing.assert_close(found[place][1], best)
+
+
+@pytest.mark.parametrize("architecture", ["t5", "llama"])
+def test_predictions_of_the_writing_are_those_of_a_second_run(architecture: str) -> None:
+    model, tokenizer = tiny(architecture)
+    predictor = TopLogitsPredictor(model, tokenizer, TEXT, 64, kept=3, batch_size=8)
+    labelled = Labeller(opened(architecture), tokenizer, TEXT, SAMPLED, predictor).label(INPUTS)
+    again = predictor.along(labelled.examples)
+    assert labelled.predictions is not None
+    assert len(labelled.predictions) == len(again) == len(labelled.examples) > 4
+    for (tokens, best), (expected_tokens, expected_best) in zip(labelled.predictions, again, strict=True):
+        assert torch.equal(tokens, expected_tokens)
+        torch.testing.assert_close(best, expected_best, atol=1e-4, rtol=0)
+    assert labelled.examples == Labeller(opened(architecture), tokenizer, TEXT, SAMPLED).label(INPUTS).examples
+
+
+def test_only_texts_that_the_tokenizer_splits_otherwise_are_run_again() -> None:
+    model, tokenizer = tiny("t5")
+    predictor = TopLogitsPredictor(model, tokenizer, TEXT, 64, kept=3, batch_size=8)
+    read = predictor.tokenised(INPUTS[:3]).targets
+    mark = [(torch.full((len(row), 3), index), torch.zeros(len(row), 3)) for index, row in enumerate(read)]
+    written = [WrittenText(read[0], mark[0]), WrittenText([9, *read[1]], mark[1]), WrittenText(read[2], mark[2])]
+    found = predictor.along(INPUTS[:3], written)
+    [expected] = predictor.along(INPUTS[1:2])
+    assert found[0] is mark[0]
+    assert torch.equal(found[1][0], expected[0])
+    assert found[2] is mark[2]
 
 
 def test_more_predictions_than_tokens_are_refused() -> None:
