@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import GreedyAcceptance
+from tasks.decoding.decoder import GreedyAcceptance, Pardon
 
 MORE_BOUNDS = [
     GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
@@ -12,14 +13,41 @@ MORE_BOUNDS = [
     GreedyAcceptance(-1.0, keep_agreed=False, min_score=0.1),
     GreedyAcceptance(-1.0, keep_agreed=True, max_excess=0.5),
     GreedyAcceptance(-1.0, keep_agreed=True, min_score=0.3, max_excess=-0.2),
+    GreedyAcceptance(-1.0, keep_agreed=True, pardon=Pardon(min_entropy=0.0, window=1)),
+    GreedyAcceptance(2.5, keep_agreed=True, pardon=Pardon(min_entropy=2.8, window=1)),
+    GreedyAcceptance(2.8, keep_agreed=False, pardon=Pardon(min_entropy=1.0, window=2)),
 ]
-"""Rules on the scores themselves and on the entropy."""
+"""Rules on the scores themselves and on the entropy, and rules that pardon."""
+
+
+def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
+    """Return how many drafted tokens a rule keeps; `logits` (draft and one more, vocabulary)."""
+    scores = torch.softmax(logits.float(), -1)
+    agrees = [int(row.argmax()) == token for row, token in zip(scores, drafted, strict=False)]
+    kept = [
+        keeps(row, token, rule) or (rule.keep_agreed and agreed)
+        for row, token, agreed in zip(scores, drafted, agrees, strict=False)
+    ]
+    for position, keep in enumerate(kept):
+        if not keep and not _pardoned(scores[position], kept[position + 1 :], rule.pardon):
+            return len(drafted) if rule.first_only and agrees[position] else position
+    return len(drafted)
+
+
+def _pardoned(scores: Tensor, behind: list[bool], pardon: Pardon | None) -> bool:
+    if pardon is None or len(behind) < pardon.window:
+        return False
+    return _entropy(scores) >= pardon.min_entropy and all(behind[: pardon.window])
+
+
+def _entropy(scores: Tensor) -> float:
+    return -float(scores[scores > 0].mul(scores[scores > 0].log()).sum())
 
 
 def keeps(scores: Tensor, token: int, rule: GreedyAcceptance) -> bool:
     """Return whether a bound of the rule keeps a token at a position with these scores (vocabulary,)."""
     score, top = float(scores[token]), float(scores.max())
-    surprisal, entropy = -float(scores[token].log()), -float(scores[scores > 0].mul(scores[scores > 0].log()).sum())
+    surprisal, entropy = -float(scores[token].log()), _entropy(scores)
     return (
         surprisal <= rule.max_surprisal
         or score >= rule.min_share * top

@@ -16,6 +16,7 @@ from tasks.decoding.settings import (
     BlockSettings,
     ConfidentSettings,
     DiffOracleSettings,
+    ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -69,6 +70,12 @@ def windows(emit: laws.Emit, draft_length: int) -> Law:
     return lambda models, limit: laws.by_windows(emit, models, draft_length, limit)
 
 
+def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str, limit: int = 3) -> Case:
+    settings = ForgivingSettings(min_entropy=min_entropy, window=window, draft_length=draft_length)
+    law = functools.partial(laws.forgivingly, min_entropy, window, draft_length)
+    return Case("speculative_forgiving", settings, law, sampling, limit)
+
+
 def bild(sampling: str = "plain", **given: Any) -> Case:
     settings = BildSettings(**given)
     return Case("bild", settings, functools.partial(laws.bild, settings), sampling, limit=4)
@@ -120,6 +127,9 @@ CASES = {
         "top-p",
     ),
     "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
+    "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
+    "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
+    "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
     "chow": cascade("chow", 0.4, "plain"),
     "chow_log": cascade("chow_log", 0.6, "top-p"),
     "diff": cascade("diff", 0.05, "all three"),
@@ -146,6 +156,7 @@ LONG_CASES = {
     name: dataclasses.replace(CASES[name], settings=dataclasses.replace(CASES[name].settings, **longer), limit=5, law=law)
     for name, longer, law in (
         ("speculative plain", {"draft_length": 4}, of_large),
+        ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("confident", {"max_draft": 4}, of_large),

@@ -16,6 +16,7 @@ from tasks.decoding.settings import (
     CalmSettings,
     ConfidentSettings,
     DiffOracleSettings,
+    ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -47,6 +48,10 @@ SETTINGS: dict[str, list[Any]] = {
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
     "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
     "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
+    "speculative_forgiving": [
+        ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
+        ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),
+    ],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
     "speculative_cascade": [
@@ -102,6 +107,8 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_typical", TypicalSettings(min_score=0.5, typicality=0.3, draft_length=4)),
     ("speculative_typical", TypicalSettings(min_score=0.2, typicality=1.0, draft_length=4)),
     ("speculative_margin", MarginSettings(margin=0.1, draft_length=4)),
+    ("speculative_forgiving", ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
+    ("speculative_forgiving", ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(
         ("speculative_cascade", SpeculativeCascadeSettings(rule=rule, deferral_cost=alpha, draft_length=4))
         for rule, alphas in DEFERRAL_COSTS.items()

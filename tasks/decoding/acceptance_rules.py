@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import GreedyAcceptance
+from tasks.decoding.decoder import GreedyAcceptance, Pardon
 from tasks.decoding.distributions import PredictionBlock, probability
 from tasks.decoding.settings import BildAuthorsSettings, BildSettings
 from tasks.decoding.token_statistics import CachedStatistics, Mask, TokenIds, TokenStatistics
@@ -123,6 +123,8 @@ class AcceptanceRule:
     """Whether the decision on a token depends on those behind it, so that `apply` takes drafts of one length at a time."""
     first_only: bool = False
     """Whether `accept_mask` decides by the first token that it rejects: where p's likeliest is that token, all stay."""
+    pardon: Pardon | None = None
+    """Which tokens stay although `apply` rejects them."""
 
 
 def deterministic_rule(
@@ -148,6 +150,15 @@ def first_rejected_agrees(accept: Tensor, agrees: Tensor) -> Tensor:
     rejected = accept.logical_not()
     first = rejected & (rejected.cumsum(-1) == 1)
     return (first & agrees).any(-1, keepdim=True)
+
+
+def next_accepted(accept: Tensor, window: int) -> Tensor:
+    """Return whether the next `window` tokens behind each are there and accepted: bool (n,), of bool (n,)."""
+    found = torch.zeros_like(accept)
+    count = torch.nn.functional.pad(accept.long().cumsum(0), (1, 0))
+    if len(accept) > window:
+        found[:-window] = count[1 + window :] - count[1:-window] == window
+    return found
 
 
 def masked(accept_mask: AcceptMask, tokens: Tensor, q: PredictionBlock, p: PredictionBlock) -> AcceptanceResult:

@@ -120,6 +120,38 @@ class GreedyContinuation(Protocol):
 
 
 @dataclass(frozen=True)
+class Pardon:
+    """When a drafted token that a rule rejects is accepted all the same (Li et al., 2025: FLy).
+
+    The target must be unsure at its position, and accept the tokens behind it: then it has found its way back.
+    """
+
+    min_entropy: float = math.inf
+    """Entropy of the target's softmax at the position, at least, in nats; infinity pardons nothing."""
+    window: int = 1
+    """Drafted tokens behind it that must be accepted by themselves; a shorter rest of the draft pardons nothing."""
+
+    def count(self, drafted: int, accepts: Callable[[int], bool], entropy: Callable[[int], float]) -> int:
+        """Return how many tokens of a draft are accepted.
+
+        Args:
+            drafted: Its length.
+            accepts: Whether the rule itself accepts the token at an index; asked once for each, in order.
+            entropy: The entropy at an index.
+        """
+        accepted = waiting = 0
+        for index in range(drafted):
+            if accepts(index):
+                waiting = max(0, waiting - 1)
+                accepted = accepted if waiting else index + 1
+            elif waiting or entropy(index) < self.min_entropy:
+                break
+            else:
+                waiting = self.window
+        return accepted
+
+
+@dataclass(frozen=True)
 class GreedyAcceptance:
     """A greedy acceptance rule in numbers, which a runtime can apply by itself: a token is accepted where one of them does."""
 
@@ -137,12 +169,14 @@ class GreedyAcceptance:
     """Accept a token whose -log softmax exceeds the entropy of its position by at most this; -infinity never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
+    pardon: Pardon | None = None
+    """Which of the tokens that are not accepted so are accepted all the same."""
 
     @property
     def reads_scores(self) -> bool:
         """Whether the likeliest tokens are not enough to tell what it accepts."""
         bounds = max(self.max_surprisal, self.max_gap) >= 0, min(self.min_share, self.min_score) < math.inf
-        return any(bounds) or self.max_excess > -math.inf
+        return any(bounds) or self.max_excess > -math.inf or self.pardon is not None
 
 
 @dataclass(slots=True)

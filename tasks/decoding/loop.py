@@ -8,6 +8,7 @@ executor where one fits.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -193,14 +194,16 @@ class Verifier:
             return [0] * len(rows), p
         if self.parts.acceptance.joint and any(len(drafted) < longest for drafted in draft.tokens):
             return self._accept_one_by_one(rows, draft, p)
-        tokens = draft.padded(p.logits.device)
-        result = self.parts.acceptance.apply(tokens, draft.q.head(longest), p.head(longest))
+        tokens, verified, pardon = draft.padded(p.logits.device), p.head(longest), self.parts.acceptance.pardon
+        result = self.parts.acceptance.apply(tokens, draft.q.head(longest), verified)
+        nats = None if pardon is None else verified.entropy.tolist()
         accepted = []
-        for row, drafted, probabilities in zip(rows, draft.tokens, result.accept.tolist(), strict=True):
-            count = 0
-            while count < len(drafted) and self._accepts(row, count, probabilities[count]):
-                count += 1
-            accepted.append(count)
+        for index, (row, drafted, probabilities) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):
+            accepts = functools.partial(self._accepts, row, probabilities)
+            if pardon is None or nats is None:
+                accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))
+            else:
+                accepted.append(pardon.count(len(drafted), accepts, nats[index].__getitem__))
         return accepted, result.residual
 
     def _accept_one_by_one(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:
@@ -214,10 +217,13 @@ class Verifier:
             residuals.append(token_probabilities(residual)[0])
         return accepted, torch.nn.utils.rnn.pad_sequence(residuals, batch_first=True)
 
-    def _accepts(self, row: RowState, offset: int, probability: float) -> bool:
+    def _accepts(self, row: RowState, probabilities: list[float], offset: int) -> bool:
+        probability = probabilities[offset]
         if probability <= 0 or probability >= 1:
             return probability >= 1
-        return self.parts.source.uniform(row.example, len(row.tokens) + offset, "accept") < probability
+        # A pardon asks about tokens behind one that may be replaced: what is drafted there next gets numbers of its own.
+        purpose = "accept" if self.parts.acceptance.pardon is None else f"accept from {len(row.tokens)}"
+        return self.parts.source.uniform(row.example, len(row.tokens) + offset, purpose) < probability
 
     def _bonus(
         self, rows: list[RowState], draft: Draft, p: PredictionBlock, accepted: list[int]

@@ -17,13 +17,14 @@ from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     BlockSettings,
     ConfidentSettings,
+    ForgivingSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
     SpeculativeSettings,
     TypicalSettings,
 )
-from tasks.decoding.tolerance import near_the_top, typical
+from tasks.decoding.tolerance import found_its_way_back, near_the_top, typical
 from tasks.decoding.turn import DraftRule
 
 
@@ -60,6 +61,10 @@ def _margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, so
     return fixed_window(pair, settings, sampling, source, near_the_top(settings.margin))
 
 
+def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, found_its_way_back(settings.min_entropy, settings.window))
+
+
 def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
@@ -81,6 +86,7 @@ SPECS = (
     MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
     MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),
     MethodSpec("speculative_margin", "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule", False, _margin),
+    MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

@@ -146,17 +146,12 @@ class _Replayer:
 
         Returns the number of accepted tokens, the next token, and the drafter's runs that the bonus token took.
         """
-        rule, accept, drafted, p = self.parts.acceptance, self.accept, draft.tokens, draft.p
+        rule, drafted, p = self.parts.acceptance, draft.tokens, draft.p
         if len(p) <= len(drafted) and len(p) < (positions := self.turns.positions(len(drafted))):
             p = draft.p = self.target.reader.read(self.target.model, draft.nodes[:positions])
-        accepted = 0
-        for token, q in zip(drafted, draft.q, strict=False):
-            if not accept(token, q, p[accepted]):
-                if not (rule.first_only and p[accepted].best == token):
-                    return accepted, p[accepted].best, 0
-                accepted = len(drafted)
-                break
-            accepted += 1
+        accepted = self._count_accepted(draft, p)
+        if accepted < len(drafted):
+            return accepted, p[accepted].best, 0
         if not self.turns.adds_bonus(drafted):
             return accepted, None, 0
         if rule.bonus is BonusToken.TARGET:
@@ -164,6 +159,22 @@ class _Replayer:
         if rule.bonus_reads_q:
             return accepted, rule.greedy_bonus(self._after(draft), p[accepted]), int(self.parts.drafter.runs_model)
         return accepted, rule.greedy_bonus(p[accepted], p[accepted]), 0
+
+    def _count_accepted(self, draft: CachedDraft, p: Sequence[CachedStatistics]) -> int:
+        """4. Return how many drafted tokens stay."""
+        rule, accept, drafted = self.parts.acceptance, self.accept, draft.tokens
+        if rule.pardon is not None:
+            return rule.pardon.count(
+                len(drafted),
+                lambda index: bool(accept(drafted[index], draft.q[index], p[index])),
+                lambda index: p[index].entropy,
+            )
+        accepted = 0
+        for token, q in zip(drafted, draft.q, strict=False):
+            if not accept(token, q, p[accepted]):
+                return len(drafted) if rule.first_only and p[accepted].best == token else accepted
+            accepted += 1
+        return accepted
 
     def _score(self, draft: CachedDraft, accepted: int, next_token: int | None) -> None:
         """Record the target's own log-probabilities of the tokens that this turn adds."""

@@ -119,7 +119,9 @@ class Acceptance(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_double) for name in ("max_surprisal", "min_share", "max_gap", "min_score", "max_excess")),
+        ("pardon_entropy", ctypes.c_double),
         ("agreement", ctypes.c_int32),
+        ("pardon_window", ctypes.c_int32),
     )
 
 

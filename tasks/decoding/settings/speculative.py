@@ -65,6 +65,31 @@ class MarginSettings(SpeculativeSettings):
 
 
 @settings
+class ForgivingSettings(SpeculativeSettings):
+    """Speculative decoding that pardons a mismatch behind which the models agree again (FLy)."""
+
+    min_entropy: float = setting(
+        "A rejected token is pardoned only where the large model's softmax has at least this entropy.",
+        default=0.7,
+        unit="nats",
+        ge=0,
+    )
+    window: int = setting(
+        "A rejected token is pardoned only where this many drafted tokens behind it are accepted.",
+        default=2,
+        unit="tokens",
+        ge=1,
+    )
+
+    def validate(self) -> None:
+        if self.window >= self.draft_length:
+            raise ValueError(
+                f"window is {self.window}, but draft_length is {self.draft_length}, so that no token is ever pardoned; set "
+                f"draft_length to at least {self.window + 1}"
+            )
+
+
+@settings
 class ConfidentSettings(DraftingSettings):
     """Speculative decoding whose drafts end where the drafter is no longer confident."""
 
@@ -94,6 +119,7 @@ METHODS: dict[str, type] = {
     "speculative_lossy": LossySettings,
     "speculative_typical": TypicalSettings,
     "speculative_margin": MarginSettings,
+    "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_adaptive": AdaptiveSettings,
 }

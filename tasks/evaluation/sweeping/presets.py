@@ -143,6 +143,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
             "Medusa, 2.3.1 and 3: δ = √ε, ε from 0.01 to 0.25; steps ours",
         )
     },
+    "speculative_forgiving": {
+        "steps": Preset(
+            {"min_entropy": (0.3, 0.7, 1.2, 1.8), "window": (1, 2, 3), "draft_length": (4, 6, 8)},
+            "FLy; bounds and steps ours, since its texts and drafts are longer",
+        )
+    },
     "speculative_margin": {
         "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
     },

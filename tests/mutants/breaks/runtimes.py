@@ -33,6 +33,21 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
+        "kernel-pardons-the-certain", "tasks/decoding/runtimes/kernel/kernel.cpp", "examine",
+        "nats() < rule.pardon_entropy", "false",
+        (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
+    ),
+    Break(
+        "kernel-replay-pardons-by-the-drafters-entropy", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
+        "return node.large.entropy;", "return node.small.entropy;",
+        _REPLAY,
+    ),
+    Break(
+        "gpu-pardons-without-the-window", "tasks.decoding.acceptance_rules", "next_accepted",
+        "== window", ">= 0",
+        (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_a_check_is_a_run_and_the_rule",),
+    ),
+    Break(
         "kernel-check-forgets-entropy", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
         "surprisal - entropy(logits, outputs, top)", "surprisal",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
@@ -49,7 +64,7 @@ BREAKS = (
     ),
     Break(
         "kernel-replay-accepts-the-rejected", "tasks/decoding/runtimes/kernel/replay.h", "verify_known",
-        "kept ? index + 1 : turn.drafted", "index + 1",
+        "keeping.count = turn.drafted;", "keeping.count = index + 1;",
         _REPLAY,
     ),
     Break(

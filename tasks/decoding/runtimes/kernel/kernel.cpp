@@ -118,8 +118,6 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
     return std::log(sum) - weighted_sum / sum;
 }
 
-// Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
-// product of confidences falls under `stop_below`, or one that ends a text.
 // Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
 bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
     const bool reads_entropy = rule.max_excess > -HUGE_VAL;
@@ -130,6 +128,29 @@ bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs,
     return reads_entropy && surprisal - entropy(logits, outputs, top) <= rule.max_excess;
 }
 
+// How many tokens of a draft stay, told of one token after the other whether the rule keeps it (`decoder.py`: Pardon.count).
+struct Keeping {
+    const Acceptance& rule;
+    int64_t count = 0, waiting = 0;
+    bool over = false;
+
+    explicit Keeping(const Acceptance& rule) : rule(rule) {}
+
+    template <typename Entropy>
+    void examine(int64_t index, bool kept, Entropy nats) {
+        if (kept) {
+            waiting = std::max<int64_t>(0, waiting - 1);
+            if (!waiting) count = index + 1;
+        } else if (waiting || !rule.pardon_window || nats() < rule.pardon_entropy) {
+            over = true;
+        } else {
+            waiting = rule.pardon_window;
+        }
+    }
+};
+
+// Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
+// product of confidences falls under `stop_below`, or one that ends a text.
 struct DraftStops {
     double fallback_threshold, stop_below;
     const int32_t* ends;
@@ -233,16 +254,20 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
     const int64_t before = rows->begin[1] - drafted - 1;
     const int32_t* draft = rows->tokens + before + 1;
     draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
-    for (int64_t index = 0; index < drafted; index++) {
+    Keeping keeping(*rule);
+    for (int64_t index = 0; index < drafted && !keeping.over; index++) {
         const float* here = logits + index * stride;
         const bool agrees = best[index] == draft[index];
-        if (best[index] < 0 || (rule->agreement == 1 && agrees)) continue;
-        const float top = here[best[index]];
-        const double share = std::exp(double(here[draft[index]]) - top);
-        if (share >= rule->min_share || accepts_score(*rule, here, vocabulary, top, share)) continue;
-        return rule->agreement == 2 && agrees ? drafted : index;
+        const float top = best[index] < 0 ? 0 : here[best[index]];
+        bool kept = best[index] < 0 || (rule->agreement == 1 && agrees);
+        if (!kept) {
+            const double share = std::exp(double(here[draft[index]]) - top);
+            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, top, share);
+        }
+        if (!kept && rule->agreement == 2 && agrees) return drafted;
+        keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });
     }
-    return drafted;
+    return keeping.count;
 }
 }
 

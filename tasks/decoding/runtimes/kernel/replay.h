@@ -77,21 +77,20 @@ bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best
 bool verify_known(const LoopRules& rules, Path& path, Turn& turn) {
     const int32_t* draft = path.text.tokens + path.text.count;
     int32_t end = path.node, last = path.node;  // of the draft, and of what is accepted of it
-    bool examined = false;
+    Keeping keeping(rules.acceptance);
     turn.verified = 1;
     for (int32_t index = 0; index < turn.drafted; index++) {
-        if (end < 0 || path.nodes[end].large.best < 0 || !(examined || comparable(path.nodes[end]))) return false;
+        if (end < 0 || path.nodes[end].large.best < 0 || !(keeping.over || comparable(path.nodes[end]))) return false;
         const ReplayNode& node = path.nodes[end];
         const bool agrees = node.large.best == node.small.best;
         end = step(path.nodes, end, draft[index]);
-        if (examined) continue;
+        if (keeping.over) continue;
         const bool kept = (agrees && (rules.deferral || rules.acceptance.agreement == 1)) || accepts(rules, node);
-        examined = !kept;
-        if (kept || (rules.acceptance.agreement == 2 && agrees)) {
-            turn.accepted = kept ? index + 1 : turn.drafted;
-            last = end;
-        }
+        keeping.examine(index, kept, [&] { return node.large.entropy; });
+        if (!kept && rules.acceptance.agreement == 2 && agrees) keeping.count = turn.drafted;
+        if (keeping.count == index + 1) last = end;
     }
+    turn.accepted = keeping.count;
     if (rules.adds_bonus && (end < 0 || path.nodes[end].large.best < 0)) return false;
     const bool whole = turn.accepted == turn.drafted;
     if (whole) last = end;

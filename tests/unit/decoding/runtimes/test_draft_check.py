@@ -8,11 +8,10 @@ import random
 
 import pytest
 import torch
-from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.runtimes.choose import open_decoder
-from tests.acceptance import MORE_BOUNDS, keeps
+from tests.acceptance import MORE_BOUNDS, kept_by
 from tests.unit.decoding.runtimes.odd import KINDS, NATIVE, VOCABULARY, begin, model_of, native, random_rows
 
 RULES = [
@@ -30,16 +29,6 @@ RULES = [
 ]
 
 
-def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
-    """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
-    for position, token in enumerate(drafted):
-        scores = torch.softmax(logits[position], -1)
-        agrees = int(scores.argmax()) == token
-        if not keeps(scores, token, rule) and not (rule.keep_agreed and agrees):
-            return len(drafted) if rule.first_only and agrees else position
-    return len(drafted)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_check_equals_a_plain_run_and_the_rule(kind: str) -> None:
     """Drafts of likely and unlikely tokens, each rewound to its accepted tokens; the first follows a whole prompt."""
@@ -48,7 +37,7 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str) -> None:
     [pending] = begin(one, [[5, 9, 3]])
     begin(other, [[5, 9, 3]])
     found = set()
-    for turn in range(40):
+    for turn in range(4 * len(RULES)):
         rule, length = RULES[turn % len(RULES)], rng.choice([0, 1, 4, 13, 40])
         [drafted] = random_rows(rng, [length])
         if turn % 3:

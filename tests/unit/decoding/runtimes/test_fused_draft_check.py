@@ -11,15 +11,11 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Step, StopRule
-from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.runtimes import fused_draft_check
 from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.settings import (
-    SamplingSettings,
-)
-from tests.acceptance import MORE_BOUNDS, keeps
+from tests.acceptance import MORE_BOUNDS, kept_by
 from tests.architectures import models
 from tests.tape import TapeRecorder
 from tests.toys import VOCABULARY, toy_sources, toy_t5
@@ -32,16 +28,6 @@ KEEPS = [
 ] + [GreedyAcceptance(-1.0, keep_agreed=False, min_share=share) for share in (1.0, 0.3, 0.02)]
 KEEPS += [GreedyAcceptance(max_surprisal, keep_agreed=False, first_only=True) for max_surprisal in (0.05, 2.0)]
 KEEPS += MORE_BOUNDS
-
-
-def kept_by(logits: torch.Tensor, drafted: list[int], keep: GreedyAcceptance) -> int:
-    """Return how many drafted tokens the rule accepts; `logits` (draft and one more, vocabulary)."""
-    block = PredictionBlock(logits[None], SamplingSettings())
-    for position, token in enumerate(drafted):
-        agrees = block.likeliest[0][position] == token
-        if not keeps(block.scores[0, position], token, keep) and not (keep.keep_agreed and agrees):
-            return len(drafted) if keep.first_only and agrees else position
-    return len(drafted)
 
 
 @name_and_recorded
