@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairAcceptance, PairSizes
 from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.machine import set_up
+from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.pruned_head import pruned_head
+from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.schema import Params, Task
@@ -97,20 +99,36 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     Raises:
         InputError: a model is missing, or the models do not fit each other or the task.
     """
-    device, dtype = set_up(params.machine)
-    small, large = drafter, paths.model("large")
+    large = paths.model("large")
+    loaded = open_models(drafter, large, params.machine, task.text)
+    calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
+    # The calibration set counts even if no point drafts from tables, so that rows stay valid when such a point is added.
+    inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
+    return dataclasses.replace(loaded, pair=dataclasses.replace(loaded.pair, calibration=calibration), inputs=inputs)
+
+
+def open_models(small: Path, large: Path, machine: MachineSettings, text: TextSettings) -> LoadedPair:
+    """Load two models, and the tokenizer of the large one.
+
+    Args:
+        small: The folder of the small model.
+        large: The folder of the large one.
+        machine: Device, runtime and number format.
+        text: Its lengths must fit both.
+
+    Raises:
+        InputError: a model is missing, or the models do not fit each other or the lengths.
+    """
+    device, dtype = set_up(machine)
     tokenizer = load_tokenizer(large)
     check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
     models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
     check_architectures(models["small"], models["large"])
     for name, model in models.items():
-        check_lengths(model, name, task.text)
-    calibration = calibration_targets(grid, paths.calibration_set, tokenizer, task.text.max_target_tokens)
-    runtime = Runtime.of(params.machine.runtime, params.machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), calibration, runtime)
-    # The calibration set counts even if no point drafts from tables, so that rows stay valid when such a point is added.
-    inputs = [small, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    return LoadedPair(pair, models, tokenizer, device.type, inputs)
+        check_lengths(model, name, text)
+    runtime = Runtime.of(machine.runtime, machine.dtype)
+    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), runtime=runtime)
+    return LoadedPair(pair, models, tokenizer, device.type, [small, large])
 
 
 def measure_pair(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BATCH = 64
 _MOST_LOGITS = 2**26
 """Most logits of one batch: 256 MB in float32."""
-_MOST_KEPT = 2**29
+_MOST_KEPT = 2**30
 """Largest size, in bytes, of the large model's distributions to keep in memory; beyond it, the model runs again each time."""
 
 
@@ -64,12 +64,14 @@ class HeldOutAcceptance:
 
     @torch.inference_mode()
     def _distributions(self, model: PreTrainedModel) -> Iterator[Tensor]:
-        """Yield the softmaxes (positions, vocabulary) of each batch of the texts."""
+        """Yield the softmaxes (positions, vocabulary) of each batch of the texts, in the order of their lengths."""
         model.eval()
-        longest = max(map(len, self._held_out.targets))
-        size = max(1, min(_BATCH, _MOST_LOGITS // (longest * self._vocabulary)))
-        for begin in range(0, len(self._held_out), size):
-            batch = self._held_out.batch(range(begin, min(begin + size, len(self._held_out))))
+        texts = self._held_out
+        size = max(1, min(_BATCH, _MOST_LOGITS // (max(map(len, texts.targets)) * self._vocabulary)))
+        # A prompt of a decoder-only model may be ten times as long as another; padding would cost as much as text.
+        order = sorted(range(len(texts)), key=lambda index: len(texts.sources[index]) + len(texts.targets[index]))
+        for begin in range(0, len(order), size):
+            batch = texts.batch(order[begin : begin + size])
             yield target_log_probs(model, batch.to(self._device), self._vocabulary).exp()
 
 

@@ -5,7 +5,7 @@
 | `replay.replayer.replay` | on the cached predictions that stand in for both models, one row after the other |
 | `continue_greedily` | one model's greedy text in a single call of its runtime |
 | `native_loop.generate` | one greedy row of two native models, or of one and a table, in a single call of the compiled kernel |
-| `loop.generate` | everything else: any runtime, drafter, rule and number of rows |
+| `loop.generate` | everything else: any runtime, drafter, rule and number of rows; and where each turn is watched |
 
 All give the same tokens, proposers and counts. On a GPU the general loop runs; the fused runtime declares greedy continuation
 and draft checks, which it starts as CUDA graphs.
@@ -48,7 +48,7 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
     target = parts.target.capabilities
     if target.replay is not None:
         return replayer.replay
-    if rows == 1 and parts.sampling.greedy:
+    if rows == 1 and parts.sampling.greedy and parts.watch is None:
         if parts.undrafted and target.continue_greedily is not None:
             return continue_greedily
         if native_loop.fits(parts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class LoopParts:
     draft_rule: DraftRule
     scored: bool = False
     """Whether generations carry the target's log-probability of each token."""
+    watch: Callable[[RowState], None] | None = None
+    """Called with each row after each of its turns: all its tokens are final."""
 
     def turns(self, limit: int) -> TurnRules:
         """Return what the turns of a text of at most `limit` tokens go by."""
@@ -67,9 +69,13 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     verifier = Verifier(parts, parts.turns(limit))
     going = rows
     while going:
+        turning = going
         going, draft = _end_unverified(verifier, going, _draft(verifier, going))
         if going:
             going = _verify(verifier, going, draft)
+        if parts.watch is not None:
+            for row in turning:
+                parts.watch(row)
     return [row.generation() for row in rows]
 
 

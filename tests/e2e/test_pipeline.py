@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,24 @@ def test_models_open_with_transformers(finished: Finished) -> None:
         assert (folder / "model.safetensors").is_file()
         assert AutoModelForSeq2SeqLM.from_pretrained(folder).config.num_decoder_layers == layers
         assert len(AutoTokenizer.from_pretrained(folder)) == 400
+
+
+def test_texts_are_decoded_by_the_recommended_point(finished: Finished) -> None:
+    clone = finished[0]
+    sources = [json.loads(line)["source"] for line in (clone / "data/translation/corpus/test.jsonl").read_text().splitlines()]
+    command = [sys.executable, "-m", "tasks.generate", "--json", "--rounds", "1"]
+    result = run_in(clone, *command, *sources[:3])
+    assert result.returncode == 0, result.stderr[-3000:]
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    summary = json.loads((clone / "results/translation/summary.json").read_text())
+    best = summary["verdict"]["point"]
+    assert [line["source"] for line in lines] == sources[:3]
+    assert all(line["latency_ms"] > 0 and line["text"] for line in lines)
+    assert {line["method"] for line in lines} == {"vanilla_large" if best is None else summary["points"][best]["method"]}
+    tuned = run_in(clone, *command, "--tune", "quality=0", sources[0])
+    assert tuned.returncode == 0, tuned.stderr[-3000:]
+    fastest = min((point for point in summary["points"] if point["timed"]), key=lambda point: point["latency_ms"])
+    assert json.loads(tuned.stdout)["method"] == fastest["method"]
 
 
 def test_no_scratch_is_left(finished: Finished) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding.decoder import REFERENCE, Rows
+from tasks.decoding.decoder import AUTO, REFERENCE, Rows, Runtime
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation, total
-from tasks.decoding.registry import Request, decode
+from tasks.decoding.registry import Request, build_method, decode
 from tasks.decoding.replay.prediction_cache import PredictionCache
 from tasks.decoding.replay.replay_decoder import replay_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings
+from tasks.decoding.turn import RowState
 from tests.architectures import models, pair_of, whole_rows
 from tests.toys import END, START, Predict, Prefix, toy_sources
 
@@ -115,3 +118,28 @@ def test_an_executor_takes_the_written_out_turns(executor: str) -> None:
     assert min(counts.fallbacks, counts.rollbacks, counts.accepted) > 10
     assert {one.proposers[-1] for one in decoded if one.tokens[-1] == END} == {"s", "l", "c"}
     assert {one.proposers[-1] for one in decoded if one.tokens[-1] != END} >= {"s", "l"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("runtime", [REFERENCE, AUTO], ids=["reference", "native"])
+def test_a_watched_text_grows_by_final_tokens(name: str, runtime: Runtime) -> None:
+    """One row or several, in any runtime: the same texts and counts, each seen after each of its turns."""
+    method, settings = METHODS[name]
+    pair = pair_of("t5", runtime)
+    expected = decode(method, settings, pair, SOURCES, Request(12))
+    seen: dict[int, list[tuple[list[int], str]]] = {}
+
+    def watch(row: RowState) -> None:
+        seen.setdefault(row.example, []).append((row.tokens[row.prompt :], row.proposers))
+
+    built = build_method(method, settings, pair, Request(12))
+    assert isinstance(built, SpeculativeLoop)
+    watched = dataclasses.replace(built, watch=watch)
+    assert watched.run(SOURCES[:-1], range(len(SOURCES) - 1), 12) == expected[:-1]
+    assert watched.run(SOURCES[-1:], [len(SOURCES) - 1], 12) == expected[-1:]
+    for example, generation in enumerate(expected):
+        turns = seen[example]
+        assert turns[-1] == (generation.tokens, generation.proposers)
+        assert all(generation.tokens[: len(tokens)] == tokens for tokens, _ in turns)
+        # The last turn of BiLD may be a draft that the large model never sees.
+        assert len(turns) - generation.counts.large_calls in (0, 1)

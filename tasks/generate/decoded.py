@@ -1,0 +1,89 @@
+"""Decodes one text with an opened pair, and times the method beside vanilla."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import statistics
+from dataclasses import dataclass
+
+from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.generation import Generation
+from tasks.decoding.registry import Request, build_method
+from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.timing import measure, synchronised_clock
+from tasks.generate.opening import OpenedPair
+from tasks.generate.printing import TextWriter
+from tasks.models.prompting import encode_sources
+
+_COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One text with what its decoding took."""
+
+    source: str
+    generation: Generation
+    vanilla: Generation | None = None
+    """None where nothing was timed."""
+    times: tuple[float, float] | None = None
+    """Median milliseconds of the method and of vanilla."""
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the text is vanilla's, token for token; None where vanilla did not decode."""
+        return None if self.vanilla is None else self.generation.tokens == self.vanilla.tokens
+
+    def as_json(self, text: str, point: SweepPoint) -> dict[str, object]:
+        """Return it as plain data; counts are those of `Counts`, times in milliseconds."""
+        counts = self.generation.counts
+        line: dict[str, object] = {
+            "source": self.source,
+            "text": text,
+            "tokens": self.generation.tokens,
+            "proposers": self.generation.proposers,
+            "method": point.method,
+            "settings": point.row_settings,
+            "counts": {name: getattr(counts, name) for name in _COUNTS},
+            "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
+        }
+        if self.times is not None:
+            method, vanilla = self.times
+            times = {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
+            line |= times | {"same_as_vanilla": self.same}
+        return line
+
+
+def decode_text(opened: OpenedPair, source: str, rounds: int, writer: TextWriter | None = None) -> Decoded:
+    """Decode one text greedily, then decode it again `rounds` times, each beside vanilla.
+
+    Args:
+        opened: The pair and the method.
+        source: What the models read.
+        rounds: Timed rounds; 0 times nothing.
+        writer: Writes the text as it grows; a method of several passes writes it whole.
+    """
+    [row] = encode_sources(opened.loaded.tokenizer, [source], opened.text)
+    request = Request(opened.text.max_target_tokens)
+    method, vanilla = (
+        build_method(point.method, point.settings, opened.loaded.pair, request) for point in (opened.point, VANILLA)
+    )
+    watched = method
+    if writer is not None and isinstance(method, SpeculativeLoop):
+        watched = dataclasses.replace(method, watch=writer.watch)
+    [generation] = watched.run([row], [0], request.max_new_tokens)
+    if writer is not None:
+        writer.finish(generation)
+    if not rounds:
+        return Decoded(source, generation)
+    found = measure(
+        lambda _: method.run([row], [0], request.max_new_tokens)[0],
+        lambda _: vanilla.run([row], [0], request.max_new_tokens)[0],
+        range(rounds),
+        warmup=1,
+        rng=random.Random(0),  # noqa: S311 (the order of timed calls)
+        clock=synchronised_clock(opened.loaded.device),
+    )
+    times = statistics.median(found.method), statistics.median(found.vanilla)
+    return Decoded(source, generation, found.vanilla_outputs[0], times)
