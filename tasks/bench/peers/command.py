@@ -4,19 +4,22 @@ Why it exists: random shapes and small trained pairs say little of a model that 
 llama.cpp. Every contender gets the same prompts as token ids, runs in a process of its own at the fastest setting that a short
 trial finds (threads, caches, compilation, attention, draft length), and all of them alternate in rounds of one run.
 
-Run `python -m tasks.bench peers FOLDER`. The last line is JSON: by number format, `vanilla_over_best` and
-`speculative_over_best` are median ratios to the best peer of that format; above 1, decoding here is faster. int8 is compared
-with Q8_0 of llama.cpp.
+Run `python -m tasks.bench peers FOLDER`, or `--task NAME` for the models and the test inputs of a task: its aligned drafter
+then drafts here, in BiLD at the setting that the sweep chose, and for `generate` (assisted generation). The last line is JSON:
+by number format, `vanilla_over_best` is the median ratio to the best peer that does not draft, `speculative_over_best` and
+`bild_over_best` to the best of all; above 1, decoding here is faster. int8 is compared with Q8_0 of llama.cpp.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,14 +27,18 @@ from tasks.bench.contenders import thread_counts
 from tasks.bench.peers.contenders import Checkpoint, Contender, ContenderProcess, all_processes, contenders_of
 from tasks.bench.targets import hardware
 from tasks.bench.timing import Found, TimedWork, fastest, median_ratio, time_interleaved
+from tasks.corpora.example import read_jsonl
 from tasks.corpora.summarization import generate
 from tasks.decoding.decoder import Rows
 from tasks.decoding.runtimes.packed import FORMATS
 from tasks.errors import InputError
+from tasks.evaluation.frontier import REPORTED_ON
 from tasks.locks import timing_lock
+from tasks.models.prompting import encode_sources
 from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
 
-OURS = ("vanilla", "speculative")
+OURS = ("vanilla", "speculative", "bild")
 _TRIALS = 2
 _SEED = 7
 
@@ -50,6 +57,38 @@ def read_prompts(folder: Path, count: int, limit: int) -> Rows:
     if max(map(len, prompts)) + limit > 1024:
         raise InputError(f"--tokens is {limit}, with prompts of up to {max(map(len, prompts))}; both have 1024 positions")
     return prompts
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The models and what they read."""
+
+    folder: Path
+    prompts: Rows
+    small: Path | None = None
+    bild: Found | None = None
+    """Settings of BiLD; None without a small model."""
+
+
+def _compared(arguments: argparse.Namespace) -> Compared:
+    """Return the checkpoint that is named, or the pair of a task; raise `InputError` where neither or both are."""
+    count = arguments.examples * (arguments.rounds + 1)
+    if (arguments.folder is None) == (arguments.task is None):
+        raise InputError("name either a folder with a Llama or --task, a task whose models are trained")
+    if arguments.task is None:
+        return Compared(arguments.folder, read_prompts(arguments.folder, count, arguments.tokens))
+    from tasks.bench.trained import bild_settings
+    from tasks.config import load
+
+    task, paths = load(arguments.params).task(arguments.task), TaskPaths(arguments.task)
+    small, test = paths.model("aligned", task.seeds[0]), paths.split(REPORTED_ON)
+    for needed in (paths.model("large"), small, test):
+        if not needed.exists():
+            raise InputError(f"{needed} is missing; make it with dvc repro align@{arguments.task}")
+    sources = [example.source for example in read_jsonl(test)[:count]]
+    prompts = encode_sources(load_tokenizer(paths.model("large")), sources, task.text)
+    settings, _ = bild_settings(paths.rows("aligned"))
+    return Compared(paths.model("large"), prompts, small, dataclasses.asdict(settings))
 
 
 class FormatRun:
@@ -106,7 +145,7 @@ def measure_format(
     taken = time_interleaved(finals, rounds, rng)
     ms = {one.name: taken[one.name, False] for one in present}
     return {
-        **ratios_of(ms),
+        **ratios_of(ms, {one.name for one in present if one.drafts}),
         "contenders": {
             one.name: {
                 "ms_per_token": round(statistics.median(ms[one.name]), 3),
@@ -121,12 +160,21 @@ def measure_format(
     }
 
 
-def ratios_of(ms: Mapping[str, Sequence[float]]) -> Found:
-    """The best peer by its median, and our ratios to it; no ratio where no peer ran."""
+def ratios_of(ms: Mapping[str, Sequence[float]], drafting: Container[str] = ()) -> Found:
+    """The best peers by their medians, and our ratios to them; no ratio where no peer ran.
+
+    Args:
+        ms: Milliseconds a token of each round by contender.
+        drafting: Names of the peers that draft, with which vanilla is not compared.
+    """
     peers = {name: taken for name, taken in ms.items() if name not in OURS}
-    best = fastest(peers) if peers else None
-    over = {f"{name}_over_best": None if best is None else round(median_ratio(ms[name], peers[best]), 3) for name in OURS}
-    return {"best": best, **over, "over": {name: round(median_ratio(ms["vanilla"], peers[name]), 3) for name in peers}}
+    plain = {name: taken for name, taken in peers.items() if name not in drafting}
+    best, best_plain = (fastest(some) if some else None for some in (peers, plain))
+    found: Found = {"best": best, "best_without_drafts": best_plain}
+    for name in (one for one in OURS if one in ms):
+        to = best_plain if name == "vanilla" else best
+        found[f"{name}_over_best"] = None if to is None else round(median_ratio(ms[name], peers[to]), 3)
+    return found | {"over": {name: round(median_ratio(ms["vanilla"], peers[name]), 3) for name in peers}}
 
 
 def differing(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> str:
@@ -138,16 +186,16 @@ def differing(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
 def format_lines(number_format: str, found: Found) -> Iterator[str]:
     """A table of a number format."""
     heads = f"{'ms/token':>9} {'first token':>12} {'opens in s':>11} {'vanilla is':>11}"
-    yield f"\n{number_format:14}{heads}  unlike vanilla  fastest setting"
+    yield f"\n{number_format:16}{heads}  unlike vanilla  fastest setting"
     for name, one in found["contenders"].items():
         over = f"{found['over'][name]:.2f} x" if name in found["over"] else ""
         times = f"{one['ms_per_token']:>9.2f} {one['first_token_ms']:>9.1f} ms {one['opening_seconds']:>11.2f} {over:>11}"
-        yield f"  {name:12}{times}  {one['texts_unlike_vanilla']:14}  {one['setting']}"
+        yield f"  {name:14}{times}  {one['texts_unlike_vanilla']:14}  {one['setting']}"
     if found["best"] is not None:
-        yield (
-            f"  over the best peer, {found['best']}: vanilla {found['vanilla_over_best']:.2f}, "
-            f"speculative {found['speculative_over_best']:.2f}"
-        )
+        drafted = ", ".join(f"{name} {found[f'{name}_over_best']:.2f}" for name in OURS[1:] if f"{name}_over_best" in found)
+        vanilla = found["vanilla_over_best"]
+        plain = "" if vanilla is None else f"; vanilla over {found['best_without_drafts']}: {vanilla:.2f}"
+        yield f"  over the best peer, {found['best']}: {drafted}{plain}"
 
 
 def main(given: list[str]) -> None:
@@ -155,7 +203,9 @@ def main(given: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tasks.bench peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="a Llama of transformers with its tokenizer")
+    parser.add_argument("folder", type=Path, nargs="?", help="a Llama of transformers with its tokenizer")
+    parser.add_argument("--task", help="in place of a folder: the models, test inputs and BiLD setting of this task")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="number formats (default: all)")
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default: %(default)s)")
     parser.add_argument("--examples", type=int, default=2, help="prompts of a round (default: %(default)s)")
@@ -177,16 +227,17 @@ def compare(arguments: argparse.Namespace, say: partial[None]) -> Found:
     """Measure every number format that was asked for, and print each as it is done."""
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(arguments.folder)
+    compared = _compared(arguments)
+    config = AutoConfig.from_pretrained(compared.folder)
     if config.model_type != "llama":
-        raise InputError(f"{arguments.folder} holds a model of type {config.model_type}; name a Llama")
+        raise InputError(f"{compared.folder} holds a model of type {config.model_type}; name a Llama")
     ends = [config.eos_token_id] if isinstance(config.eos_token_id, int) else list(config.eos_token_id)
-    prompts = read_prompts(arguments.folder, arguments.examples * (arguments.rounds + 1), arguments.tokens)
-    contenders = contenders_of(arguments.threads or thread_counts(1))
+    prompts = compared.prompts
+    contenders = contenders_of(arguments.threads or thread_counts(1), compared.bild)
     found: Found = {}
     versions: Found = {}
     with tempfile.TemporaryDirectory() as scratch, timing_lock("cpu"):
-        model = Checkpoint(arguments.folder, ends, Path(scratch), arguments.llama_cpp_python)
+        model = Checkpoint(compared.folder, ends, Path(scratch), arguments.llama_cpp_python, compared.small)
         for number_format in arguments.formats:
             with all_processes(model, number_format, say) as processes:
                 run = FormatRun(prompts, arguments.tokens, arguments.examples)

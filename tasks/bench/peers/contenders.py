@@ -22,6 +22,8 @@ from tasks.bench.timing import Found
 from tasks.errors import InputError
 
 DRAFT_LENGTHS = (2, 4, 8)
+LOOKED_UP = (3, 10)
+"""Tokens that `generate` copies from the prompt at a time."""
 _LLAMA_WORKER = Path(__file__).with_name("llama_worker.py")
 _INSTALL_LLAMA = "make an environment, run `pip install llama-cpp-python gguf` in it, and name its interpreter"
 
@@ -34,22 +36,47 @@ class Contender:
     kind: str
     """Which process runs it: here, transformers, ctranslate2 or llama.cpp."""
     settings: dict[str, Found]
+    drafts: bool = False
+    """Whether a peer decodes faster than one token a run of the model."""
 
 
-def contenders_of(counts: list[int]) -> list[Contender]:
-    """All contenders, each tried with these numbers of threads."""
+def contenders_of(counts: list[int], bild: Found | None = None) -> list[Contender]:
+    """All contenders, each tried with these numbers of threads.
+
+    Args:
+        counts: Numbers of threads.
+        bild: Settings of BiLD with a small model; None where there is none, which leaves out all that draft with one.
+    """
     caches = ("dynamic cache", "static cache", "static cache, compiled")
-    return [
+    growing = {"cache": caches[0]}
+    drafters = {"copy": "copying from the text"} | ({} if bild is None else {"small": "the small model"})
+    found = [
         Contender("vanilla", "here", _threaded({"": {}}, counts)),
-        Contender(
-            "speculative",
-            "here",
-            _threaded({f"copying from the text, draft length {one}": {"draft_length": one} for one in DRAFT_LENGTHS}, counts),
-        ),
+        Contender("speculative", "here", _threaded(_speculative(drafters), counts)),
         Contender("generate", "transformers", _threaded({one: {"cache": one} for one in caches}, counts)),
+        Contender(
+            "prompt look-up",
+            "transformers",
+            _threaded({f"{one} tokens": {**growing, "look_up": one} for one in LOOKED_UP}, counts),
+            drafts=True,
+        ),
         Contender("ctranslate2", "ctranslate2", _threaded({"": {}}, counts)),
         Contender("llama.cpp", "llama.cpp", _threaded({"flash attention": {"flash": True}, "plain": {"flash": False}}, counts)),
     ]
+    if bild is not None:
+        lengths = {"draft length by its rules": None} | {f"draft length {one}": one for one in DRAFT_LENGTHS}
+        assisted = {name: {**growing, "assisted": one} for name, one in lengths.items()}
+        found.insert(2, Contender("bild", "here", _threaded({"": {"method": "bild", "settings": bild}}, counts)))
+        found.append(Contender("assisted", "transformers", _threaded(assisted, counts), drafts=True))
+    return found
+
+
+def _speculative(drafters: dict[str, str]) -> dict[str, Found]:
+    return {
+        f"{words}, draft length {one}": {"method": "speculative", "settings": {"drafter": drafter, "draft_length": one}}
+        for drafter, words in drafters.items()
+        for one in DRAFT_LENGTHS
+    }
 
 
 def _threaded(settings: dict[str, Found], counts: list[int]) -> dict[str, Found]:
@@ -105,6 +132,8 @@ class Checkpoint:
     """Folder for the forms that other programs read."""
     llama_python: Path | None
     """Interpreter of an environment with llama-cpp-python and gguf."""
+    small: Path | None = None
+    """A model that drafts for it."""
 
 
 @contextmanager
@@ -133,6 +162,7 @@ def all_processes(model: Checkpoint, number_format: str, say: Callable[[str], No
 @contextmanager
 def _process(command: list[str], kind: str, folder: Path, model: Checkpoint, number_format: str) -> Iterator[ContenderProcess]:
     first: Found = {"kind": kind, "folder": str(folder), "format": number_format, "ends": model.ends}
+    first["small"] = None if model.small is None else str(model.small)
     first["converted"] = str(model.scratch / f"{number_format}.gguf")
     inherited = {name: value for name, value in os.environ.items() if kind == "here" or name not in OUR_THREAD_VARIABLES}
     pipe, environment = subprocess.PIPE, {**inherited, "TOKENIZERS_PARALLELISM": "false"}

@@ -23,39 +23,48 @@ Decode = Callable[[Found, list[list[int]], int], list[list[int]]]
 _CACHE_UNIT = 256
 
 
-def open_here(folder: Path, number_format: str, ends: list[int]) -> Decode:
-    """This project's native runtime: vanilla, and greedy speculative decoding with a drafter that needs no training."""
+def open_here(folder: Path, number_format: str, ends: list[int], small: Path | None) -> Decode:
+    """This project's native runtime: vanilla, and greedy drafting with a small model or by copying from the prompt."""
     import torch
 
     from tasks.decoding.decoder import Runtime
     from tasks.decoding.registry import Pair, Request, decode
-    from tasks.decoding.runtimes.choose import open_decoder
-    from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
+    from tasks.decoding.runtimes.choose import open_decoder, open_pair
+    from tasks.decoding.settings import METHOD_SETTINGS
     from tasks.models.checkpoints import load_model
 
     del ends  # the model's own
     dtype = torch.bfloat16 if number_format == "bfloat16" else torch.float32
-    decoder = open_decoder(load_model(folder, dtype=dtype), "large", runtime=Runtime("native", number_format == "int8"))
-    pair = Pair(decoder, decoder)
+    runtime, large = Runtime("native", number_format == "int8"), load_model(folder, dtype=dtype)
+    if small is None:
+        decoder = open_decoder(large, "large", runtime=runtime)
+        pair = Pair(decoder, decoder)
+    else:
+        pair = open_pair(load_model(small, dtype=dtype), large, runtime=runtime)
 
     def texts(setting: Found, prompts: list[list[int]], limit: int) -> list[list[int]]:
         torch.set_num_threads(setting["threads"])
-        how: tuple[str, object] = ("vanilla_large", VanillaSettings())
-        if "draft_length" in setting:
-            how = ("speculative", SpeculativeSettings(drafter="copy", draft_length=setting["draft_length"]))
-        return [decode(*how, pair, [prompt], Request(limit))[0].tokens for prompt in prompts]
+        method = setting.get("method", "vanilla_large")
+        settings = METHOD_SETTINGS[method](**setting.get("settings", {}))
+        return [decode(method, settings, pair, [prompt], Request(limit))[0].tokens for prompt in prompts]
 
     return texts
 
 
-def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Decode:
-    """`generate` with a growing cache, a static one, or a static one and a compiled step."""
+def open_transformers(folder: Path, number_format: str, ends: list[int], small: Path | None) -> Decode:
+    """`generate` with a growing cache, a static one, or a static one and a compiled step; assisted by a model or a look-up."""
     import torch
     from transformers import AutoModelForCausalLM, CompileConfig, StaticCache
 
     compiled = CompileConfig(fullgraph=False, dynamic=False, mode="default")
     compiled._compile_all_devices = True  # by default `generate` compiles on GPUs alone
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, number_format)).eval()
+    assistant: Any = None
+    if small is not None:
+        from tasks.models.checkpoints import load_model
+
+        assistant = load_model(small, dtype=getattr(torch, number_format))
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
     static: dict[int, Any] = {}
     compiling: dict[str, Found] = {
         "static cache": {"disable_compile": True},
@@ -72,6 +81,14 @@ def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Deco
         static[size].reset()
         return {"past_key_values": static[size], **compiling[name]}
 
+    def drafting_options(setting: Found) -> Found:
+        if "assisted" not in setting:
+            return {"prompt_lookup_num_tokens": setting["look_up"]} if "look_up" in setting else {}
+        length: int | None = setting["assisted"]  # none: the rules of `generate`
+        assistant.generation_config.num_assistant_tokens = 20 if length is None else length
+        assistant.generation_config.assistant_confidence_threshold = 0.4 if length is None else 0.0
+        return {"assistant_model": assistant}
+
     @torch.inference_mode()
     def texts(setting: Found, prompts: list[list[int]], limit: int) -> list[list[int]]:
         torch.set_num_threads(setting["threads"])
@@ -79,7 +96,7 @@ def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Deco
         for prompt in prompts:
             ids = torch.tensor([prompt])
             options = {"max_new_tokens": limit, "do_sample": False, "eos_token_id": ends}
-            options |= cache_options(setting["cache"], len(prompt) + limit)
+            options |= cache_options(setting["cache"], len(prompt) + limit) | drafting_options(setting)
             made: Any = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
             found.append(made[0, len(prompt) :].tolist())
         return found
@@ -87,10 +104,11 @@ def open_transformers(folder: Path, number_format: str, ends: list[int]) -> Deco
     return texts
 
 
-def open_ctranslate2(folder: Path, number_format: str, ends: list[int]) -> Decode:
+def open_ctranslate2(folder: Path, number_format: str, ends: list[int], small: Path | None) -> Decode:
     """CTranslate2's generator; `folder` is the converted model, whose tokens are named by their numbers."""
     import ctranslate2
 
+    del small  # it drafts with no model
     generators: dict[int, Any] = {}
 
     def texts(setting: Found, prompts: list[list[int]], limit: int) -> list[list[int]]:
@@ -135,7 +153,8 @@ def serve(asked: IO[str], answers: IO[str]) -> None:
     first = json.loads(asked.readline())
     _import(first["kind"])
     begun = time.perf_counter()
-    decode = OPEN[first["kind"]](Path(first["folder"]), first["format"], first["ends"])
+    small = None if first["small"] is None else Path(first["small"])
+    decode = OPEN[first["kind"]](Path(first["folder"]), first["format"], first["ends"], small)
     print(json.dumps({"seconds": time.perf_counter() - begun}), file=answers, flush=True)
     for line in asked:
         one = json.loads(line)

@@ -20,6 +20,7 @@ from tasks.errors import InputError
 _END = 1
 _PROMPTS = [[3, 5, 7, 3, 5], [9, 2]]
 _HEADS, _GROUPS = 4, 2
+_KINDS = ("here", "transformers")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def served(folder: Path, kind: str, settings: list[dict[str, Any]]) -> list[list[list[int]]]:
+def served(folder: Path, kind: str, settings: list[dict[str, Any]], small: Path | None = None) -> list[list[list[int]]]:
     """The texts of a worker for each setting, in this process."""
-    first = {"kind": kind, "folder": str(folder), "format": "float32", "ends": [_END]}
+    first: dict[str, Any] = {"kind": kind, "folder": str(folder), "format": "float32", "ends": [_END]}
+    first["small"] = None if small is None else str(small)
     lines = [first, *({"setting": one, "prompts": _PROMPTS, "limit": 12} for one in settings)]
     answers = io.StringIO()
     worker.serve(io.StringIO("".join(json.dumps(line) + "\n" for line in lines)), answers)
@@ -47,13 +49,32 @@ def served(folder: Path, kind: str, settings: list[dict[str, Any]]) -> list[list
 def test_every_way_to_decode_gives_the_same_tokens(folder: Path) -> None:
     threads = torch.get_num_threads()
     try:
-        ours = served(folder, "here", [{"threads": 1}, {"threads": 1, "draft_length": 4}])
-        caches = ({"cache": one, "threads": 1} for one in ("dynamic cache", "static cache"))
-        theirs = served(folder, "transformers", list(caches))
+        contenders = contenders_of([1], {"fallback_threshold": 0.0, "rollback_threshold": 0.0, "keep_agreed": True})
+        of = {kind: [one for each in contenders if each.kind == kind for one in each.settings.values()] for kind in _KINDS}
+        ours = served(folder, "here", of["here"], folder)
+        # Compiling takes minutes and is tried by the benchmark itself.
+        theirs = served(folder, "transformers", [one for one in of["transformers"] if "compiled" not in one["cache"]], folder)
     finally:
         torch.set_num_threads(threads)
     assert len({json.dumps(texts) for texts in ours + theirs}) == 1
     assert all(0 < len(text) <= 12 for text in ours[0])
+    assert len(ours) == 1 + 1 + 2 * 3
+    assert len(theirs) == 2 + 2 + 4
+
+
+def test_without_a_small_model_nothing_drafts_with_one(folder: Path) -> None:
+    assert [one.name for one in contenders_of([1])] == [
+        *("vanilla", "speculative", "generate", "prompt look-up", "ctranslate2", "llama.cpp")
+    ]
+    assert all("copying" in label for label in contenders_of([1])[1].settings)
+    assert served(folder, "here", [{"threads": 1}]) == served(folder, "here", list(contenders_of([1])[1].settings.values())[:1])
+
+
+def test_drafting_peers_are_compared_with_drafting() -> None:
+    ms = {"vanilla": [2.0], "speculative": [1.0], "bild": [0.5], "generate": [4.0], "prompt look-up": [1.5]}
+    found = ratios_of(ms, {"prompt look-up"})
+    assert (found["best"], found["best_without_drafts"]) == ("prompt look-up", "generate")
+    assert (found["vanilla_over_best"], found["speculative_over_best"], found["bild_over_best"]) == (2.0, 1.5, 3.0)
 
 
 def test_ratios_are_to_the_fastest_peer() -> None:
@@ -67,6 +88,7 @@ def test_ratios_are_to_the_fastest_peer() -> None:
 
 def test_without_a_peer_there_is_no_ratio() -> None:
     found = ratios_of({"vanilla": [1.0], "speculative": [1.0]})
+    assert found.pop("best_without_drafts") is None
     assert found == {"best": None, "vanilla_over_best": None, "speculative_over_best": None, "over": {}}
 
 
