@@ -35,7 +35,7 @@ def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str,
         "git_commit": commit,
         "git_dirty": None if changes is None else "true" if changes else "false",
         **_versions(),
-        **_hardware(),
+        **hardware(),
         **_dvc_inputs(root, inputs),
         "stage": os.environ.get("DVC_STAGE"),
         "experiment": os.environ.get("DVC_EXP_NAME"),
@@ -68,7 +68,7 @@ def _versions() -> dict[str, str]:
     return tags
 
 
-def _hardware() -> dict[str, str]:
+def hardware() -> dict[str, str]:
     """Return the CPU, the cores that this process may use, and the GPU if torch is imported already and sees one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     tags = {"host_cpu": platform.processor() or platform.machine(), "host_cores": str(cores)}

@@ -37,8 +37,9 @@ def library() -> ctypes.CDLL | None:
         return None
     sources = [path.read_bytes() for path in sorted(KERNEL.iterdir())]
     flags = repr((FLAGS, _TUNED)).encode()
-    key = hashlib.sha256(b"\0".join([*sources, flags, _version(compiler), _processor()])).hexdigest()[:32]
-    for folder in _folders():
+    named = repr(compiler).encode() + version(compiler)
+    key = hashlib.sha256(b"\0".join([*sources, flags, named, _processor()])).hexdigest()[:32]
+    for folder in cache_folders():
         path = folder / f"native-{key}.so"
         functions = _opened(path)
         if functions is None and _compile(compiler, path):
@@ -54,10 +55,11 @@ def compiler_command() -> list[str] | None:
     return next((one for one in ([named] if named else [["c++"], ["g++"], ["clang++"]]) if shutil.which(one[0])), None)
 
 
-def _version(compiler: list[str]) -> bytes:
+def version(compiler: list[str]) -> bytes:
+    """Return what the compiler says about itself; nothing if it does not start."""
     try:
-        version = subprocess.run([*compiler, "--version"], capture_output=True, check=False)  # noqa: S603 (the user's compiler)
-        return repr(compiler).encode() + version.stdout
+        done = subprocess.run([*compiler, "--version"], capture_output=True, check=False)  # noqa: S603 (the user's compiler)
+        return done.stdout
     except OSError:
         return b""
 
@@ -70,7 +72,7 @@ def _processor() -> bytes:
     return f"{platform.machine()} {platform.processor()} {flags}".encode()
 
 
-def _folders() -> Iterator[Path]:
+def cache_folders() -> Iterator[Path]:
     """Yield the user's own cache folder, if nobody else can write to it, then a temporary folder of this process."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline"
@@ -99,16 +101,28 @@ def _compile(compiler: list[str], path: Path) -> bool:
     try:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
-            for tuned in _TUNED:
-                command = [*compiler, *FLAGS, *tuned, str(KERNEL / "kernel.cpp"), "-o", str(made)]
-                if subprocess.run(command, capture_output=True, check=False).returncode == 0:  # noqa: S603 (the user's compiler)
-                    _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
-                    made.replace(path)
-                    _digest_file(made).replace(_digest_file(path))
-                    return True
+            if build(compiler, KERNEL / "kernel.cpp", made).returncode == 0:
+                _digest_file(made).write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+                made.replace(path)
+                _digest_file(made).replace(_digest_file(path))
+                return True
     except OSError:  # a folder that cannot be written to, a full disk
         pass
     return False
+
+
+def build(compiler: list[str], source: Path, made: Path) -> subprocess.CompletedProcess[bytes]:
+    """Compile a source to a shared library with the first of the flags that the compiler supports; return its last run.
+
+    Raises:
+        OSError: the compiler does not start.
+    """
+    for tuned in _TUNED:
+        command = [*compiler, *FLAGS, *tuned, str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 (the user's compiler)
+        if done.returncode == 0:
+            break
+    return done
 
 
 def _digest_file(path: Path) -> Path:
