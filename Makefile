@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 python -m pytest --numprocesses logical --maxprocess
 TESTS := tests/unit tests/integration tests/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test test-all mutants ui bench bench-gpu lint lock clean
+.PHONY: help setup doctor repro test test-all mutants ui bench bench-gpu lint lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -26,6 +26,11 @@ $(READY): requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	touch $@
+
+doctor: ## Check this machine: what is missing for what; also where setup failed
+	@for python in $(BIN)/python $(PYTHON) python3; do \
+		if "$$python" -c "" 2> /dev/null; then exec "$$python" -m tasks.doctor; fi; \
+	done; echo "error: no Python starts here; install Python 3.11" >&2; exit 1
 
 repro: $(READY) ## Run the whole pipeline; what is up to date is not run again
 	dvc repro

@@ -7,6 +7,7 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit"
 _KILLED = (f"{_UNIT}/tracking/test_upload.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
 _UNANSWERED = (f"{_UNIT}/tracking/test_upload.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
+_DOCTOR = f"{_UNIT}/test_doctor.py"
 
 BREAKS = (
     Break(
@@ -138,5 +139,30 @@ BREAKS = (
         "srun-ranks-of-one-node", "tasks.training.environment", "adopt",
         'RANK=environment["SLURM_PROCID"]', 'RANK=environment["SLURM_LOCALID"]',
         (f"{_UNIT}/training/test_environment.py",),
+    ),
+    Break(
+        "doctor-ends-with-a-check", "tasks.doctor.finding", "run",
+        "except Exception as error:", "except ImportError as error:",
+        (f"{_DOCTOR}::test_a_check_that_fails_is_a_finding_and_the_others_are_run",),
+    ),
+    Break(
+        "doctor-is-content-with-what-is-missing", "tasks.doctor.__main__", "main",
+        "return 1 if any(one.state == MISSING", "return 1 if all(one.state == MISSING",
+        (f"{_DOCTOR}::test_something_missing_is_status_1_and_json_is_one_line",),
+    ),
+    Break(
+        "doctor-stops-at-a-package-that-crashes", "tasks.doctor.libraries", "import_failures",
+        "while waiting:", "if waiting:",
+        (f"{_DOCTOR}::test_a_broken_package_is_named_with_its_exception",),
+    ),
+    Break(
+        "doctor-takes-another-build-for-another-version", "tasks.doctor.software", "versions",
+        '.partition("+")[0]', "",
+        (f"{_DOCTOR}::test_versions_that_differ_from_the_lock_are_named",),
+    ),
+    Break(
+        "doctor-overlooks-a-listener", "tasks.doctor.ports", "taken",
+        'return "another program listens on it"', 'return ""',
+        (f"{_DOCTOR}::test_a_port_that_is_taken_and_one_that_is_free",),
     ),
 )  # fmt: skip
