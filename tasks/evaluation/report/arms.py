@@ -84,11 +84,14 @@ def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> Ar
 
 
 def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | None:
-    """The effect for one purpose; None where no seed has both arms."""
+    """The effect for one purpose; None where no seed has both arms.
+
+    A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
+    """
     by_arm: dict[str, dict[int, ArmPoint]] = {drafter: {} for drafter in DRAFTERS}
     for result in results:
         for point in result.points:
-            if point.purpose == purpose:
+            if point.purpose == purpose and _drafts_by_model(point):
                 by_arm[result.drafter][result.seed] = point
     seeds = [seed for seed in by_arm["unaligned"] if seed in by_arm["aligned"]]
     if not seeds:
@@ -106,6 +109,11 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
         interval = math.exp(mean - reach), math.exp(mean + reach)
     by_seed = {seed: math.exp(value) for seed, value in zip(seeds, logs, strict=True)}
     return AlignmentEffect(purpose=purpose, by_seed=by_seed, mean=math.exp(mean), interval=interval, finding=_finding(interval))
+
+
+def _drafts_by_model(point: ArmPoint) -> bool:
+    """Whether the arm's model drafts, or the large one writes alone."""
+    return point.settings is None or point.settings.get("drafter", "small") == "small"
 
 
 def _log_error(point: ArmPoint) -> float:

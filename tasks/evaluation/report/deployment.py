@@ -15,7 +15,7 @@ from tasks.paths import TaskPaths
 _METHODS = {
     "bild": "BiLD: the small model drafts; the large model takes over when the small model is unsure, and corrects its drafts.",
     "bild_authors": "BiLD as its authors' code runs it: after each correction the large model writes one more token itself.",
-    "speculative": "Speculative decoding: the small model drafts; the large model keeps what it would have written itself.",
+    "speculative": "Speculative decoding: of what is drafted, the large model keeps what it would have written itself.",
 }
 _DRAFTERS = {
     "aligned": "The aligned drafter is the small model that was trained on what the large model writes.",
@@ -65,7 +65,7 @@ def _known(point: TimedPoint, value: Setting) -> Iterator[tuple[str, str]]:
         yield "rollback_threshold", _rollback(value)
         yield "max_draft", f"After {value} drafted tokens the large model checks them in any case."
     if "draft_length" in point.settings:
-        yield "draft_length", f"The small model drafts {value} tokens at a time, and the large model checks them in one run."
+        yield "draft_length", f"{value} tokens are drafted at a time, and the large model checks them in one run."
 
 
 def _fallback(value: Setting) -> str:

@@ -105,4 +105,9 @@ BREAKS = (
         " and parts.watch is None", "",
         (f"{_UNIT}/decoding/test_executors.py::test_a_watched_text_grows_by_final_tokens",),
     ),
+    Break(
+        "a-copy-counts-as-alignment", "tasks.evaluation.report.arms", "effect_of",
+        " and _drafts_by_model(point)", "",
+        (f"{_UNIT}/evaluation/report/test_arms.py",),
+    ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 
@@ -49,6 +50,17 @@ def test_more_seeds_do_not_reduce_the_error_over_examples() -> None:
 def test_one_seed_proves_nothing() -> None:
     effect = effect_of(NO_LOSS, results((1.0, 3.0)))
     assert effect is not None and effect.interval is None and effect.finding == "open"
+
+
+def test_a_copy_is_no_effect_of_alignment() -> None:
+    """The fastest choice of an arm may draft without its model, and then says nothing of it."""
+    both = results((1.0, 1.2), (1.0, 1.3), (1.0, 1.4))
+    copying = dataclasses.replace(both[0].points[0], settings={"drafter": "copy"}, speedup=9.0)
+    both[0] = dataclasses.replace(both[0], points=[copying])
+    effect = effect_of(NO_LOSS, both)
+    assert effect is not None
+    assert effect.by_seed == pytest.approx({1: 1.3, 2: 1.4})
+    assert effect_of(NO_LOSS, both[:2]) is None
 
 
 def test_an_arm_alone_has_no_effect() -> None:
