@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.corpora.example import read_jsonl
-from tasks.decoding.decoder import Rows, Runtime
+from tasks.decoding.decoder import Rows
+from tasks.decoding.opening import OpenedModels, open_models
 from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import TABLES, SamplingSettings
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import measure_acceptance
@@ -21,17 +21,13 @@ from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairAcceptance, PairSizes
 from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.machine import MachineSettings, set_up
-from tasks.models.checkpoints import load_model
-from tasks.models.pair import check_architectures, check_lengths, check_pair, vocabulary_size
 from tasks.models.pruned_head import pruned_head
-from tasks.models.settings import TextSettings
-from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.models.tokenizers import encode
 from tasks.paths import TaskPaths
 from tasks.schema import Params, Task
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 _SAMPLED = SamplingSettings(temperature=1.0)
 
@@ -64,20 +60,11 @@ def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTr
 
 
 @dataclass(frozen=True)
-class LoadedPair:
+class LoadedPair(OpenedModels):
     """The two models of a task, loaded for a sweep."""
 
-    pair: Pair
-    models: dict[str, PreTrainedModel]
-    tokenizer: PreTrainedTokenizerBase
-    device: str
     inputs: list[Path]
     """Files and folders whose content a row depends on."""
-
-    @property
-    def described(self) -> str:
-        """Runtime and number format of the large model."""
-        return str(getattr(self.pair.large, "described", type(self.pair.large).__name__))
 
     @property
     def draft_vocabulary(self) -> DraftVocabulary | None:
@@ -104,31 +91,8 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from tables, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
-    return dataclasses.replace(loaded, pair=dataclasses.replace(loaded.pair, calibration=calibration), inputs=inputs)
-
-
-def open_models(small: Path, large: Path, machine: MachineSettings, text: TextSettings) -> LoadedPair:
-    """Load two models, and the tokenizer of the large one.
-
-    Args:
-        small: The folder of the small model.
-        large: The folder of the large one.
-        machine: Device, runtime and number format.
-        text: Its lengths must fit both.
-
-    Raises:
-        InputError: a model is missing, or the models do not fit each other or the lengths.
-    """
-    device, dtype = set_up(machine)
-    tokenizer = load_tokenizer(large)
-    check_pair(load_tokenizer(small), tokenizer, str(small), str(large))
-    models = {name: load_model(folder, device, dtype) for name, folder in (("small", small), ("large", large))}
-    check_architectures(models["small"], models["large"])
-    for name, model in models.items():
-        check_lengths(model, name, text)
-    runtime = Runtime.of(machine.runtime, machine.dtype)
-    pair = open_pair(models["small"], models["large"], vocabulary_size(tokenizer, *models.values()), runtime=runtime)
-    return LoadedPair(pair, models, tokenizer, device.type, [small, large])
+    pair = dataclasses.replace(loaded.pair, calibration=calibration)
+    return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)
 
 
 def measure_pair(

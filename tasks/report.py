@@ -19,6 +19,7 @@ from tasks.evaluation.report.figures import all_figures
 from tasks.evaluation.report.figures.figure import Figure, save
 from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.report.page import page
+from tasks.evaluation.report.pair_export import export_pair
 from tasks.evaluation.report.points import sweep_command
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.rendered_tables import tables_markdown
@@ -214,6 +215,7 @@ def main() -> None:
         dataset = params.published(arguments.task)
         names, corpus = list(task.corpus.test_sets), task.corpus.described
         summary = make_report(task.metric, paths, task.seeds, dataset, names, corpus)
+        export_pair(summary, task.text, paths, task.seeds[0])
     print(as_text(summary))
     if summary.test_sets:
         print(test_sets_text(summary))

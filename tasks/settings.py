@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -92,3 +92,33 @@ def settings(cls: type[T]) -> type[T]:
     cls.__post_init__ = post_init  # type: ignore[attr-defined]
     cls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+def read_settings(kind: type[T], values: Mapping[str, object]) -> T:
+    """Make a settings class from the plain values that JSON and keyword arguments hold, without pydantic.
+
+    A whole number is accepted where the field is a float, and the texts `inf` and `-inf`, which JSON lacks as numbers.
+
+    Raises:
+        ValueError: a name is unknown or missing, a value has another type, or it is out of its bounds. The message names the
+            field and what would be right.
+    """
+    hints = get_type_hints(kind)
+    for name in values:
+        if name not in hints:
+            known = f"the settings are {', '.join(hints)}" if hints else "there are no settings"
+            raise ValueError(f"unknown setting {name}; {known}")
+    try:
+        return kind(**{name: _plain_value(name, value, hints[name]) for name, value in values.items()})
+    except TypeError as error:
+        raise ValueError(str(error).partition(".__init__() ")[2] or str(error)) from None
+
+
+def _plain_value(name: str, value: object, hint: object) -> object:
+    kinds = get_args(hint) or (hint,)
+    if float in kinds and (value in ("inf", "-inf") or (isinstance(value, int) and not isinstance(value, bool))):
+        return float(value)
+    if type(value) not in kinds:
+        names = " or ".join(getattr(kind, "__name__", str(kind)).replace("NoneType", "none") for kind in kinds)
+        raise ValueError(f"{name} is {value!r}; it must be of type {names}")
+    return value

@@ -16,11 +16,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tasks.decoding.inference import DecodingPair
 from tasks.errors import InputError, stage
 from tasks.generate.choosing import MethodChoice
 from tasks.generate.decoded import decode_text
-from tasks.generate.opening import OpenedPair, OwnPair, open_own, open_task
-from tasks.generate.printing import TextWriter, detokeniser, legend, statistics_line
+from tasks.generate.opening import OwnPair, open_folder, open_own, open_task
+from tasks.generate.printing import TextWriter, legend, statistics_line
 from tasks.paths import DRAFTERS
 
 
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument("--task", help="a task of params.yaml (default: the only active one)")
     pair.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     pair.add_argument("--drafter", choices=DRAFTERS, help="which arm drafts (default: the point's, or aligned)")
+    pair.add_argument("--pair", type=Path, help="a folder with pair.json, which the report stage writes: results/TASK/pair")
     pair.add_argument("--large", type=Path, help="a large model of your own: a folder or a name on the hub, with its tokenizer")
     pair.add_argument("--small", type=Path, help="the small model that drafts for it, with the same tokenizer")
     pair.add_argument("--chat-template", action="store_true", help="with --large: put each text as a user's message")
@@ -84,7 +86,7 @@ def _lines(arguments: argparse.Namespace) -> tuple[str, Iterable[str]]:
         raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
 
 
-def open_pair(arguments: argparse.Namespace) -> OpenedPair:
+def open_pair(arguments: argparse.Namespace) -> DecodingPair:
     """Open what the arguments ask for; raise `InputError` where they contradict each other."""
     asked = MethodChoice(arguments.method, arguments.set, arguments.drafter, arguments.tune)
     if asked.tune is not None and asked.method is not None:
@@ -92,10 +94,16 @@ def open_pair(arguments: argparse.Namespace) -> OpenedPair:
     if arguments.large is None and arguments.small is None:
         if arguments.chat_template:
             raise InputError("--chat-template is for a pair of your own; a task has text.chat_template in params.yaml")
+        if arguments.pair is not None:
+            if arguments.task is not None:
+                raise InputError(f"--task is {arguments.task}, but --pair is {arguments.pair}; leave out one of them")
+            return open_folder(arguments.pair, asked, arguments.max_tokens)
         return open_task(arguments.params, arguments.task, asked, arguments.max_tokens)
     if arguments.large is None or arguments.small is None:
         missing = "--large" if arguments.large is None else "--small"
         raise InputError(f"{missing} is missing; a pair of your own needs --large and --small")
+    if arguments.pair is not None:
+        raise InputError(f"--pair is {arguments.pair}, but --large names a pair of your own; leave out one of them")
     if arguments.task is not None:
         raise InputError(f"--task is {arguments.task}, but --large names a pair of your own; leave out one of them")
     return open_own(OwnPair(arguments.large, arguments.small, arguments.chat_template), asked, arguments.max_tokens)
@@ -112,18 +120,18 @@ def main() -> None:
         value = getattr(arguments, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
-    opened = open_pair(arguments)
-    text, coloured = detokeniser(opened.loaded.tokenizer.decode), _coloured(arguments.color)
-    print(f"{opened.point} ({opened.why}); {opened.loaded.described}", file=sys.stderr)
+    pair = open_pair(arguments)
+    manifest, coloured = pair.manifest, _coloured(arguments.color)
+    print(f"{manifest.point} ({manifest.chosen}); {pair.opened.described}", file=sys.stderr)
     if not arguments.json:
         print(legend(coloured=coloured), file=sys.stderr)
     for source in read_texts(arguments):
         if arguments.json:
-            done = decode_text(opened, source, arguments.rounds)
-            line = done.as_json(text(tuple(done.generation.tokens)), opened.point)
+            done = decode_text(pair, source, arguments.rounds)
+            line = done.as_json(pair.decode(done.generation.tokens), manifest.point)
             print(json.dumps(line, ensure_ascii=False), flush=True)
         else:
-            done = decode_text(opened, source, arguments.rounds, TextWriter(text, coloured=coloured))
+            done = decode_text(pair, source, arguments.rounds, TextWriter(pair.decode, coloured=coloured))
             print(f"  {statistics_line(done.generation, done.times, same=done.same)}", flush=True)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import statistics
 from dataclasses import dataclass
 
-from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
-from tasks.decoding.registry import Request, build_method
-from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.decoding.inference import VANILLA, DecodingPair
+from tasks.decoding.registry import Request
+from tasks.decoding.settings.configured import ConfiguredMethod
+from tasks.decoding.streaming import watched
 from tasks.evaluation.timing import measure, synchronised_clock
-from tasks.generate.opening import OpenedPair
 from tasks.generate.printing import TextWriter
-from tasks.models.prompting import encode_sources
 
 _COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
 
@@ -35,7 +33,7 @@ class Decoded:
         """Whether the text is vanilla's, token for token; None where vanilla did not decode."""
         return None if self.vanilla is None else self.generation.tokens == self.vanilla.tokens
 
-    def as_json(self, text: str, point: SweepPoint) -> dict[str, object]:
+    def as_json(self, text: str, point: ConfiguredMethod) -> dict[str, object]:
         """Return it as plain data; counts are those of `Counts`, times in milliseconds."""
         counts = self.generation.counts
         line: dict[str, object] = {
@@ -44,7 +42,7 @@ class Decoded:
             "tokens": self.generation.tokens,
             "proposers": self.generation.proposers,
             "method": point.method,
-            "settings": point.row_settings,
+            "settings": point.plain_settings,
             "counts": {name: getattr(counts, name) for name in _COUNTS},
             "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
         }
@@ -55,24 +53,20 @@ class Decoded:
         return line
 
 
-def decode_text(opened: OpenedPair, source: str, rounds: int, writer: TextWriter | None = None) -> Decoded:
+def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter | None = None) -> Decoded:
     """Decode one text greedily, then decode it again `rounds` times, each beside vanilla.
 
     Args:
-        opened: The pair and the method.
+        pair: The pair with its operating point.
         source: What the models read.
         rounds: Timed rounds; 0 times nothing.
         writer: Writes the text as it grows; a method of several passes writes it whole.
     """
-    [row] = encode_sources(opened.loaded.tokenizer, [source], opened.text)
-    request = Request(opened.text.max_target_tokens)
-    method, vanilla = (
-        build_method(point.method, point.settings, opened.loaded.pair, request) for point in (opened.point, VANILLA)
-    )
-    watched = method
-    if writer is not None and isinstance(method, SpeculativeLoop):
-        watched = dataclasses.replace(method, watch=writer.watch)
-    [generation] = watched.run([row], [0], request.max_new_tokens)
+    [row] = pair.encode([source])
+    request = Request(pair.manifest.text.max_target_tokens)
+    method, vanilla = (pair.method(point, request) for point in (pair.manifest.point, VANILLA))
+    shown = method if writer is None else watched(method, writer.watch)
+    [generation] = shown.run([row], [0], request.max_new_tokens)
     if writer is not None:
         writer.finish(generation)
     if not rounds:
@@ -83,7 +77,7 @@ def decode_text(opened: OpenedPair, source: str, rounds: int, writer: TextWriter
         range(rounds),
         warmup=1,
         rng=random.Random(0),  # noqa: S311 (the order of timed calls)
-        clock=synchronised_clock(opened.loaded.device),
+        clock=synchronised_clock(pair.device),
     )
     times = statistics.median(found.method), statistics.median(found.vanilla)
     return Decoded(source, generation, found.vanilla_outputs[0], times)

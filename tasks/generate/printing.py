@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TextIO
 
 from tasks.decoding.generation import CORRECTED, SMALL, Generation
@@ -91,8 +90,3 @@ def statistics_line(generation: Generation, times: tuple[float, float] | None, *
     if same is not None:
         line += "; the same text as vanilla's" if same else "; not vanilla's text"
     return line
-
-
-def detokeniser(decode: Callable[..., str]) -> Detokenise:
-    """Return `tokenizer.decode` as plain text, without special tokens."""
-    return lambda tokens: decode(list(tokens), skip_special_tokens=True)

@@ -63,8 +63,13 @@ def imported(file: Path) -> tuple[str, ...]:
 
 
 def _imported(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    """What a file imports, at its start or in a function; imports for the type checker alone never run."""
+    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
         yield from _names(node)
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 import sys
 import tempfile
 import threading
@@ -14,15 +15,18 @@ from unittest.mock import MagicMock
 import pytest
 
 from tasks import config, report
+from tasks.decoding.pair_folder import read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.pair import GridPoint, PairRecord
 from tasks.evaluation.results.points import TimedPoint
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.locks import timing_lock
+from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
 
 Row = dict[str, Any]
+TEXT = TextSettings(max_source_tokens=24, max_target_tokens=12)
 
 
 def row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
@@ -66,6 +70,9 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
         found.rows(drafter).parent.mkdir(parents=True)
         found.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    for folder in (found.model("large"), found.model("unaligned", 1), found.model("aligned", 1)):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(str(folder), encoding="utf-8")
     return found
 
 
@@ -80,7 +87,7 @@ def run(
         monkeypatch.setattr(report, "page", lambda summary, sweeps: "")
         monkeypatch.setattr(report, "save", lambda figure, path: path.touch())
     recorded: list[tuple[Any, ...]] = []
-    task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts"}
+    task = {"metric": "rougeL", "seeds": (1,), "corpus.test_sets": test_sets, "corpus.described": "a few texts", "text": TEXT}
     params = MagicMock(**{f"task.return_value.{name}": value for name, value in task.items()})
     params.published.return_value = dataset
     monkeypatch.setattr(config, "load", MagicMock(return_value=params))
@@ -96,7 +103,7 @@ def test_the_stage_writes_every_file_and_prints_the_table(
 ) -> None:
     ((_, _, _, files, _),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
-    written = {path for path in paths.results.rglob("*") if path.is_file() and "sweep" not in path.parts}
+    written = {path for path in paths.results.rglob("*") if path.is_file() and not {"sweep", "pair"} & set(path.parts)}
     names = {path.name for path in written if path.parent == paths.results}
     texts = {"summary.json", "metrics.json", "table.md", "frontier.csv", "report.html"}
     assert names == texts | {"pareto.png", "pareto.svg"}
@@ -111,6 +118,31 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
     assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table
+
+
+def test_the_recommended_pair_is_written_with_its_numbers(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(monkeypatch)
+    folder = paths.results / "pair"
+    manifest, summary = read_manifest(folder), read_summary(paths.results / "summary.json", "summary", "")
+    best = summary.recommended
+    assert best is not None and best.test is not None
+    assert (manifest.point.method, manifest.point.plain_settings["fallback_threshold"]) == ("bild", 0.5)
+    assert (manifest.task, manifest.text, manifest.chosen) == ("toy", TEXT, summary.recommendation.headline)
+    assert manifest.measured["test"]["speedup"] == best.test.speedup == 2.0
+    assert manifest.measured["validation"]["quality"] == manifest.measured["vanilla"]["test"]["quality"] == 30.0
+    assert (folder / "large/config.json").read_text() == str(paths.model("large"))
+    assert (folder / "drafter/config.json").read_text() == str(paths.model("aligned", 1))
+    assert (manifest.origin["drafter"], manifest.origin["seed"]) == ("aligned", 1)
+    assert not (folder / "calibration.json").exists()
+
+
+def test_a_pair_without_its_drafter_is_refused(
+    paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(paths.model("aligned"))
+    with pytest.raises(SystemExit):
+        run(monkeypatch)
+    assert "error: models/toy/aligned/1 is missing; train it with dvc repro align@toy" in capsys.readouterr().err
 
 
 def test_every_test_set_stands_in_the_report_by_its_name(

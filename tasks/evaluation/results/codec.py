@@ -117,11 +117,6 @@ def joined(kind: type[_Record], *parts: DataclassInstance, **rest: object) -> _R
     return kind(**{**values, **rest})
 
 
-def as_settings(settings: Mapping[str, Any]) -> Settings:
-    """A method's settings as records hold them: infinity, which JSON lacks, as text."""
-    return {name: str(value) if isinstance(value, float) and math.isinf(value) else value for name, value in settings.items()}
-
-
 def _plain(value: Any, digits: int | None) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item, digits) for key, item in value.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,28 +10,22 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.decoding.settings import METHOD_SETTINGS, VanillaSettings
+from tasks.decoding.settings.configured import ConfiguredMethod
 from tasks.errors import InputError
 from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
-from tasks.evaluation.results.codec import Settings, as_settings
+from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.presets import preset_values
 
 
 @dataclass(frozen=True)
-class SweepPoint:
-    """A method at one setting."""
+class SweepPoint(ConfiguredMethod):
+    """A method at one setting, as a point of a sweep."""
 
-    method: str
-    settings: Any
-    """The method's settings dataclass, see `METHOD_SETTINGS`."""
-
-    @functools.cached_property
+    @property
     def row_settings(self) -> Settings:
         """The settings as rows hold them."""
-        return as_settings(dataclasses.asdict(self.settings))
-
-    def __str__(self) -> str:
-        return " ".join([self.method, *(f"{name}={value}" for name, value in self.row_settings.items())])
+        return self.plain_settings
 
 
 VANILLA = SweepPoint(VANILLA_METHOD, VanillaSettings())

@@ -1,0 +1,231 @@
+"""A pair as a Python object: open it, generate text with it, read what that took.
+
+    from tasks.decoding import load_pair
+
+    pair = load_pair("results/translation/pair")
+    [output] = pair.generate("Maria hat damals keine interessanten Feste verpasst.")
+    output.text, output.counts.large_calls
+
+Arguments have the names of `GenerationMixin.generate` of transformers where they mean the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.method import DecodingMethod, Request
+from tasks.decoding.opening import OpenedModels, open_models
+from tasks.decoding.pair_folder import (
+    CALIBRATION,
+    DRAFTER,
+    LARGE,
+    PairManifest,
+    read_manifest,
+)
+from tasks.decoding.registry import build_method
+from tasks.decoding.settings import TABLES, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
+from tasks.decoding.streaming import StreamedTurns, Streamer, watched
+from tasks.errors import InputError
+from tasks.machine import MachineSettings
+from tasks.models.prompting import encode_sources
+from tasks.models.settings import TextSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+VANILLA = ConfiguredMethod("vanilla_large", VanillaSettings())
+"""The large model alone."""
+DEFAULT = configure_method("speculative", {})
+"""Of a pair without a sweep: its output is the large model's own."""
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """One output and what its decoding took."""
+
+    text: str
+    """Without special tokens."""
+    tokens: list[int]
+    """Generated ids, the end token included if it was reached."""
+    proposers: str
+    """One letter a token: s (small), l (large), c (large, in place of a small one)."""
+    counts: Counts
+    """Model runs, drafted and accepted tokens, fallbacks and rollbacks."""
+
+
+@dataclass(frozen=True)
+class DecodingPair:
+    """A drafter and a large model with their operating point. One thread at a time may generate with it: models hold caches."""
+
+    opened: OpenedModels
+    manifest: PairManifest
+    """The operating point and lengths; of a folder that the report stage wrote also measurements and origin."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer that both models share."""
+        return self.opened.tokenizer
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.opened.device
+
+    def generate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        method: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        max_new_tokens: int | None = None,
+        do_sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        streamer: Streamer | None = None,
+    ) -> list[GeneratedText]:
+        """Generate an output for each text, side by side.
+
+        Args:
+            texts: What the models read, as a user writes it; a chat template is applied where the pair has one.
+            method: A method of `python -m tasks.strategies`; none takes the pair's operating point.
+            settings: Settings of that method by name; the others have their defaults.
+            max_new_tokens: Most tokens to generate, the end token included; none takes the pair's length.
+            do_sample: Whether tokens are drawn. Without it decoding is greedy and the next three arguments are not used.
+            temperature: Softmax temperature, above 0.
+            top_k: Keep the k most probable tokens; 0 keeps all.
+            top_p: Keep the smallest set of tokens with at least this probability.
+            seed: Keys the draws, with the position of a text in `texts`: equal calls give equal texts.
+            streamer: Receives tokens as they become final, of a single text. A method of several passes gives them at the end.
+
+        Raises:
+            InputError: a method or setting is wrong, does not fit the pair, or several texts are to be streamed.
+        """
+        sampling = _sampling(do_sample=do_sample, temperature=temperature, top_k=top_k, top_p=top_p)
+        sources = [texts] if isinstance(texts, str) else list(texts)
+        request = Request(self.manifest.text.max_target_tokens if max_new_tokens is None else max_new_tokens, sampling, seed)
+        running = self.method(self.point(method, settings), request)
+        found = self._run(running, self.encode(sources), request.max_new_tokens, streamer)
+        return [self.output(generation) for generation in found]
+
+    def point(self, method: str | None, settings: Mapping[str, object] | None = None) -> ConfiguredMethod:
+        """Return a method at settings, or the pair's operating point where none is named.
+
+        Raises:
+            InputError: a method or setting is wrong, or settings have no method.
+        """
+        if method is None:
+            if settings:
+                raise InputError(f"the setting {next(iter(settings))} needs a method; name the method that has it")
+            return self.manifest.point
+        return configure_method(method, settings or {})
+
+    def method(self, point: ConfiguredMethod, request: Request) -> DecodingMethod:
+        """Return a method that is ready to run on encoded texts.
+
+        Raises:
+            InputError: it does not fit the pair or the sampling, or the length is under 2.
+        """
+        if request.max_new_tokens < 2:
+            raise InputError(f"max_new_tokens is {request.max_new_tokens}; it must be at least 2")
+        if getattr(point.settings, "drafter", None) in TABLES and not self.opened.pair.calibration:
+            raise InputError(f"drafter is {point.settings.drafter}, whose tables need a calibration set, which this pair lacks")
+        return build_method(point.method, point.settings, self.opened.pair, request)
+
+    def encode(self, texts: list[str]) -> Rows:
+        """Return the token ids of each text, as the models read them."""
+        return encode_sources(self.tokenizer, texts, self.manifest.text) if texts else []
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def output(self, generation: Generation) -> GeneratedText:
+        """Return a generation with its text."""
+        return GeneratedText(self.decode(generation.tokens), generation.tokens, generation.proposers, generation.counts)
+
+    def _run(self, method: DecodingMethod, rows: Rows, limit: int, streamer: Streamer | None) -> list[Generation]:
+        if streamer is None:
+            return method.run(rows, range(len(rows)), limit) if rows else []
+        if len(rows) != 1:
+            raise InputError(f"a streamer takes one text, but there are {len(rows)}; call generate for each")
+        turns = StreamedTurns(streamer)
+        [generation] = watched(method, turns.put).run(rows, [0], limit)
+        turns.finish(generation)
+        return [generation]
+
+
+def _sampling(*, do_sample: bool, temperature: float, top_k: int, top_p: float) -> SamplingSettings:
+    if not do_sample:
+        return SamplingSettings()
+    if temperature == 0:
+        raise InputError("temperature is 0, which is greedy; leave out do_sample, or raise it")
+    try:
+        return SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def load_pair(
+    folder: str | Path | None = None,
+    *,
+    large: str | Path | None = None,
+    drafter: str | Path | None = None,
+    text: TextSettings | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    runtime: str = "auto",
+    threads: int = 0,
+) -> DecodingPair:
+    """Open a pair: a folder that the report stage wrote, or two models of one's own.
+
+    Args:
+        folder: The folder, with `pair.json` in it.
+        large: In place of a folder: a folder, a GGUF file or a name on the hub of the large model, with its tokenizer.
+        drafter: The small model that drafts for it, with the same tokenizer.
+        text: With `large`: lengths and chat template; none takes 512 source and 128 target tokens without a template.
+        device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
+        dtype: `float32`, `bfloat16`, or `int8` (native runtime only).
+        runtime: `native`, `fused`, `reference`, or `auto` for the fastest one that supports the models.
+        threads: CPU threads, set for the whole process; 0 leaves torch's number.
+
+    Raises:
+        InputError: a model is missing, the two do not fit each other, or `pair.json` is damaged.
+    """
+    try:
+        machine = MachineSettings(device=device, dtype=dtype, runtime=runtime, threads=threads)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if folder is None:
+        if large is None or drafter is None:
+            missing = "large" if large is None else "drafter"
+            raise InputError(f"{missing} is missing; give the folder of a pair, or both large and drafter")
+        manifest = PairManifest(DEFAULT, text or OWN_TEXT, chosen="the default for a pair of your own")
+        return DecodingPair(open_models(drafter, large, machine, manifest.text), manifest)
+    if large is not None or drafter is not None or text is not None:
+        raise InputError(f"{folder} is a pair; leave out large, drafter and text")
+    path = Path(folder)
+    manifest = read_manifest(path)
+    opened = open_models(path / DRAFTER, path / LARGE, machine, manifest.text)
+    return DecodingPair(_with_tables(opened, path / CALIBRATION), manifest)
+
+
+OWN_TEXT = TextSettings(max_source_tokens=512, max_target_tokens=128)
+"""Lengths of a pair of the user's own."""
+
+
+def _with_tables(opened: OpenedModels, path: Path) -> OpenedModels:
+    """Add the calibration set, from which table drafters are counted, where the folder has one."""
+    if not path.is_file():
+        return opened
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return dataclasses.replace(opened, pair=dataclasses.replace(opened.pair, calibration=rows))

@@ -1,0 +1,110 @@
+"""A folder that holds a pair ready to decode: two models, their tokenizer, the operating point and what was measured of it.
+
+    pair.json          the operating point, lengths, measurements and origin (`PairManifest`)
+    large/  drafter/   models as `from_pretrained` of transformers reads them, each with the tokenizer
+    calibration.json   only where the operating point drafts from tables, which are counted from it
+
+The report stage writes it, `tasks.decoding.load_pair` opens it. Nothing in it is executed, and no file is a pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
+from tasks.errors import InputError
+from tasks.files import atomic_folder
+from tasks.models.settings import TextSettings
+from tasks.settings import read_settings
+
+if TYPE_CHECKING:
+    from tasks.decoding.decoder import Rows
+
+MANIFEST = "pair.json"
+LARGE, DRAFTER, CALIBRATION = "large", "drafter", "calibration.json"
+_FORMAT, _VERSION = "draftline-pair", 1
+
+
+@dataclass(frozen=True)
+class PairManifest:
+    """What `pair.json` says of a pair."""
+
+    point: ConfiguredMethod
+    text: TextSettings
+    """Lengths at which the point was measured, and how a source is put to a chat model."""
+    task: str = ""
+    chosen: str = ""
+    """Why this point: one line for the reader."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """Plain values: what the point was measured to give, by split, with intervals; see docs/operations.md."""
+    origin: dict[str, Any] = field(default_factory=dict)
+    """Plain values: commit, hashes of the inputs, versions and hardware of the measurement."""
+
+
+def write_pair_folder(
+    folder: Path, manifest: PairManifest, large: Path, drafter: Path, calibration: Rows | None = None
+) -> Path:
+    """Copy two models and what belongs to them into a folder, which appears whole or not at all.
+
+    Args:
+        folder: The folder to write; an older one of that name is replaced.
+        manifest: The content of `pair.json`.
+        large: The folder of the large model.
+        drafter: The folder of the small model.
+        calibration: Target tokens of the calibration set, where the operating point drafts from tables.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(folder) as partial:
+        shutil.copytree(large, partial / LARGE)
+        shutil.copytree(drafter, partial / DRAFTER)
+        if calibration is not None:
+            (partial / CALIBRATION).write_text(json.dumps(calibration), encoding="utf-8")
+        text = json.dumps(_encoded(manifest), ensure_ascii=False, indent=2, allow_nan=False)
+        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def _encoded(manifest: PairManifest) -> dict[str, Any]:
+    point = {"method": manifest.point.method, "settings": manifest.point.plain_settings}
+    rest = {name: getattr(manifest, name) for name in ("task", "chosen", "measured", "origin")}
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "operating_point": point,
+        "text": dataclasses.asdict(manifest.text),
+        **rest,
+    }
+
+
+def read_manifest(folder: Path) -> PairManifest:
+    """Read `pair.json` of a folder.
+
+    Raises:
+        InputError: there is no such folder or file, it is damaged, or of another version.
+    """
+    path = folder / MANIFEST
+    fix = "make the folder anew with python -m tasks.report --task TASK"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); name a folder that the report stage wrote") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error}); {fix}") from None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise InputError(f"{path} is not a pair of Draftline: its format is not {_FORMAT}; {fix}")
+    if found.get("version") != _VERSION:
+        raise InputError(f"{path} is of version {found.get('version')!r}, but this code reads version {_VERSION}; {fix}")
+    try:
+        point = configure_method(found["operating_point"]["method"], found["operating_point"]["settings"])
+        text = read_settings(TextSettings, found["text"])
+        rest = {name: found[name] for name in ("task", "chosen", "measured", "origin")}
+    except KeyError as error:
+        raise InputError(f"{path} lacks {error}; {fix}") from None
+    except (InputError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: {error}; {fix}") from None
+    return PairManifest(point, text, **rest)

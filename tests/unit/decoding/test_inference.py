@@ -1,0 +1,183 @@
+"""The Python surface: one call opens a pair, one generates; the same texts as the registry's, in every way of asking."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TextIteratorStreamer
+
+import tasks.decoding as surface
+from tasks.decoding import DecodingPair, TextSettings, load_pair
+from tasks.decoding.pair_folder import PairManifest, write_pair_folder
+from tasks.decoding.registry import METHODS, Request, decode
+from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, SamplingSettings
+from tasks.decoding.settings.configured import configure_method
+from tasks.errors import InputError
+from tests.calibration import SOURCES, TEXT, saved
+
+POINT = configure_method("bild", {"fallback_threshold": 0.02, "rollback_threshold": 3.0, "max_draft": 3})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pair whose large model drafts for itself."""
+    models = tmp_path_factory.mktemp("models") / "large"
+    tokenizer = saved("t5", models)
+    rows = tokenizer(SOURCES[:8])["input_ids"]
+    text = dataclasses.replace(TEXT, max_target_tokens=10)
+    return write_pair_folder(models.parent / "pair", PairManifest(POINT, text), models, models, rows)
+
+
+@pytest.fixture(scope="module")
+def pair(folder: Path) -> DecodingPair:
+    return load_pair(folder, threads=1)
+
+
+def expected(pair: DecodingPair, method: str, settings: object, sampling: SamplingSettings, seed: int = 0) -> list[list[int]]:
+    """Tokens of the registry's own function."""
+    request = Request(10, sampling, seed)
+    found = decode(method, settings, pair.opened.pair, pair.encode(SOURCES[:3]), request)
+    return [one.tokens for one in found]
+
+
+def test_the_operating_point_decodes_by_default(pair: DecodingPair) -> None:
+    outputs = pair.generate(SOURCES[:3])
+    assert [one.tokens for one in outputs] == expected(pair, "bild", POINT.settings, SamplingSettings())
+    for one in outputs:
+        assert one.text == pair.tokenizer.decode(one.tokens, skip_special_tokens=True)
+        assert one.counts.tokens == len(one.tokens) == len(one.proposers) <= 10
+        assert one.counts.drafted > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_of_the_registry_by_name(method: str, pair: DecodingPair) -> None:
+    found = [one.tokens for one in pair.generate(SOURCES[:3], method=method)]
+    assert found == expected(pair, method, METHOD_SETTINGS[method](), SamplingSettings())
+
+
+@pytest.mark.parametrize("method", sorted({"vanilla_large", "speculative", "speculative_cascade"} - set(GREEDY_ONLY)))
+def test_sampling_takes_the_names_of_transformers(method: str, pair: DecodingPair) -> None:
+    drawn = [
+        one.tokens
+        for one in pair.generate(SOURCES[:3], method=method, do_sample=True, temperature=0.7, top_k=9, top_p=0.9, seed=5)
+    ]
+    settings = METHOD_SETTINGS[method]()
+    assert drawn == expected(pair, method, settings, SamplingSettings(temperature=0.7, top_k=9, top_p=0.9), 5)
+    assert drawn != expected(pair, method, settings, SamplingSettings(temperature=0.7, top_k=9, top_p=0.9), 6)
+
+
+def test_without_do_sample_decoding_is_greedy(pair: DecodingPair) -> None:
+    one, other = (pair.generate(SOURCES[0], temperature=temperature, seed=seed) for temperature, seed in ((0.7, 1), (1.3, 2)))
+    assert one[0].tokens == other[0].tokens
+
+
+def test_settings_and_lengths_are_taken(pair: DecodingPair) -> None:
+    [whole] = pair.generate(SOURCES[0], method="speculative", settings={"draft_length": 2})
+    [short] = pair.generate(SOURCES[0], method="speculative", settings={"draft_length": 2}, max_new_tokens=4)
+    assert short.tokens == whole.tokens[:4]
+    assert max(drafted for drafted, _ in whole.counts.kept) == 2
+
+
+def test_no_texts_give_no_outputs(pair: DecodingPair) -> None:
+    assert pair.generate([]) == []
+
+
+@pytest.mark.parametrize("method", ["speculative", "bild", "vanilla_small", "sequence_cascade", "beam_large"])
+def test_a_streamer_of_transformers_receives_the_text(method: str, pair: DecodingPair) -> None:
+    streamer = TextIteratorStreamer(pair.tokenizer, skip_prompt=True, skip_special_tokens=True)
+    [output] = pair.generate(SOURCES[1], method=method, streamer=streamer)
+    assert "".join(streamer) == output.text
+
+
+def test_a_streamer_receives_turn_by_turn(pair: DecodingPair) -> None:
+    class Turns:
+        def __init__(self) -> None:
+            self.given: list[list[int]] = []
+
+        def put(self, value: torch.Tensor) -> None:
+            assert (value.dim(), value.dtype) == (1, torch.int64)
+            self.given.append(value.tolist())
+
+        def end(self) -> None:
+            self.given.append([-1])
+
+    turns = Turns()
+    [output] = pair.generate(SOURCES[1], method="speculative", settings={"draft_length": 2}, streamer=turns)
+    prompt, *middle, last = turns.given
+    assert (prompt, last) == ([pair.tokenizer.pad_token_id], [-1])
+    assert [token for turn in middle for token in turn] == output.tokens
+    assert len(middle) == output.counts.large_calls > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"method": "bold"}, "method is bold; it must be one of"),
+        ({"settings": {"draft_length": 2}}, "the setting draft_length needs a method"),
+        ({"method": "bild", "settings": {"draft_length": 2}}, "bild: unknown setting draft_length"),
+        ({"max_new_tokens": 1}, "max_new_tokens is 1; it must be at least 2"),
+        ({"do_sample": True, "temperature": 0.0}, "temperature is 0, which is greedy; leave out do_sample"),
+        ({"do_sample": True, "top_p": 1.5}, "top_p is 1.5; it must be at most 1"),
+        ({"method": "beam_large", "do_sample": True}, "beam"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(arguments: dict[str, object], line: str, pair: DecodingPair) -> None:
+    with pytest.raises(InputError, match=line) as error:
+        pair.generate(SOURCES[0], **arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
+def test_several_texts_are_not_streamed(pair: DecodingPair) -> None:
+    streamer = TextIteratorStreamer(pair.tokenizer)
+    with pytest.raises(InputError, match="a streamer takes one text, but there are 2"):
+        pair.generate(SOURCES[:2], streamer=streamer)
+
+
+def test_each_model_opens_alone_in_transformers(folder: Path, pair: DecodingPair) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder / "drafter")
+    inputs = tokenizer(SOURCES[:1], return_tensors="pt")
+    for name in ("large", "drafter"):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder / name)
+        tokens = model.generate(**inputs, max_new_tokens=10, do_sample=False)[0, 1:].tolist()
+        [output] = pair.generate(SOURCES[0], method="vanilla_large")
+        assert tokens == output.tokens
+
+
+def test_tables_are_counted_from_the_folder(folder: Path, pair: DecodingPair) -> None:
+    settings = {"drafter": "bigram", "draft_length": 2}
+    [output] = pair.generate(SOURCES[0], method="speculative", settings=settings)
+    [vanilla] = pair.generate(SOURCES[0], method="vanilla_large")
+    assert output.tokens == vanilla.tokens
+    own = load_pair(large=folder / "large", drafter=folder / "drafter", text=TEXT)
+    with pytest.raises(InputError, match="drafter is bigram, whose tables need a calibration set, which this pair lacks"):
+        own.generate(SOURCES[0], method="speculative", settings=settings)
+
+
+def test_a_pair_of_ones_own_is_lossless_by_default(folder: Path) -> None:
+    own = load_pair(large=folder / "large", drafter=folder / "drafter", text=TextSettings(max_target_tokens=10))
+    assert own.manifest.point == configure_method("speculative", {})
+    assert own.generate(SOURCES[0])[0].tokens == own.generate(SOURCES[0], method="vanilla_large")[0].tokens
+    assert own.device == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_what_is_missing_or_too_much_is_said(folder: Path) -> None:
+    with pytest.raises(InputError, match="drafter is missing; give the folder of a pair, or both large and drafter"):
+        load_pair(large=folder / "large")
+    with pytest.raises(InputError, match="leave out large, drafter and text"):
+        load_pair(folder, drafter=folder / "drafter")
+    with pytest.raises(InputError, match="dtype is 'int4'; it must be one of"):
+        load_pair(folder, dtype="int4")
+
+
+def test_the_surface_loads_when_it_is_used() -> None:
+    """The settings of the package are read by commands that must not wait for torch."""
+    code = "import sys, tasks.decoding, tasks.decoding.settings; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert all(getattr(surface, name) is not None for name in surface.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'load_pears'"):
+        _ = surface.load_pears

@@ -1,0 +1,104 @@
+"""The folder of a pair: what is written is read back, and a damaged one is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.decoding.pair_folder import MANIFEST, PairManifest, read_manifest, write_pair_folder
+from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.decoding.settings.configured import configure_method
+from tasks.errors import InputError
+from tasks.models.settings import TextSettings
+
+TEXT = TextSettings(
+    max_source_tokens=9, max_target_tokens=7, chat_template=True, instruction="Say: {source}", system="Be brief."
+)
+POINT = configure_method("bild", {"fallback_threshold": 0.5, "rollback_threshold": math.inf, "max_draft": 4})
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> tuple[Path, Path]:
+    found = tmp_path / "one", tmp_path / "other"
+    for folder in found:
+        folder.mkdir()
+        (folder / "config.json").write_text(folder.name, encoding="utf-8")
+    return found
+
+
+def written(tmp_path: Path, models: tuple[Path, Path], manifest: PairManifest) -> Path:
+    return write_pair_folder(tmp_path / "results/pair", manifest, *models)
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    manifest = PairManifest(POINT, TEXT, "toy", "it is faster", {"test": {"quality": 1.5}}, {"git_commit": "abc"})
+    folder = written(tmp_path, models, manifest)
+    assert read_manifest(folder) == manifest
+    assert (folder / "large/config.json").read_text(encoding="utf-8") == "one"
+    assert (folder / "drafter/config.json").read_text(encoding="utf-8") == "other"
+
+
+@pytest.mark.parametrize("method", METHOD_SETTINGS)
+def test_default_settings_of_every_method_survive(method: str, tmp_path: Path, models: tuple[Path, Path]) -> None:
+    manifest = PairManifest(configure_method(method, {}), TEXT)
+    assert read_manifest(written(tmp_path, models, manifest)).point == manifest.point
+
+
+def test_a_second_pair_replaces_the_first(tmp_path: Path, models: tuple[Path, Path]) -> None:
+    written(tmp_path, models, PairManifest(POINT, TEXT, task="first"))
+    (tmp_path / "results/pair/left.txt").touch()
+    folder = written(tmp_path, models, PairManifest(POINT, TEXT, task="second"))
+    assert read_manifest(folder).task == "second"
+    assert not (folder / "left.txt").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["pair"]
+
+
+def change(values: dict[str, Any], path: str, value: object) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        values = values[parent]
+    if value is None:
+        del values[last]
+    else:
+        values[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("format", "another", "is not a pair of Draftline"),
+        ("version", 2, "is of version 2, but this code reads version 1"),
+        ("operating_point", None, "lacks 'operating_point'"),
+        ("operating_point.method", "bold", "method is bold; it must be one of vanilla_large, "),
+        ("operating_point.settings.max_draft", 4.5, "bild: max_draft is 4.5; it must be of type int"),
+        ("operating_point.settings.max_draft", 0, "bild: max_draft is 0; it must be at least 1"),
+        ("operating_point.settings.max_draft", True, "bild: max_draft is True; it must be of type int"),
+        ("operating_point.settings.margin", 1, "bild: unknown setting margin; the settings are drafter, "),
+        ("operating_point.settings", 3, "pair.json: "),
+        ("text.max_source_tokens", "9", "max_source_tokens is '9'; it must be of type int"),
+        ("text.instruction", "nothing", "instruction has {source} 0 times"),
+        ("measured", None, "lacks 'measured'"),
+    ],
+)
+def test_a_damaged_manifest_is_one_line(path: str, value: object, line: str, tmp_path: Path, models: tuple[Path, Path]) -> None:
+    file = written(tmp_path, models, PairManifest(POINT, TEXT)) / MANIFEST
+    values = json.loads(file.read_text(encoding="utf-8"))
+    change(values, path, value)
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_manifest(file.parent)
+    assert line in str(error.value) and str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_manifest_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"pair.json cannot be read \(No such file or directory\); name a folder"):
+        read_manifest(tmp_path)
+    for content, line in (("{", "is not JSON"), ("[]", "is not a pair of Draftline")):
+        (tmp_path / MANIFEST).write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match=line):
+            read_manifest(tmp_path)
