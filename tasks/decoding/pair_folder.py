@@ -2,6 +2,7 @@
 
     pair.json          the operating point, lengths, measurements and origin (`PairManifest`)
     large/  drafter/   models as `from_pretrained` of transformers reads them, each with the tokenizer
+    examples.json      a few sources of the corpus, with which a server warms up
     calibration.json   only where the operating point drafts from tables, which are counted from it
 
 The report stage writes it, `tasks.decoding.load_pair` opens it. Nothing in it is executed, and no file is a pickle.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from tasks.decoding.decoder import Rows
 
 MANIFEST = "pair.json"
-LARGE, DRAFTER, CALIBRATION = "large", "drafter", "calibration.json"
+LARGE, DRAFTER, EXAMPLES, CALIBRATION = "large", "drafter", "examples.json", "calibration.json"
 _FORMAT, _VERSION = "draftline-pair", 1
 
 
@@ -47,7 +49,12 @@ class PairManifest:
 
 
 def write_pair_folder(
-    folder: Path, manifest: PairManifest, large: Path, drafter: Path, calibration: Rows | None = None
+    folder: Path,
+    manifest: PairManifest,
+    large: Path,
+    drafter: Path,
+    examples: Sequence[str] = (),
+    calibration: Rows | None = None,
 ) -> Path:
     """Copy two models and what belongs to them into a folder, which appears whole or not at all.
 
@@ -56,12 +63,14 @@ def write_pair_folder(
         manifest: The content of `pair.json`.
         large: The folder of the large model.
         drafter: The folder of the small model.
+        examples: A few sources of the corpus.
         calibration: Target tokens of the calibration set, where the operating point drafts from tables.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as partial:
         shutil.copytree(large, partial / LARGE)
         shutil.copytree(drafter, partial / DRAFTER)
+        (partial / EXAMPLES).write_text(json.dumps(list(examples), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         if calibration is not None:
             (partial / CALIBRATION).write_text(json.dumps(calibration), encoding="utf-8")
         text = json.dumps(_encoded(manifest), ensure_ascii=False, indent=2, allow_nan=False)
@@ -108,3 +117,21 @@ def read_manifest(folder: Path) -> PairManifest:
     except (InputError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: {error}; {fix}") from None
     return PairManifest(point, text, **rest)
+
+
+def read_examples(folder: Path) -> list[str]:
+    """Return the sources of `examples.json`; none where there is no such file.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path = folder / EXAMPLES
+    if not path.is_file():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON ({error}); write a list of texts, or remove the file") from None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise InputError(f"{path} holds no list of texts; write one, or remove the file")
+    return found

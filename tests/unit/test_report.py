@@ -15,7 +15,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from tasks import config, report
-from tasks.decoding.pair_folder import read_manifest
+from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.pair import GridPoint, PairRecord
@@ -73,6 +74,8 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     for folder in (found.model("large"), found.model("unaligned", 1), found.model("aligned", 1)):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(str(folder), encoding="utf-8")
+    found.corpus.mkdir(parents=True)
+    write_jsonl([Example(f"text {number}", ("output",)) for number in range(20)], found.split("validation"))
     return found
 
 
@@ -133,6 +136,7 @@ def test_the_recommended_pair_is_written_with_its_numbers(paths: TaskPaths, monk
     assert (folder / "large/config.json").read_text() == str(paths.model("large"))
     assert (folder / "drafter/config.json").read_text() == str(paths.model("aligned", 1))
     assert (manifest.origin["drafter"], manifest.origin["seed"]) == ("aligned", 1)
+    assert read_examples(folder) == [f"text {number}" for number in range(16)]
     assert not (folder / "calibration.json").exists()
 
 

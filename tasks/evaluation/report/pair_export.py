@@ -6,15 +6,17 @@ many drafted tokens of each setting the large model kept, for a user who runs th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.corpora.example import read_jsonl
+from tasks.corpora.example import read_jsonl, stream_jsonl
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
 from tasks.decoding.settings import TABLES
 from tasks.decoding.settings.configured import configure_method
 from tasks.errors import InputError
+from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.headline import processor
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.points import Measurements
@@ -29,6 +31,8 @@ _MEASURED = (
     *("speedup", "speedup_interval", "latency_ms", "latency_ms_p50", "latency_ms_p95", "latency_ms_p99"),
     *("tokens_per_large_call", "mean_accepted_length", "accepted_share", "examples", "timed_examples"),
 )
+_EXAMPLES = 16
+"""Sources of validation that are put beside the models."""
 _ACCEPTED = ("drafted", "accepted", "large_calls", "tokens")
 
 
@@ -59,10 +63,11 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
     for folder, stage in ((large, "finetune_large"), (small, "align" if drafter == _DRAFTER else "control")):
         if not folder.is_dir():
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
+    examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
     calibration = None
     if getattr(point.settings, "drafter", None) in TABLES:
         calibration = _targets(paths, large, text.max_target_tokens)
-    return write_pair_folder(paths.results / "pair", manifest, large, small, calibration)
+    return write_pair_folder(paths.results / "pair", manifest, large, small, examples, calibration)
 
 
 def measured(summary: Summary) -> dict[str, Any]:

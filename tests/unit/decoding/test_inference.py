@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = saved("t5", models)
     rows = tokenizer(SOURCES[:8])["input_ids"]
     text = dataclasses.replace(TEXT, max_target_tokens=10)
-    return write_pair_folder(models.parent / "pair", PairManifest(POINT, text), models, models, rows)
+    return write_pair_folder(models.parent / "pair", PairManifest(POINT, text), models, models, SOURCES[:4], rows)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.decoding.pair_folder import MANIFEST, PairManifest, read_manifest, write_pair_folder
+from tasks.decoding.pair_folder import EXAMPLES, MANIFEST, PairManifest, read_examples, read_manifest, write_pair_folder
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.decoding.settings.configured import configure_method
 from tasks.errors import InputError
@@ -31,13 +31,14 @@ def models(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def written(tmp_path: Path, models: tuple[Path, Path], manifest: PairManifest) -> Path:
-    return write_pair_folder(tmp_path / "results/pair", manifest, *models)
+    return write_pair_folder(tmp_path / "results/pair", manifest, *models, ["Grüße", "two"])
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path, models: tuple[Path, Path]) -> None:
     manifest = PairManifest(POINT, TEXT, "toy", "it is faster", {"test": {"quality": 1.5}}, {"git_commit": "abc"})
     folder = written(tmp_path, models, manifest)
     assert read_manifest(folder) == manifest
+    assert read_examples(folder) == ["Grüße", "two"]
     assert (folder / "large/config.json").read_text(encoding="utf-8") == "one"
     assert (folder / "drafter/config.json").read_text(encoding="utf-8") == "other"
 
@@ -102,3 +103,11 @@ def test_what_is_no_manifest_is_one_line(tmp_path: Path) -> None:
         (tmp_path / MANIFEST).write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=line):
             read_manifest(tmp_path)
+
+
+def test_examples_may_be_missing_but_not_damaged(tmp_path: Path) -> None:
+    assert read_examples(tmp_path) == []
+    for content, line in (("{", "is not JSON"), ("[1]", "holds no list of texts")):
+        (tmp_path / EXAMPLES).write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match=line):
+            read_examples(tmp_path)

@@ -1,0 +1,70 @@
+"""The routes of the server: completions, models, health and metrics. Every refusal is a 4xx with its reason."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from tasks.decoding.inference import DecodingPair
+from tasks.serve.api import error_body
+from tasks.serve.completions import Completions, Limits, RefusedError
+from tasks.serve.executing import Engine
+from tasks.serve.metrics import ServerMetrics
+from tasks.serve.scheduler import Scheduler
+
+
+def create_app(
+    pair: DecodingPair, engine: Engine, scheduler: Scheduler, metrics: ServerMetrics, name: str, limits: Limits
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        pair: Encodes and decodes texts, and knows the longest source and output.
+        engine: What the scheduler runs.
+        scheduler: Started with the application and stopped with it.
+        metrics: What `/metrics` shows.
+        name: The model's name for clients.
+        limits: What a request may ask for.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        scheduler.start()
+        yield
+        await asyncio.to_thread(scheduler.stop)
+
+    app = FastAPI(title="Draftline", lifespan=lifespan, docs_url=None, redoc_url=None)
+    completions = Completions(pair, engine, scheduler, metrics, name, limits)
+
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> JSONResponse:
+        metrics.refused.labels(str(error.status)).inc()
+        headers = {"Retry-After": "1"} if error.status == 429 else None
+        kind = "rate_limit_error" if error.status == 429 else "invalid_request_error"
+        return JSONResponse(error_body(str(error), kind, error.param), error.status, headers)
+
+    @app.post("/v1/completions", response_model=None)
+    async def complete(request: Request) -> Response:
+        return await completions.answer(request)
+
+    @app.get("/v1/models")
+    def models() -> dict[str, Any]:
+        entry = {"id": name, "object": "model", "owned_by": "draftline", "operating_point": engine.name}
+        return {"object": "list", "data": [entry]}
+
+    @app.get("/health")
+    def health() -> JSONResponse:
+        if scheduler.alive:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "the worker has ended; start the server anew"}, 503)
+
+    @app.get("/metrics")
+    def show_metrics() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return app

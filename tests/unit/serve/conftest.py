@@ -1,0 +1,53 @@
+"""A tiny pair, opened once, and an engine whose every run a test can hold back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tasks.decoding import DecodingPair, load_pair
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.method import Request
+from tasks.serve.executing import Finish, Watch
+from tasks.serve.pacing import Way
+from tests.pair_folders import tiny_pair
+
+
+@pytest.fixture(scope="session")
+def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_pair(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def pair(pair_folder: Path) -> DecodingPair:
+    return load_pair(pair_folder)
+
+
+@dataclass
+class HeldEngine:
+    """Gives each text back as its own output, in batches that wait until they are released."""
+
+    name: str = "held"
+    drafts: bool = False
+    ends: frozenset[int] = frozenset({1})
+    batches: list[list[list[int]]] = field(default_factory=list)
+    released: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    turn: Callable[[Watch | None], None] | None = None
+
+    def described(self, way: Way) -> str:
+        return "drafting" if way.drafting else "plain"
+
+    def run(self, rows: Rows, examples: Sequence[int], request: Request, way: Way, finish: Finish, watch: Watch | None) -> None:
+        self.batches.append(list(rows))
+        self.entered.release()
+        assert self.released.wait(20)
+        if self.turn is not None:
+            self.turn(watch)
+        for position, row in enumerate(rows):
+            finish(position, Generation(row, "l" * len(row), Counts(tokens=len(row))))

@@ -1,0 +1,202 @@
+"""The HTTP surface on a tiny pair: answers as offline, streams, counts, and a 4xx with its reason for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from tasks.decoding import DecodingPair
+from tasks.serve.app import create_app
+from tasks.serve.completions import Limits
+from tasks.serve.executing import Engine, PairEngine
+from tasks.serve.metrics import ServerMetrics
+from tasks.serve.pacing import Pacing
+from tasks.serve.scheduler import Scheduler
+from tests.calibration import SOURCES
+from tests.unit.serve.conftest import HeldEngine
+
+URL = "/v1/completions"
+LIMITS = Limits(max_body=2000, max_prompts=4, max_tokens=24)
+
+
+def client_of(pair: DecodingPair, engine: Engine, *, fixed: bool | None = None, max_queue: int = 8) -> TestClient:
+    metrics = ServerMetrics()
+    scheduler = Scheduler(engine, Pacing(engine.drafts, fixed), metrics, max_batch=4, max_queue=max_queue)
+    return TestClient(create_app(pair, engine, scheduler, metrics, "toy", LIMITS))
+
+
+@pytest.fixture(scope="module")
+def client(pair: DecodingPair) -> Iterator[TestClient]:
+    with client_of(pair, PairEngine(pair), fixed=True) as found:
+        yield found
+
+
+def events(text: str) -> list[Any]:
+    """The events of a stream; the last one is `[DONE]`."""
+    *found, end, rest = text.split("\n\n")
+    assert (end, rest) == ("data: [DONE]", "")
+    return [json.loads(one.removeprefix("data: ")) for one in found]
+
+
+def metrics_of(client: TestClient) -> dict[str, float]:
+    """Samples without labels, and those with one label by its value."""
+    return {
+        " ".join([sample.name, *sample.labels.values()]): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    }
+
+
+def test_an_answer_is_the_offline_text(client: TestClient, pair: DecodingPair) -> None:
+    answer = client.post(URL, json={"prompt": SOURCES[0], "max_tokens": 8, "model": "toy"}).json()
+    [offline] = pair.generate(SOURCES[0], max_new_tokens=8)
+    [choice] = answer["choices"]
+    assert choice["text"] == offline.text
+    assert choice["finish_reason"] == "length"
+    assert choice["draftline"]["proposers"] == offline.proposers
+    assert choice["draftline"]["method"] == str(pair.manifest.point)
+    assert choice["draftline"]["drafted"] == offline.counts.drafted > 0
+    read = len(pair.encode(SOURCES[:1])[0])
+    assert answer["usage"] == {"prompt_tokens": read, "completion_tokens": 8, "total_tokens": read + 8}
+    assert (answer["object"], answer["model"]) == ("text_completion", "toy")
+
+
+def test_several_prompts_have_several_choices(client: TestClient, pair: DecodingPair) -> None:
+    answer = client.post(URL, json={"prompt": SOURCES[:4]}).json()
+    assert [one["index"] for one in answer["choices"]] == [0, 1, 2, 3]
+    assert [one["text"] for one in answer["choices"]] == [one.text for one in pair.generate(SOURCES[:4])]
+
+
+def test_draws_follow_the_seed(client: TestClient, pair: DecodingPair) -> None:
+    asked = {"prompt": SOURCES[1], "temperature": 0.8, "top_p": 0.95, "seed": 5}
+    first, second = (client.post(URL, json=asked).json()["choices"][0]["text"] for _ in range(2))
+    [offline] = pair.generate(SOURCES[1], do_sample=True, temperature=0.8, top_p=0.95, seed=5)
+    assert first == second == offline.text
+    other = {client.post(URL, json={**asked, "seed": seed}).json()["choices"][0]["text"] for seed in range(6, 10)}
+    assert len(other | {first}) > 1
+
+
+def test_without_a_seed_draws_differ(client: TestClient) -> None:
+    asked = {"prompt": SOURCES[1], "temperature": 1.0}
+    assert len({client.post(URL, json=asked).json()["choices"][0]["text"] for _ in range(5)}) > 1
+
+
+@pytest.mark.parametrize("prompts", [SOURCES[:1], SOURCES[:3]])
+def test_a_stream_makes_the_same_texts(prompts: list[str], client: TestClient) -> None:
+    asked = {"prompt": prompts, "temperature": 0.9, "seed": 3}
+    whole = client.post(URL, json=asked).json()["choices"]
+    found = events(client.post(URL, json={**asked, "stream": True}).text)
+    for index, expected in enumerate(whole):
+        pieces = [choice for event in found for choice in event["choices"] if choice["index"] == index]
+        assert "".join(piece["text"] for piece in pieces) == expected["text"]
+        assert [piece["finish_reason"] for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+        assert pieces[-1]["finish_reason"] == expected["finish_reason"]
+        assert pieces[-1]["draftline"]["proposers"] == expected["draftline"]["proposers"]
+    assert len({event["id"] for event in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({}, 400, "prompt: Field required"),
+        ({"prompt": ""}, 400, "prompt: "),
+        ({"prompt": []}, 400, "prompt: "),
+        ({"prompt": ["a", " "]}, 400, "a text is empty; give each prompt some text"),
+        ({"prompt": ["a"] * 5}, 400, "there are 5 prompts; at most 4"),
+        ({"prompt": "red " * 30}, 400, "tokens; the pair reads at most 32"),
+        ({"prompt": "a", "max_tokens": 25}, 400, "max_tokens is 25; at most 24"),
+        ({"prompt": "a", "max_tokens": 1}, 400, "max_tokens: "),
+        ({"prompt": "a", "temperature": 3}, 400, "temperature: "),
+        ({"prompt": "a", "top_p": 0}, 400, "top_p: "),
+        ({"prompt": "a", "n": 2}, 400, "n is not supported; leave it out"),
+        ({"prompt": "a", "stop": ["."]}, 400, "stop is not supported"),
+        ({"prompt": "a", "colour": "red"}, 400, "colour is not supported"),
+        ({"prompt": "a", "model": "gpt"}, 404, "there is no model gpt; this server has toy"),
+        ({"prompt": "a" * 2100}, 413, "the body has more than 2000 bytes"),
+    ],
+)
+def test_a_refusal_says_why(body: dict[str, Any], status: int, reason: str, client: TestClient) -> None:
+    before = metrics_of(client).get(f"draftline:requests_refused_total {status}", 0.0)
+    answer = client.post(URL, json=body)
+    assert answer.status_code == status
+    assert reason in answer.json()["error"]["message"]
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert metrics_of(client)[f"draftline:requests_refused_total {status}"] == before + 1
+
+
+def test_what_is_no_json_is_refused(client: TestClient) -> None:
+    assert client.post(URL, content=b"{").status_code == 400
+    assert client.post(URL, content=b"\xff").status_code == 400
+    assert client.get(URL).status_code == 405
+
+
+def test_neutral_values_of_other_fields_are_taken(client: TestClient) -> None:
+    asked = {"prompt": SOURCES[0], "n": 1, "echo": False, "stop": None, "logprobs": None, "presence_penalty": 0, "user": "me"}
+    assert client.post(URL, json=asked).status_code == 200
+
+
+def test_a_full_queue_is_429(pair: DecodingPair) -> None:
+    engine = HeldEngine()
+    with client_of(pair, engine, max_queue=1) as client:
+        first = threading.Thread(target=client.post, args=(URL,), kwargs={"json": {"prompt": "red"}})
+        first.start()
+        assert engine.entered.acquire(timeout=20)
+        refused = client.post(URL, json={"prompt": ["blue", "red"]})
+        engine.released.set()
+        first.join()
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert "the queue is full" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_failing_model_is_500_and_the_server_goes_on(stream: bool, pair: DecodingPair) -> None:
+    engine = HeldEngine()
+    engine.released.set()
+
+    def fail(_: object) -> None:
+        engine.turn = None
+        raise RuntimeError("NaN in step 3")
+
+    with client_of(pair, engine) as client:
+        engine.turn = fail
+        answer = client.post(URL, json={"prompt": "red", "stream": stream})
+        assert "NaN in step 3" in answer.text
+        assert answer.status_code == (200 if stream else 500)
+        assert client.post(URL, json={"prompt": "red"}).status_code == 200
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_health_ends_with_the_worker(pair: DecodingPair) -> None:
+    client = client_of(pair, HeldEngine())  # not started
+    assert client.get("/health").status_code == 503
+
+
+def test_models_name_the_operating_point(client: TestClient, pair: DecodingPair) -> None:
+    [model] = client.get("/v1/models").json()["data"]
+    assert model["id"] == "toy" and model["operating_point"].startswith(str(pair.manifest.point))
+
+
+def test_metrics_count_what_engines_count(pair: DecodingPair) -> None:
+    with client_of(pair, PairEngine(pair), fixed=True) as client:
+        facts = client.post(URL, json={"prompt": SOURCES[:2], "stream": False}).json()
+        client.post(URL, json={"prompt": SOURCES[2], "stream": True})
+        found = metrics_of(client)
+    name = "draftline:spec_decode_num"
+    offline = [one.counts for one in pair.generate(SOURCES[:3])]
+    assert facts["usage"]["completion_tokens"] == sum(one.tokens for one in offline[:2])
+    assert found["draftline:generation_tokens_total"] == sum(one.tokens for one in offline)
+    assert found[f"{name}_draft_tokens_total"] == sum(one.drafted for one in offline)
+    assert found[f"{name}_accepted_tokens_total"] == sum(one.accepted for one in offline)
+    kept = [(kept, number) for one in offline for (_, kept), number in one.kept.items()]
+    assert found[f"{name}_drafts_total"] == sum(number for _, number in kept)
+    for position in range(3):
+        expected = sum(number for length, number in kept if length > position)
+        assert found.get(f"{name}_accepted_tokens_per_pos_total {position}", 0) == expected
+    assert found["draftline:e2e_request_latency_seconds_count"] == 3
+    assert found["draftline:time_to_first_token_seconds_count"] == 1

@@ -1,0 +1,64 @@
+"""What the command refuses, each in one line, before anything is loaded where that is possible."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import stage
+from tasks.serve import __main__ as command
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of the error."""
+    monkeypatch.setattr(sys, "argv", ["serve", *words])
+    with pytest.raises(SystemExit) as end, stage():
+        command.main()
+    assert end.value.code == 2
+    [error] = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "name what to serve by one of --task, --pair, or --large with --small"),
+        (["--task", "a", "--pair", "b"], "name what to serve by one of"),
+        (["--large", "a"], "--small is missing"),
+        (["--task", "nowhere"], "results/nowhere/pair is missing; make it with dvc repro report@nowhere"),
+        (["--pair", "nowhere"], "nowhere/pair.json cannot be read"),
+        (["--pair", "nowhere", "--max-batch", "0"], "--max-batch is 0; it must be at least 1"),
+        (["--pair", "nowhere", "--warm-up", "-1"], "--warm-up is -1.0; it must be at least 0"),
+        (["--pair", "nowhere", "--port", "70000"], "--port is 70000; it must be from 0 to 65535"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in refusal(monkeypatch, capsys, *words)
+
+
+def test_a_wrong_number_format_is_one_line(
+    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "dtype is 'int4'; it must be one of" in refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--dtype", "int4")
+
+
+def test_a_taken_port_is_one_line(
+    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        line = refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--port", port)
+    assert f"cannot listen on 127.0.0.1 port {port} (" in line
+
+
+def test_an_address_of_another_machine_is_one_line(
+    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--host", "192.0.2.1")
+    assert "cannot listen on 192.0.2.1" in line
