@@ -40,10 +40,11 @@ def test_logits_and_gradients_are_those_of_the_chosen_rows() -> None:
     expected = whole(hidden)
     assert few.tokens.tolist() == [1, 4]
     found = few(hidden)
-    assert torch.equal(found[..., [1, 4]], expected[..., [1, 4]])
+    # A product of fewer rows may add up in another order, as it does on an Intel Xeon: equal but for rounding.
+    torch.testing.assert_close(found[..., [1, 4]], expected[..., [1, 4]])
     assert torch.equal(found[..., [0, 2, 3, 5]], torch.full((2, 5, 4), -torch.inf))
     with few.compact():
-        assert torch.equal(few(hidden), expected[..., [1, 4]])
+        torch.testing.assert_close(few(hidden), expected[..., [1, 4]])
     found.softmax(-1)[..., 4].sum().backward()
     assert whole.weight.grad is not None
     assert whole.weight.grad.abs().sum(1).ne(0).tolist() == [False, True, False, False, True, False]
