@@ -16,6 +16,7 @@ Other benchmarks, each with `--task translation`:
 - `python -m tasks.bench selection` shows by simulation how often a choice loses more than its margin;
 - `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
 - `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
+- `python -m tasks.bench serving` loads a served pair beside other servers of its large model;
 - `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`;
 - `python -m tasks.bench pipeline` compares the processor time of `dvc repro` with that of an earlier revision (no task needed).
 """
@@ -39,6 +40,7 @@ from tasks.bench.limits import limit_lines, measure_limits
 from tasks.bench.measuring import CaseResult, UnequalError, measure_case
 from tasks.bench.peers import command as peers
 from tasks.bench.selection import command as selection
+from tasks.bench.serving import command as serving
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.timing import Found
@@ -164,6 +166,7 @@ if __name__ == "__main__":
             "repeat": repeat.main,
             "training": training.main,
             "peers": peers.main,
+            "serving": serving.main,
             "pipeline": pipeline.main,
         }
         if sys.argv[1:2] and sys.argv[1] in kinds:

@@ -9,24 +9,15 @@ say which method ran. The server listens on loopback unless `--host` says otherw
 from __future__ import annotations
 
 import argparse
-import socket
-import sys
+import dataclasses
 from pathlib import Path
 
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.paths import TaskPaths
-from tasks.serve.app import create_app
-from tasks.serve.completions import Limits
-from tasks.serve.executing import Engine, PairEngine
-from tasks.serve.metrics import ServerMetrics
-from tasks.serve.pacing import Pacing
-from tasks.serve.scheduler import Scheduler
-from tasks.serve.warming import findings, warm_up
-
-_FIXED = {"auto": None, "always": True, "never": False}
+from tasks.serve.executing import PairEngine
+from tasks.serve.running import DRAFTING, ServerSettings, serve
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument("--dtype", default="float32", help="float32, bfloat16 or int8 (default: %(default)s)")
     pair.add_argument("--threads", type=int, default=0, metavar="N", help="CPU threads; 0: torch's number (default: 0)")
     work = parser.add_argument_group("the work")
-    work.add_argument("--drafting", choices=_FIXED, default="auto", help="auto: where it is faster (default: auto)")
+    work.add_argument("--drafting", choices=DRAFTING, default="auto", help="auto: where it is faster (default: auto)")
     work.add_argument("--max-batch", type=int, default=32, metavar="N", help="most texts of a batch (default: 32)")
     work.add_argument("--max-queue", type=int, default=256, metavar="N", help="most texts that wait (default: 256)")
     work.add_argument("--max-tokens", type=int, default=512, metavar="N", help="most tokens of an output (default: 512)")
@@ -77,44 +68,6 @@ def open_pair(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[st
     return pair, pair.manifest.task or folder.name, read_examples(folder)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address.
-
-    Raises:
-        InputError: the address is not this machine's, or the port is taken.
-    """
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot listen on {host} port {port} ({reason}); give another --host or --port") from None
-
-
-def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], arguments: argparse.Namespace) -> None:
-    """Serve until the process is told to end (Ctrl-C, SIGTERM); texts that wait are then answered with an error.
-
-    Args:
-        pair: Encodes and decodes texts.
-        engine: What decodes.
-        name: The model's name for clients.
-        texts: Examples to warm up with; may be empty.
-        arguments: Of the command.
-    """
-    import uvicorn
-
-    metrics, pacing = ServerMetrics(), Pacing(engine.drafts, _FIXED[arguments.drafting])
-    scheduler = Scheduler(engine, pacing, metrics, max_batch=arguments.max_batch, max_queue=arguments.max_queue)
-    limits = Limits(max_body=arguments.max_body, max_tokens=arguments.max_tokens)
-    app = create_app(pair, engine, scheduler, metrics, name, limits)
-    with listen(arguments.host, arguments.port) as bound:
-        request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
-        done = warm_up(engine, pacing, pair.encode(texts), request, arguments.max_batch, arguments.warm_up)
-        metrics.paces(pacing.table())
-        print(findings(pacing, done), file=sys.stderr)
-        print(f"serving {name} on http://{arguments.host}:{bound.getsockname()[1]}: {engine.name}", file=sys.stderr, flush=True)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
-
-
 def main() -> None:
     """Open the pair and serve it."""
     arguments = _parser().parse_args()
@@ -126,7 +79,8 @@ def main() -> None:
     if not 0 <= arguments.port <= 65535:
         raise InputError(f"--port is {arguments.port}; it must be from 0 to 65535")
     pair, name, texts = open_pair(arguments)
-    serve(pair, PairEngine(pair), name, texts, arguments)
+    wanted = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(ServerSettings)}
+    serve(pair, PairEngine(pair), name, texts, ServerSettings(**wanted))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+"""The servers that are compared, each a process of its own on a free port."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tasks import supervisor
+from tasks.bench import ctranslate
+
+OURS, VANILLA, TRANSFORMERS, CTRANSLATE2 = "served", "vanilla", "transformers", "ctranslate2"
+_START = 300.0
+"""Seconds within which a server must be up, its warm-up included."""
+
+
+@contextmanager
+def running_server(words: list[str], environment: Mapping[str, str] | None = None) -> Iterator[tuple[str, str]]:
+    """Start a server, and end it on exit.
+
+    Yields:
+        Its address, and the line that it said of its warm-up.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
+    command = [sys.executable, "-m", *words]
+    with tempfile.TemporaryFile() as said:
+        environment = dict(os.environ if environment is None else environment)
+        with supervisor.running(command, env=environment, stderr=said, stdout=subprocess.DEVNULL) as process:
+            yield _address(process, said.fileno())
+
+
+def _address(process: subprocess.Popen[bytes], said: int) -> tuple[str, str]:
+    end = time.monotonic() + _START
+    while time.monotonic() < end:
+        text = os.pread(said, 1 << 16, 0).decode("utf-8", errors="replace")
+        found = re.search(r"^(.*)\nserving \S+ on (http://\S+?): ", text, re.MULTILINE)
+        if found:
+            return found[2], found[1]
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise RuntimeError(f"{' '.join(map(str, process.args))} did not start: {text.strip().splitlines()[-1:]}")  # type: ignore[arg-type]
+
+
+@contextmanager
+def all_servers(pair: Path, converted: Path | None, threads: int) -> Iterator[dict[str, tuple[str, str]]]:
+    """Run every server; CTranslate2 once for each of its environments, and not at all where nothing was converted."""
+    count = ["--threads", str(threads)]
+    ours = ["tasks.serve", "--pair", str(pair), "--port", "0", *count]
+    peer = ["tasks.bench.serving.peer"]
+    with ExitStack() as stack:
+        found = {
+            OURS: stack.enter_context(running_server(ours)),
+            VANILLA: stack.enter_context(running_server([*ours, "--drafting", "never"])),
+            TRANSFORMERS: stack.enter_context(running_server([*peer, TRANSFORMERS, "--pair", str(pair), *count])),
+        }
+        for name, variables in (ctranslate.ENVIRONMENTS if converted is not None else {}).items():
+            own = {key: value for key, value in os.environ.items() if key not in ctranslate.OUR_THREAD_VARIABLES}
+            words = [*peer, CTRANSLATE2, "--pair", str(pair), "--converted", str(converted), *count]
+            found[f"{CTRANSLATE2}, {name}"] = stack.enter_context(running_server(words, {**own, **variables}))
+        yield found

@@ -1,0 +1,96 @@
+"""The benchmark of servers: load, ratios of neighbours, and answers checked against offline texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.bench.serving import command
+from tasks.bench.serving.command import Visits, ratio, summary, table, wrong_answers
+from tasks.bench.serving.load import LoadResult
+from tasks.bench.serving.servers import OURS, TRANSFORMERS, VANILLA
+from tasks.decoding import load_pair
+from tasks.errors import InputError
+from tests.calibration import SOURCES
+from tests.pair_folders import POINT, tiny_pair
+
+
+def result(seconds: float, text: str = "", method: str = "vanilla_large", lost: int = 0) -> LoadResult:
+    """Four answers."""
+    choice = {"text": text, "prompt": SOURCES[0], "draftline": {"method": method}}
+    return LoadResult(seconds, [seconds / 4] * 4, [(0, choice)] * 4, lost)
+
+
+def visits(ours: float = 1.0, vanilla: float = 2.0, **rest: Any) -> Visits:
+    seconds = {OURS: ours, VANILLA: vanilla, TRANSFORMERS: 8.0}
+    return {
+        name: {clients: [result(clients * one, **rest) for _ in range(3)] for clients in command.CLIENTS}
+        for name, one in seconds.items()
+    }
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    """Noise that slows a whole round down leaves the ratio alone."""
+    found = visits()
+    for slow, by_clients in enumerate(found.values()):
+        del slow
+        by_clients[1][2].seconds *= 5
+    assert ratio(found, VANILLA, 1) == {"median": 2.0, "interval": [2.0, 2.0]}
+
+
+def test_the_table_has_every_server_and_share() -> None:
+    row = table(visits())["2"]
+    assert row[OURS]["texts_per_second"] == 2.0
+    assert row[OURS]["latency_ms_p50"] == pytest.approx(500.0)
+    assert row["drafted_share"] == 0.0
+    assert row["over"][TRANSFORMERS]["median"] == 8.0
+    drafted = visits(method="bild x=1")
+    assert table(drafted)["2"]["drafted_share"] == 1.0
+
+
+def test_the_last_line_has_the_worst_number_of_clients() -> None:
+    found = visits(lost=1)
+    for one in found[OURS][16]:
+        one.seconds *= 2.5
+    line = summary(table(found), found, 3)
+    assert line["served_over_vanilla_worst"] == pytest.approx(0.8)
+    assert (line["lost"], line["wrong"]) == (3 * 3 * len(command.CLIENTS), 3)
+    assert line["served_over_transformers_8"] == pytest.approx(8.0)
+
+
+def test_answers_are_compared_with_the_method_that_ran(tmp_path: Path) -> None:
+    pair = load_pair(tiny_pair(tmp_path))
+    [vanilla], [drafted] = pair.generate(SOURCES[0], method="vanilla_large"), pair.generate(SOURCES[0])
+    assert wrong_answers(visits(text=vanilla.text), pair) == 0
+    assert wrong_answers(visits(text=drafted.text, method=str(POINT)), pair) == 0
+    assert wrong_answers(visits(text=vanilla.text + "x"), pair) == 2 * 3 * 4 * len(command.CLIENTS)
+
+
+def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="results/toy/pair is missing; make it with dvc repro report@toy"):
+        command.main(["--task", "toy"])
+    with pytest.raises(InputError, match="--rounds is 0; it must be at least 1"):
+        command.main(["--task", "toy", "--rounds", "0"])
+
+
+@pytest.mark.slow
+def test_all_servers_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tasks.corpora.example import Example, write_jsonl
+
+    monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "CLIENTS", (1, 4))
+    tiny_pair(Path("results/toy"))
+    Path("data/toy/corpus").mkdir(parents=True)
+    write_jsonl([Example(source, (source,)) for source in SOURCES], Path("data/toy/corpus/validation.jsonl"))
+    command.main(["--task", "toy", "--rounds", "1", "--requests", "8", "--json", "found.json"])
+    printed = capsys.readouterr().out
+    line = json.loads(Path("found.json").read_text(encoding="utf-8"))
+    assert printed.splitlines()[-1] == Path("found.json").read_text(encoding="utf-8").rstrip()
+    assert (line["lost"], line["wrong"]) == (0, 0)
+    assert set(line["clients"]["4"]["over"]) == {"vanilla", "transformers", "ctranslate2"}
+    assert "served_over_vanilla_worst" in printed and "target 0.98" in printed
