@@ -12,6 +12,8 @@ _LOSSES = {
     "(GKD: Agarwal et al., 2024; DistillSpec: Zhou et al., 2023)",
     "total_variation": "on the large model's predictions, by the total variation distance at each position, which is 1 minus "
     "the acceptance rate (DistillSpec: Zhou et al., 2023)",
+    "negative_log_acceptance": "on the large model's predictions, by -log of the acceptance probability at each position (LK "
+    "losses: Samarin et al., 2026)",
 }
 CONTROL = (
     "It was trained on the first reference of the corpus for each input of the calibration set, by cross-entropy: the control "

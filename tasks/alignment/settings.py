@@ -8,7 +8,7 @@ from typing import ClassVar
 from tasks.settings import setting, settings
 from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
-LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation")
+LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation", "negative_log_acceptance")
 WRITERS = ("drafter", "interleaved")
 
 
@@ -36,7 +36,8 @@ class AlignSettings(TrainingSettings):
     loss: str = setting(
         "sequence: cross-entropy of the text (BiLD, 3.5.1). Otherwise a divergence between the large model's softmax p and the "
         "drafter's q at each position: forward_kl, KL(p|q); reverse_kl, KL(q|p); jensen_shannon; total_variation, which is 1 "
-        "minus the acceptance rate and hardly moves a drafter that starts at random (DistillSpec, section 4).",
+        "minus the acceptance rate and hardly moves a drafter that starts at random (DistillSpec, section 4); "
+        "negative_log_acceptance, -log Σ min(p, q), which does move it (LK losses: Samarin et al., 2026).",
         default="sequence",
         choices=LOSSES,
     )

@@ -24,6 +24,26 @@ BREAKS = (
         _DIVERGENCES,
     ),
     Break(
+        "acceptance-without-its-log", "tasks.alignment.divergences", "negative_log_acceptance",
+        "-log_overlap(log_p, log_q)", "1 - log_overlap(log_p, log_q).exp()",
+        _DIVERGENCES,
+    ),
+    Break(
+        "acceptance-log-of-probabilities", "tasks.alignment.divergences", "log_overlap",
+        "torch.minimum(log_p, log_q)", "torch.minimum(log_p.exp(), log_q.exp()).log()",
+        _DIVERGENCES,
+    ),
+    Break(
+        "disjoint-predictions-not-finite", "tasks.alignment.divergences", "log_overlap",
+        "shared.masked_fill(disjoint[..., None], 0.0)", "shared",
+        _DIVERGENCES,
+    ),
+    Break(
+        "overlap-of-the-larger", "tasks.alignment.divergences", "log_overlap",
+        "torch.minimum", "torch.maximum",
+        _DIVERGENCES,
+    ),
+    Break(
         "label-weight-ignored", "tasks.alignment.spec", "_loss",
         ", settings.label_weight)", ")",
         (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
