@@ -29,6 +29,11 @@ _WRITERS = {
 def describe_method(settings: AlignSettings) -> str:
     """Return one sentence on loss and training text."""
     parts = [f"It was trained {_LOSSES[settings.loss].format(beta=settings.beta)}"]
+    if settings.kl_until:
+        parts[0] += (
+            f", into which KL(p|q) turned linearly over the first {settings.kl_until:.0%} of its steps (after LK losses: "
+            "Samarin et al., 2026)"
+        )
     if settings.label_weight:
         parts[0] += f", and on its outputs, by cross-entropy of weight {settings.label_weight:g}"
     if settings.on_policy:

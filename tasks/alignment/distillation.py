@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tasks.alignment.divergences import Divergence, append_rest, gather_with_rest
+from tasks.alignment.divergences import Divergence, append_rest, blended_with_kl, gather_with_rest
+from tasks.alignment.progress import kl_weight
 from tasks.models.pruned_head import pruned_head
 from tasks.training.data import Batch
 from tasks.training.losses import TokenLevelLoss
@@ -21,7 +22,13 @@ class DivergenceLoss(TokenLevelLoss):
     """Sum over target positions of (1 - w) D(p, q) - w log q(y): a divergence, mixed with the cross-entropy of the text."""
 
     def __init__(
-        self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None, label_weight: float = 0.0
+        self,
+        divergence: Divergence,
+        vocabulary: int,
+        large: PreTrainedModel | None,
+        label_weight: float = 0.0,
+        *,
+        kl_until: float = 0.0,
     ) -> None:
         """Store the parts of the loss.
 
@@ -30,9 +37,10 @@ class DivergenceLoss(TokenLevelLoss):
             vocabulary: Number of ids that are compared.
             large: The large model; None: each batch carries its stored predictions.
             label_weight: w, in 0…1; the text's tokens y are below `vocabulary`.
+            kl_until: Progress of training until which KL(p|q) turns into the divergence; 0: it is the divergence throughout.
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
-        self._label_weight = label_weight
+        self._label_weight, self._kl_until = label_weight, kl_until
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets, head = target_positions(model, batch), pruned_head(model)
@@ -54,7 +62,7 @@ class DivergenceLoss(TokenLevelLoss):
             rows, inside = head.positions(targets.top.tokens)
             log_p, shares = given_not_outside(targets.top.log_probabilities, inside)
             log_q = append_rest(log_q.gather(-1, rows).masked_fill(~inside, -torch.inf))
-        losses = self._divergence(log_p, log_q)
+        losses = blended_with_kl(self._divergence, kl_weight(batch.progress, self._kl_until))(log_p, log_q)
         if shares is not None:
             losses = losses * shares
         if log_label is not None:

@@ -50,6 +50,13 @@ def negative_log_acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
     return -log_overlap(log_p, log_q)
 
 
+def blended_with_kl(divergence: Divergence, weight: float) -> Divergence:
+    """Return weight KL(p|q) + (1 - weight) D(p, q) for a divergence D, which is D itself for a weight of 0."""
+    if weight == 0:
+        return divergence
+    return lambda log_p, log_q: weight * forward_kl(log_p, log_q) + (1 - weight) * divergence(log_p, log_q)
+
+
 def log_overlap(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return log Σ min(p, q), in nats, without underflow where it is small; `_FLOOR` where no token has both p > 0 and q > 0.
 

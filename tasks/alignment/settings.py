@@ -47,6 +47,14 @@ class AlignSettings(TrainingSettings):
         gt=0,
         lt=1,
     )
+    kl_until: float = setting(
+        "Share of the steps over which KL(p|q) turns into the divergence D that `loss` names: λ KL(p|q) + (1 - λ) D, with λ "
+        "falling linearly from 1 at the first step to 0 at this share of the steps (1: at the last step). 0: D throughout. LK "
+        "losses (Samarin et al., 2026) let λ follow the acceptance instead.",
+        default=0.0,
+        ge=0,
+        le=1,
+    )
     label_weight: float = setting(
         "Weight w of the text's cross-entropy beside a divergence D: the loss is (1 - w) D - w log q(y) at each position, with "
         "y the text's token (distillation with soft and hard targets: Hinton et al., 2015, section 2).",
@@ -117,6 +125,12 @@ class AlignSettings(TrainingSettings):
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"
+            )
+        if self.kl_until and self.loss in ("sequence", "forward_kl"):
+            what = "has no divergence" if self.loss == "sequence" else "is KL(p|q) itself"
+            raise ValueError(
+                f"kl_until is {self.kl_until}, but loss {self.loss} {what}; set loss to another divergence, for example "
+                "total_variation"
             )
         if self.label_weight and self.loss == "sequence":
             raise ValueError(

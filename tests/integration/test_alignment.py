@@ -108,10 +108,11 @@ SOURCES: dict[str, dict[str, Any]] = {
     "replayed": {"loss": "forward_kl", "replay_rounds": 2, "replay_steps": 20},
     "replayed labels": {"loss": "sequence", "replay_rounds": 2, "replay_steps": 20, "replay_kept": 0.3},
 }
-CASES = {loss: {"loss": loss} for loss in LOSSES} | SOURCES
+SCHEDULED: dict[str, dict[str, Any]] = {"kl to total variation": {"loss": "total_variation", "kl_until": 1.0}}
+CASES = {loss: {"loss": loss} for loss in LOSSES} | SCHEDULED | SOURCES
 
 
-FAST = ("jensen_shannon", "negative_log_acceptance", "mixed", "replayed labels")
+FAST = ("jensen_shannon", "negative_log_acceptance", "kl to total variation", "mixed", "replayed labels")
 """One of each kind: a loss alone, rollouts of the drafter, replay. Unit tests cover what the others add."""
 
 

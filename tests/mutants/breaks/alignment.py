@@ -44,8 +44,33 @@ BREAKS = (
         _DIVERGENCES,
     ),
     Break(
+        "kl-weight-rises", "tasks.alignment.progress", "kl_weight",
+        "1 - progress / until", "progress / until",
+        (f"{_UNIT}/alignment/test_progress.py",),
+    ),
+    Break(
+        "kl-held-out-as-well", "tasks.alignment.progress", "kl_weight",
+        "return 0.0", "return 1.0",
+        (f"{_UNIT}/alignment/test_progress.py",),
+    ),
+    Break(
+        "kl-never-ends", "tasks.alignment.progress", "ProgressSource.__init__",
+        "max(1, steps - 1)", "max(1, steps)",
+        (f"{_UNIT}/alignment/test_progress.py",),
+    ),
+    Break(
+        "progress-lost-on-the-device", "tasks.training.data", "Batch.to",
+        "weights, top, self.progress)", "weights, top)",
+        (f"{_UNIT}/alignment/test_progress.py",),
+    ),
+    Break(
+        "kl-beside-the-whole-divergence", "tasks.alignment.divergences", "blended_with_kl",
+        "(1 - weight) * divergence(log_p, log_q)", "divergence(log_p, log_q)",
+        _DIVERGENCES,
+    ),
+    Break(
         "label-weight-ignored", "tasks.alignment.spec", "_loss",
-        ", settings.label_weight)", ")",
+        ", settings.label_weight,", ",",
         (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
     ),
     Break(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.distillation import DivergenceLoss
-from tasks.alignment.divergences import divergence, forward_kl
+from tasks.alignment.divergences import divergence, forward_kl, total_variation
 from tasks.alignment.settings import LOSSES
 from tasks.models.pruned_head import prune_head
 from tasks.training.data import Batch, TokenDataset
@@ -94,6 +94,22 @@ def test_labels_are_mixed_in_by_their_weight(causal: bool, live: bool) -> None:
             soft = float(forward_kl(p[index][place], q[index][place]))
             expected += weight * (0.75 * soft - 0.25 * float(q[index][place][token]))
     assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+@CAUSAL
+@pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
+def test_kl_turns_into_the_divergence_with_the_progress_of_training(causal: bool, live: bool) -> None:
+    """Held-out texts, which have no progress, are measured by the divergence alone."""
+    drafter, large = pair(causal)
+    p = by_single_steps(large, causal)
+    reference = large if live else None
+    batch = whole(causal, weights=WEIGHTS, stored=None if live else Stored(p, 5))
+    [kl], [tv] = (DivergenceLoss(apart, 24, reference, 0.25).sums(drafter, batch) for apart in (forward_kl, total_variation))
+    turning = DivergenceLoss(total_variation, 24, reference, 0.25, kl_until=0.5)
+    assert abs(kl.item() - tv.item()) > 0.02 * kl.item()
+    for progress, share in ((0.0, 1.0), (0.125, 0.75), (0.5, 0.0), (1.0, 0.0), (None, 0.0)):
+        [found] = turning.sums(drafter, dataclasses.replace(batch, progress=progress))
+        assert found.item() == pytest.approx(share * kl.item() + (1 - share) * tv.item(), rel=1e-5)
 
 
 @CAUSAL

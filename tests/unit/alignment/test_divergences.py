@@ -12,6 +12,7 @@ from torch.distributions import Categorical, kl_divergence
 
 from tasks.alignment.divergences import (
     append_rest,
+    blended_with_kl,
     divergence,
     forward_kl,
     gather_with_rest,
@@ -200,6 +201,15 @@ def test_without_a_shared_token_the_loss_is_finite_and_teaches_nothing() -> None
     assert slopes.isfinite().all()
     assert slopes[0].abs().max() == slopes[2].abs().max() == 0
     assert slopes[1, 2] > 0.1
+
+
+def test_a_blend_is_kl_at_one_end_and_the_divergence_at_the_other() -> None:
+    log_p, log_q = P.log(), Q.log()
+    assert blended_with_kl(total_variation, 1.0)(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
+    assert blended_with_kl(total_variation, 0.0)(log_p, log_q).item() == pytest.approx(0.25)
+    assert blended_with_kl(total_variation, 0.4)(log_p, log_q).item() == pytest.approx(0.4 * 0.25 * math.log(2) + 0.6 * 0.25)
+    slopes = [gradient(blended_with_kl(total_variation, weight), some(1), some(2)) for weight in (0.0, 0.4, 1.0)]
+    torch.testing.assert_close(slopes[1], 0.6 * slopes[0] + 0.4 * slopes[2])
 
 
 def test_the_overlap_of_less_than_a_distribution_is_by_hand() -> None:

@@ -115,6 +115,28 @@ def test_the_loss_reads_its_weights_from_the_settings(tokenizer: Any, tmp_path: 
     assert loss_of(loss="jensen_shannon", beta=0.1, label_weight=0.25) == pytest.approx(0.75 * soft + 0.25 * hard, rel=1e-5)
 
 
+def test_only_a_loss_that_changes_over_training_reads_its_progress(tokenizer: Any, tmp_path: Path) -> None:
+    large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
+    small.model.eval()
+
+    def progress_of(**changes: Any) -> list[float | None]:
+        spec = alignment_spec(small, AlignSettings(steps=5, **changes), large)
+        return [spec.source.microbatches(step)[0].progress for step in range(5)]
+
+    assert progress_of(loss="total_variation") == [None] * 5
+    assert progress_of(loss="total_variation", kl_until=0.5) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+    def loss_at(step: int, **changes: Any) -> float:
+        spec = alignment_spec(small, AlignSettings(steps=5, **changes), large)
+        assert spec.loss is not None
+        return spec.loss.sums(small.model, spec.source.microbatches(step)[0])[0].item()
+
+    turning: dict[str, Any] = {"loss": "total_variation", "kl_until": 0.5}
+    assert loss_at(0, **turning) == pytest.approx(loss_at(0, loss="forward_kl"))
+    assert loss_at(1, **turning) == pytest.approx((loss_at(1, loss="forward_kl") + loss_at(1, loss="total_variation")) / 2)
+    assert loss_at(2, **turning) == pytest.approx(loss_at(2, loss="total_variation"))
+
+
 def test_stored_predictions_are_read_or_missed_in_one_line(tokenizer: Any, tmp_path: Path) -> None:
     large, settings = saved(tmp_path / "large", tokenizer), AlignSettings(loss="forward_kl", reference="stored")
     with pytest.raises(InputError, match=r"no stored predictions of the large model; set calibrate\.top_logits"):

@@ -151,6 +151,12 @@ def test_every_alignment_names_its_paper(loss: str) -> None:
     )
 
 
+def test_a_loss_that_changes_over_training_is_described() -> None:
+    described = describe_method(AlignSettings(loss="total_variation", kl_until=0.5))
+    assert "which is 1 minus the acceptance rate (DistillSpec" in described
+    assert "into which KL(p|q) turned linearly over the first 50% of its steps" in described
+
+
 def test_text_and_replay_are_described() -> None:
     both = AlignSettings(loss="reverse_kl", on_policy=0.25, writer="interleaved", replay_rounds=2, replay_steps=30)
     described = describe_method(both)
