@@ -108,11 +108,16 @@ SOURCES: dict[str, dict[str, Any]] = {
     "replayed": {"loss": "forward_kl", "replay_rounds": 2, "replay_steps": 20},
     "replayed labels": {"loss": "sequence", "replay_rounds": 2, "replay_steps": 20, "replay_kept": 0.3},
 }
-SCHEDULED: dict[str, dict[str, Any]] = {"kl to total variation": {"loss": "total_variation", "kl_until": 1.0}}
-CASES = {loss: {"loss": loss} for loss in LOSSES} | SCHEDULED | SOURCES
+WEIGHTED: dict[str, dict[str, Any]] = {
+    "kl to total variation": {"loss": "total_variation", "kl_until": 1.0},
+    "decay": {"loss": "forward_kl", "position_weights": "decay", "position_window": 3},
+    "acceptance": {"loss": "negative_log_acceptance", "position_weights": "acceptance", "position_window": 3},
+    "acceptance of labels": {"loss": "sequence", "position_weights": "acceptance", "position_window": 3},
+}
+CASES = {loss: {"loss": loss} for loss in LOSSES} | WEIGHTED | SOURCES
 
 
-FAST = ("jensen_shannon", "negative_log_acceptance", "kl to total variation", "mixed", "replayed labels")
+FAST = ("jensen_shannon", "negative_log_acceptance", "kl to total variation", "acceptance", "mixed", "replayed labels")
 """One of each kind: a loss alone, rollouts of the drafter, replay. Unit tests cover what the others add."""
 
 

@@ -72,6 +72,10 @@ RECIPES: dict[str, Recipe] = {
     "jensen_shannon_0.9": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.9),
     "negative_log_acceptance": _stored("stored divergence", "LK losses, offline", loss=_LOG_ACCEPTANCE),
     "kl_to_total_variation": _stored("stored divergence", "after LK losses, offline", loss="total_variation", kl_until=1.0),
+    "forward_kl_decay": _stored("stored divergence", "after Medusa, offline", loss="forward_kl", position_weights="decay"),
+    "forward_kl_acceptance": _stored(
+        "stored divergence", "DistillSpec, offline; weights ours", loss="forward_kl", position_weights="acceptance"
+    ),
     "mix": _stored("mix", "Hinton et al.", loss=_JS, beta=0.5, label_weight=0.5),
     "on_policy": _recipe("on-policy", "GKD", loss=_JS, beta=0.5, on_policy=0.5),
     "references_random": _recipe("references", "the control", "pretrained"),

@@ -6,6 +6,7 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
 _DIVERGENCES = (f"{_UNIT}/alignment/test_divergences.py",)
+_POSITION_WEIGHTS = (f"{_UNIT}/alignment/test_position_weights.py",)
 
 BREAKS = (
     Break(
@@ -67,6 +68,61 @@ BREAKS = (
         "kl-beside-the-whole-divergence", "tasks.alignment.divergences", "blended_with_kl",
         "(1 - weight) * divergence(log_p, log_q)", "divergence(log_p, log_q)",
         _DIVERGENCES,
+    ),
+    Break(
+        "decay-never-begins-anew", "tasks.alignment.position_weights", "decayed",
+        "(labelled.cumsum(1) - 1) % window", "(labelled.cumsum(1) - 1).clamp_min(0)",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "decay-forgets-earlier-weights", "tasks.alignment.position_weights", "decayed",
+        "labelled.float() if batch.weights is None else batch.weights", "labelled.float()",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "decay-counts-the-source", "tasks.alignment.position_weights", "decayed",
+        "labelled.cumsum(1)", "torch.ones_like(batch.labels).cumsum(1)",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "a-position-weighs-its-own-acceptance", "tasks.alignment.position_weights", "reach",
+        "table.cumprod(1)[windows, places]", "table.cumprod(1)[windows, places + 1]",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "reach-crosses-texts", "tasks.alignment.position_weights", "reach",
+        "places = indices % window", "places = torch.arange(len(indices)) % window",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "reach-has-a-gradient", "tasks.alignment.position_weights", "reach",
+        "acceptance.detach()", "acceptance",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "label-outside-is-accepted", "tasks.alignment.position_weights", "ReachedCrossEntropyLoss.sums",
+        "(-losses).exp() * inside", "(-losses).exp()",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "held-out-labels-are-weighted", "tasks.alignment.position_weights", "ReachedCrossEntropyLoss.sums",
+        "if batch.progress is not None:", "if True:",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "acceptance-given-the-draft-vocabulary", "tasks.alignment.distillation", "DivergenceLoss.sums",
+        "log_p if shares is None else log_p + shares.log()[:, None]", "log_p",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "held-out-divergence-is-weighted", "tasks.alignment.distillation", "DivergenceLoss.sums",
+        "if self._window and batch.progress is not None:", "if self._window:",
+        _POSITION_WEIGHTS,
+    ),
+    Break(
+        "decay-left-out-of-the-source", "tasks.alignment.spec", "alignment_spec",
+        'settings.position_weights == "decay"', "False",
+        (f"{_UNIT}/alignment/test_spec.py::test_position_weights_come_with_the_batch_or_from_the_loss",),
     ),
     Break(
         "label-weight-ignored", "tasks.alignment.spec", "_loss",
