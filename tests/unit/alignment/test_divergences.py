@@ -192,6 +192,20 @@ def test_the_gradient_does_not_vanish_with_the_acceptance(apart_by: float) -> No
     assert gradient(total_variation, p.log_softmax(-1), q).abs().max() < 0.02
 
 
+def test_with_stored_predictions_the_gradient_does_not_vanish_either() -> None:
+    """Of p, which is certain of token 0, two tokens are stored; q knows it with a probability of about 3e-5."""
+    log_p = torch.tensor([[20.0, 3.0, 0.0, 0.0, 0.0]]).log_softmax(-1)
+    tokens = log_p.topk(2).indices
+
+    def stored(log_p: Tensor, log_q: Tensor) -> Tensor:
+        return negative_log_acceptance(append_rest(log_p.gather(-1, tokens)), gather_with_rest(log_q, tokens))
+
+    logits = torch.tensor([[0.0, 0.0, 10.0, 9.0, 8.0]])
+    slopes = gradient(stored, log_p, logits)
+    torch.testing.assert_close(slopes, gradient(negative_log_acceptance, log_p, logits), atol=0.02, rtol=0.0)
+    assert slopes[0, 0] < -0.95
+
+
 def test_without_a_shared_token_the_loss_is_finite_and_teaches_nothing() -> None:
     """Rows of one batch: no shared token, one shared token, and equal distributions."""
     p = torch.tensor([[0.0, -math.inf, -math.inf], [0.0, 0.0, -math.inf], [0.0, 0.0, -math.inf]]).log_softmax(-1)
