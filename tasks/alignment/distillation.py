@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tasks.alignment.divergences import Divergence, append_rest, gather_with_rest
+from tasks.alignment.divergences import Divergence, append_rest, blended_with_kl, gather_with_rest, log_overlap
+from tasks.alignment.position_weights import reach
+from tasks.alignment.progress import kl_weight
 from tasks.models.pruned_head import pruned_head
 from tasks.training.data import Batch
 from tasks.training.losses import TokenLevelLoss
@@ -21,7 +23,14 @@ class DivergenceLoss(TokenLevelLoss):
     """Sum over target positions of (1 - w) D(p, q) - w log q(y): a divergence, mixed with the cross-entropy of the text."""
 
     def __init__(
-        self, divergence: Divergence, vocabulary: int, large: PreTrainedModel | None, label_weight: float = 0.0
+        self,
+        divergence: Divergence,
+        vocabulary: int,
+        large: PreTrainedModel | None,
+        label_weight: float = 0.0,
+        *,
+        kl_until: float = 0.0,
+        window: int = 0,
     ) -> None:
         """Store the parts of the loss.
 
@@ -30,9 +39,11 @@ class DivergenceLoss(TokenLevelLoss):
             vocabulary: Number of ids that are compared.
             large: The large model; None: each batch carries its stored predictions.
             label_weight: w, in 0…1; the text's tokens y are below `vocabulary`.
+            kl_until: Progress of training until which KL(p|q) turns into the divergence; 0: it is the divergence throughout.
+            window: γ, in tokens: positions of training texts are weighted by `reach`; 0: they are not.
         """
         self._divergence, self._vocabulary, self._large = divergence, vocabulary, large
-        self._label_weight = label_weight
+        self._label_weight, self._kl_until, self._window = label_weight, kl_until, window
 
     def sums(self, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
         targets, head = target_positions(model, batch), pruned_head(model)
@@ -54,11 +65,15 @@ class DivergenceLoss(TokenLevelLoss):
             rows, inside = head.positions(targets.top.tokens)
             log_p, shares = given_not_outside(targets.top.log_probabilities, inside)
             log_q = append_rest(log_q.gather(-1, rows).masked_fill(~inside, -torch.inf))
-        losses = self._divergence(log_p, log_q)
+        losses = blended_with_kl(self._divergence, kl_weight(batch.progress, self._kl_until))(log_p, log_q)
         if shares is not None:
             losses = losses * shares
         if log_label is not None:
             losses = (1 - self._label_weight) * losses - self._label_weight * log_label
+        if self._window and batch.progress is not None:
+            # The acceptance is that of p over all tokens, of which a draft vocabulary shares what is inside.
+            whole = log_p if shares is None else log_p + shares.log()[:, None]
+            losses = losses * reach(log_overlap(whole, log_q).exp(), targets.indices, self._window)
         return [(losses * targets.weights).sum()]
 
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from tasks.settings import setting, settings
 from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
-LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation")
+LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation", "negative_log_acceptance")
+POSITION_WEIGHTS = ("none", "decay", "acceptance")
 WRITERS = ("drafter", "interleaved")
 
 
@@ -36,7 +37,8 @@ class AlignSettings(TrainingSettings):
     loss: str = setting(
         "sequence: cross-entropy of the text (BiLD, 3.5.1). Otherwise a divergence between the large model's softmax p and the "
         "drafter's q at each position: forward_kl, KL(p|q); reverse_kl, KL(q|p); jensen_shannon; total_variation, which is 1 "
-        "minus the acceptance rate and hardly moves a drafter that starts at random (DistillSpec, section 4).",
+        "minus the acceptance rate and hardly moves a drafter that starts at random (DistillSpec, section 4); "
+        "negative_log_acceptance, -log Σ min(p, q), whose gradient does not vanish there (LK losses: Samarin et al., 2026).",
         default="sequence",
         choices=LOSSES,
     )
@@ -46,12 +48,32 @@ class AlignSettings(TrainingSettings):
         gt=0,
         lt=1,
     )
+    kl_until: float = setting(
+        "Share of the steps over which KL(p|q) turns into the divergence D that `loss` names: λ KL(p|q) + (1 - λ) D, with λ "
+        "falling linearly from 1 at the first step to 0 at this share of the steps (1: at the last step). 0: D throughout. LK "
+        "losses (Samarin et al., 2026) let λ follow the acceptance instead.",
+        default=0.0,
+        ge=0,
+        le=1,
+    )
     label_weight: float = setting(
         "Weight w of the text's cross-entropy beside a divergence D: the loss is (1 - w) D - w log q(y) at each position, with "
         "y the text's token (distillation with soft and hard targets: Hinton et al., 2015, section 2).",
         default=0.0,
         ge=0,
         lt=1,
+    )
+    position_weights: str = setting(
+        "Weights of positions in a draft window, for any loss; training texts are cut into windows of position_window tokens. "
+        "decay: position_decay^j at the j-th position of a window, from 0, as heads are weighted (Medusa-1, equation 1). "
+        "acceptance: the probability that all earlier tokens of the window are accepted, Π Σ min(p, q), where loss sequence "
+        "takes the text's token for p.",
+        default="none",
+        choices=POSITION_WEIGHTS,
+    )
+    position_window: int = setting("position_weights only: draft length γ.", default=5, unit="tokens", ge=2, le=64)
+    position_decay: float = setting(
+        "position_weights decay only: factor from one position to the next.", default=0.8, gt=0, lt=1
     )
     reference: str = setting(
         "Source of p: the large model, run along with the drafter (live), or the predictions stored in the calibration set "
@@ -98,6 +120,11 @@ class AlignSettings(TrainingSettings):
         return self.loss != "sequence" and self.reference == "stored"
 
     @property
+    def reads_progress(self) -> bool:
+        """Whether the loss differs between training and held-out texts, or over training."""
+        return self.kl_until > 0 or self.position_weights == "acceptance"
+
+    @property
     def control(self) -> AlignSettings:
         """The settings of the control: the same training from the same start, by cross-entropy of the references."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
@@ -107,20 +134,42 @@ class AlignSettings(TrainingSettings):
         super().validate()
         if self.steps == 0:
             raise ValueError("steps is 0, so that no drafter learns anything; set it to at least 1")
-        if self.draft_vocabulary and self.has_auxiliary_losses:
+        self._validate_auxiliary_losses()
+        self._validate_loss()
+        self._validate_rollouts()
+
+    def _validate_auxiliary_losses(self) -> None:
+        if not self.has_auxiliary_losses:
+            return
+        if self.draft_vocabulary:
             raise ValueError(
                 f"draft_vocabulary is {self.draft_vocabulary}, but exit_loss, draft_heads and exit_classifier predict all "
                 "tokens; leave out one of them"
             )
-        if self.has_auxiliary_losses and self.loss != "sequence":
+        if self.loss != "sequence":
             raise ValueError(
                 f"loss is {self.loss}, which reads the last logits alone; with exit_loss, draft_heads or exit_classifier it "
                 "must be sequence"
+            )
+        if self.position_weights != "none":
+            raise ValueError(
+                f"position_weights is {self.position_weights}, which weighs the loss of the last logits alone; with exit_loss, "
+                "draft_heads or exit_classifier it must be none"
+            )
+
+    def _validate_loss(self) -> None:
+        if self.kl_until and self.loss in ("sequence", "forward_kl"):
+            what = "has no divergence" if self.loss == "sequence" else "is KL(p|q) itself"
+            raise ValueError(
+                f"kl_until is {self.kl_until}, but loss {self.loss} {what}; set loss to another divergence, for example "
+                "total_variation"
             )
         if self.label_weight and self.loss == "sequence":
             raise ValueError(
                 f"label_weight is {self.label_weight}, but loss sequence is the cross-entropy alone; set loss to a divergence"
             )
+
+    def _validate_rollouts(self) -> None:
         if self.label_weight and self.on_policy:
             raise ValueError(
                 f"label_weight is {self.label_weight}, which would teach the drafter its own on_policy text again; set one to 0"

@@ -11,6 +11,8 @@ from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
 from tasks.alignment.draft_vocabulary import prune_drafter
+from tasks.alignment.position_weights import DecayedSource, ReachedCrossEntropyLoss
+from tasks.alignment.progress import ProgressSource
 from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
 from tasks.alignment.rollout_generator import RolloutGenerator, on_policy_method, rejection_weights, speculative
 from tasks.alignment.schedule import DataSource, Schedule
@@ -66,6 +68,10 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
     if settings.on_policy or settings.replay_rounds:
         generator = RolloutGenerator(context.model, large, vocabulary, context.job.text.max_target_tokens, settings)
         source = _scheduled_source(context, settings, source, generator)
+    if settings.position_weights == "decay":
+        source = DecayedSource(source, settings.position_window, settings.position_decay)
+    if settings.reads_progress:
+        source = ProgressSource(source, settings.steps)
     return TrainingSpec(
         source=source,
         evaluation=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
@@ -120,7 +126,9 @@ def _scheduled_source(
 
 
 def _loss(settings: AlignSettings, large: PreTrainedModel, vocabulary: int) -> Loss | None:
+    window = settings.position_window if settings.position_weights == "acceptance" else 0
     if settings.loss == "sequence":
-        return None
+        return ReachedCrossEntropyLoss(window) if window else None
     live = large if settings.reference == "live" else None
-    return DivergenceLoss(divergence(settings.loss, settings.beta), vocabulary, live, settings.label_weight)
+    apart = divergence(settings.loss, settings.beta)
+    return DivergenceLoss(apart, vocabulary, live, settings.label_weight, kl_until=settings.kl_until, window=window)

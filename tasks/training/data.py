@@ -49,12 +49,14 @@ class Batch:
     """Weight of each position in the loss, float32, shaped like labels, 0 at padding; None: 1 everywhere."""
     top: TopLogits | None = None
     """The large model's predictions at each position; None if the calibration set stores none."""
+    progress: float | None = None
+    """Share of the training steps before this one, in 0…1, for losses that change over training; None outside of training."""
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
         weights = None if self.weights is None else self.weights.to(device)
         top = None if self.top is None else self.top.to(device)
-        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top)
+        return Batch(self.source.to(device), self.mask.to(device), self.labels.to(device), weights, top, self.progress)
 
 
 class TopLogitsSource(Protocol):

@@ -33,6 +33,8 @@ class TargetPositions:
     """int64 (positions,)"""
     weights: Tensor
     """float32 (positions,): weight of each position."""
+    indices: Tensor
+    """int64 (positions,): index of each position among those of its text, from 0."""
     top: TopLogits | None
     """(positions, k); None without stored predictions."""
     _labelled: Tensor
@@ -55,7 +57,8 @@ def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
     if batch.top is not None:
         stored = (batch.top.tokens, batch.top.log_probabilities)
         top = TopLogits(*(numbers[:, shift:][labelled] for numbers in stored))
-    return TargetPositions(tokens, weights, top, labelled, shift)
+    indices = (labelled.cumsum(1) - 1)[labelled]
+    return TargetPositions(tokens, weights, indices, top, labelled, shift)
 
 
 def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:

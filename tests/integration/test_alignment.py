@@ -21,7 +21,7 @@ from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.context import TrainingContext, TrainingJob
 from tasks.training.data import JsonlDataset
-from tasks.training.loop import TrainingResult, train
+from tasks.training.loop import TrainingResult, evaluate, train
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings
 from tasks.training.stage import TrainingSpec
@@ -108,10 +108,16 @@ SOURCES: dict[str, dict[str, Any]] = {
     "replayed": {"loss": "forward_kl", "replay_rounds": 2, "replay_steps": 20},
     "replayed labels": {"loss": "sequence", "replay_rounds": 2, "replay_steps": 20, "replay_kept": 0.3},
 }
-CASES = {loss: {"loss": loss} for loss in LOSSES} | SOURCES
+WEIGHTED: dict[str, dict[str, Any]] = {
+    "kl to total variation": {"loss": "total_variation", "kl_until": 1.0},
+    "decay": {"loss": "forward_kl", "position_weights": "decay", "position_window": 3},
+    "acceptance": {"loss": "negative_log_acceptance", "position_weights": "acceptance", "position_window": 3},
+    "acceptance of labels": {"loss": "sequence", "position_weights": "acceptance", "position_window": 3},
+}
+CASES = {loss: {"loss": loss} for loss in LOSSES} | WEIGHTED | SOURCES
 
 
-FAST = ("jensen_shannon", "mixed", "replayed labels")
+FAST = ("jensen_shannon", "negative_log_acceptance", "kl to total variation", "acceptance", "mixed", "replayed labels")
 """One of each kind: a loss alone, rollouts of the drafter, replay. Unit tests cover what the others add."""
 
 
@@ -121,12 +127,15 @@ def cases(names: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize("case", cases(CASES))
 def test_every_loss_and_every_source_of_text_raises_acceptance(setting: Setting, tmp_path: Path, case: str) -> None:
-    model, outcome, learned = aligned(setting, recipe(**CASES[case]), tmp_path / "resume")
+    settings = recipe(**CASES[case])
+    model, outcome, learned = aligned(setting, settings, tmp_path / "resume")
     assert learned.evaluation.measure is not None
     before = acceptance(learned.evaluation.measure(load_model(setting.drafter)))
     after = acceptance(learned.evaluation.measure(model))
     assert after > before + 0.01
     assert acceptance(outcome.measured) == pytest.approx(after, abs=1e-6)
+    begun = Objective(load_model(setting.drafter), settings, learned.loss)
+    assert outcome.measured["validation_loss"] < evaluate(begun, learned.evaluation.examples, CPU)
 
 
 @pytest.mark.parametrize("case", cases(SOURCES))

@@ -62,7 +62,7 @@ def _stored(family: str, source: str, start: str = "fine_tuned", **changes: Sett
     return _recipe(family, source, start, reference="stored", **changes)
 
 
-_JS = "jensen_shannon"
+_JS, _LOG_ACCEPTANCE = "jensen_shannon", "negative_log_acceptance"
 RECIPES: dict[str, Recipe] = {
     "references": _recipe("references", "the control"),
     "hard_labels": _recipe("hard labels", "BiLD, 3.5.1"),
@@ -70,11 +70,18 @@ RECIPES: dict[str, Recipe] = {
     "jensen_shannon_0.1": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.1),
     "jensen_shannon_0.5": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.5),
     "jensen_shannon_0.9": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.9),
+    "negative_log_acceptance": _stored("stored divergence", "LK losses, offline", loss=_LOG_ACCEPTANCE),
+    "kl_to_total_variation": _stored("stored divergence", "after LK losses, offline", loss="total_variation", kl_until=1.0),
+    "forward_kl_decay": _stored("stored divergence", "after Medusa, offline", loss="forward_kl", position_weights="decay"),
+    "forward_kl_acceptance": _stored(
+        "stored divergence", "DistillSpec, offline; weights ours", loss="forward_kl", position_weights="acceptance"
+    ),
     "mix": _stored("mix", "Hinton et al.", loss=_JS, beta=0.5, label_weight=0.5),
     "on_policy": _recipe("on-policy", "GKD", loss=_JS, beta=0.5, on_policy=0.5),
     "references_random": _recipe("references", "the control", "pretrained"),
     "hard_labels_random": _recipe("hard labels", "BiLD, 7.1.1", "pretrained"),
     "jensen_shannon_random": _stored("stored divergence", "GKD, offline", "pretrained", loss=_JS, beta=0.5),
+    "negative_log_acceptance_random": _stored("stored divergence", "LK losses, offline", "pretrained", loss=_LOG_ACCEPTANCE),
     "mix_random": _stored("mix", "Hinton et al.", "pretrained", loss=_JS, beta=0.5, label_weight=0.5),
 }
 NAMES = tuple(RECIPES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import decoding, evaluation, laws, learning, outputs, runtimes, services
+from tests.mutants.breaks import alignment, decoding, evaluation, laws, learning, outputs, runtimes, services
 
 BREAKS = (
     *decoding.BREAKS,
@@ -10,6 +10,7 @@ BREAKS = (
     *runtimes.BREAKS,
     *evaluation.BREAKS,
     *learning.BREAKS,
+    *alignment.BREAKS,
     *outputs.BREAKS,
     *services.BREAKS,
 )

@@ -1,40 +1,13 @@
-"""Breaks of training, alignment, models and corpora."""
+"""Breaks of training, models and corpora."""
 
 from __future__ import annotations
 
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
-_DIVERGENCES = (f"{_UNIT}/alignment/test_divergences.py",)
 _CHECKPOINTS = (f"{_UNIT}/training/test_checkpoints.py",)
 
 BREAKS = (
-    Break(
-        "kl-turned-round", "tasks.alignment.divergences", "reverse_kl",
-        "_kl(log_q, log_p)", "_kl(log_p, log_q)",
-        _DIVERGENCES,
-    ),
-    Break(
-        "beta-ignored", "tasks.alignment.divergences", "divergence",
-        "beta=beta", "beta=0.5",
-        _DIVERGENCES,
-    ),
-    Break(
-        "mixture-weights-swapped", "tasks.alignment.divergences", "jensen_shannon",
-        "beta * log_p.exp() + (1 - beta) * log_q.exp()", "(1 - beta) * log_p.exp() + beta * log_q.exp()",
-        _DIVERGENCES,
-    ),
-    Break(
-        "label-weight-ignored", "tasks.alignment.spec", "_loss",
-        ", settings.label_weight)", ")",
-        (f"{_UNIT}/alignment/test_spec.py::test_the_loss_reads_its_weights_from_the_settings",),
-    ),
-    Break(
-        "mixed-weights-swapped", "tasks.alignment.distillation", "DivergenceLoss.sums",
-        "(1 - self._label_weight) * losses - self._label_weight * log_label",
-        "self._label_weight * losses - (1 - self._label_weight) * log_label",
-        ("tests/unit/alignment/test_distillation.py",),
-    ),
     Break(
         "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
         "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
@@ -86,11 +59,6 @@ BREAKS = (
         (f"{_UNIT}/training/test_batching.py",),
     ),
     Break(
-        "empty-outputs-kept", "tasks.alignment.calibrating.checks", "find_fault",
-        "if not text.strip():", "if False:",
-        (f"{_UNIT}/alignment/test_calibration.py::test_an_output_is_fit_or_has_a_fault",),
-    ),
-    Break(
         "text-not-cut-to-the-limit", "tasks.models.tokenizers", "encode",
         "[*row[: limit - 1], end]", "[*row, end]",
         (f"{_UNIT}/training/test_causal_data.py",),
@@ -99,21 +67,6 @@ BREAKS = (
         "frozen-trunk-has-dropout", "tasks.training.objective", "Objective.train",
         "if self.frozen:", "if not self.frozen:",
         (f"{_UNIT}/training/test_objective.py",),
-    ),
-    Break(
-        "replay-rounds-begin-early", "tasks.alignment.schedule", "Schedule.__init__",
-        "settings.replay_rounds * settings.replay_steps", "settings.replay_rounds",
-        (f"{_UNIT}/alignment/test_schedule.py",),
-    ),
-    Break(
-        "rejection-weights-swapped", "tasks.alignment.rollout_generator", "rejection_weights",
-        "== CORRECTED", "!= CORRECTED",
-        (f"{_UNIT}/alignment/test_rollout_generator.py",),
-    ),
-    Break(
-        "stored-probabilities-rounded-up", "tasks.alignment.stored", "_rounded_down",
-        ".view(torch.int16) + 1)", ".view(torch.int16) - 1)",
-        (f"{_UNIT}/alignment/test_stored.py",),
     ),
     Break(
         "source-tokens-are-labels", "tasks.training.data", "TokenDataset.batch",
@@ -206,23 +159,8 @@ BREAKS = (
         (f"{_UNIT}/models/test_layers.py",),
     ),
     Break(
-        "held-out-acceptance-by-text", "tasks.alignment.acceptance", "HeldOutAcceptance.__call__",
-        '"acceptance_rate": shared / positions', '"acceptance_rate": shared / len(self._held_out)',
-        (f"{_UNIT}/alignment/test_acceptance.py",),
-    ),
-    Break(
-        "calibration-draws-restart", "tasks.alignment.calibrating.labelling", "Labeller._decode",
-        "[first + index for index in batch]", "[index for index in batch]",
-        (f"{_UNIT}/alignment/test_calibration.py",),
-    ),
-    Break(
         "recorded-predictions-keep-their-rows", "tasks.decoding.recording", "TopLogitsRecorder.reorder",
         "[self._rows[row] for row in rows]", "self._rows[: len(rows)]",
-        (f"{_UNIT}/alignment/test_calibration.py",),
-    ),
-    Break(
-        "recorded-predictions-of-other-tokens", "tasks.alignment.calibrating.predicting", "TopLogitsPredictor.along",
-        "one.top is not None and one.tokens == read", "one.top is not None",
         (f"{_UNIT}/alignment/test_calibration.py",),
     ),
     Break(
@@ -239,16 +177,6 @@ BREAKS = (
         "newest-checkpoint-rotated-away", "tasks.training.checkpoints", "_rotate",
         "(*before[1 - KEPT_CHECKPOINTS :], newest)", "before[-KEPT_CHECKPOINTS:]",
         _CHECKPOINTS,
-    ),
-    Break(
-        "control-trains-on-outputs", "tasks.align", "_job",
-        "paths.calibration_set if aligned else paths.control_set", "paths.calibration_set",
-        ("tests/unit/test_align.py",),
-    ),
-    Break(
-        "control-starts-elsewhere", "tasks.alignment.settings", "AlignSettings.control",
-        "AlignSettings(**same, start=self.start,", "AlignSettings(**same,",
-        ("tests/unit/test_align.py",),
     ),
     Break(
         "gguf-positions-unchecked", "tasks.models.gguf", "_check_rotary_positions",
@@ -294,26 +222,6 @@ BREAKS = (
         "one-seed-is-a-finding", "tasks.evaluation.report.arms", "_finding",
         "interval is None or interval[0] <= 1.0 <= interval[1]", "interval is not None and interval[0] <= 1.0 <= interval[1]",
         ("tests/unit/evaluation/report/test_arms.py",),
-    ),
-    Break(
-        "control-predicts-all-tokens", "tasks.alignment.settings", "AlignSettings.control",
-        "draft_vocabulary=self.draft_vocabulary", "draft_vocabulary=0",
-        ("tests/unit/test_align.py",),
-    ),
-    Break(
-        "draft-vocabulary-of-references", "tasks.alignment.draft_vocabulary", "prune_drafter",
-        "JsonlDataset(job.paths.calibration_set", "JsonlDataset(job.paths.control_set",
-        (f"{_UNIT}/alignment/test_draft_vocabulary.py",),
-    ),
-    Break(
-        "labels-outside-are-learnt", "tasks.training.losses", "without_labels_outside",
-        "weights * inside", "weights",
-        (f"{_UNIT}/alignment/test_distillation.py",),
-    ),
-    Break(
-        "stored-outside-goes-to-the-rest", "tasks.alignment.distillation", "given_not_outside",
-        "(1 - outside)", "(1 - 0 * outside)",
-        (f"{_UNIT}/alignment/test_distillation.py",),
     ),
     Break(
         "first-layers-instead-of-chosen", "tasks.models.from_layers", "_chosen",

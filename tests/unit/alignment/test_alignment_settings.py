@@ -30,6 +30,26 @@ from tasks.alignment.settings import LOSSES, AlignSettings
             {"loss": "forward_kl", "replay_rounds": 1, "reference": "stored"},
             "replay_rounds write text without a stored reference",
         ),
+        ({"loss": "total_variation", "kl_until": 1.1}, "kl_until is 1.1; it must be at most 1"),
+        (
+            {"kl_until": 0.5},
+            "kl_until is 0.5, but loss sequence has no divergence; set loss to another divergence, for example tot",
+        ),
+        (
+            {"loss": "forward_kl", "kl_until": 0.5},
+            r"kl_until is 0.5, but loss forward_kl is KL\(p\|q\) itself; set loss to another",
+        ),
+        ({"position_weights": "linear"}, "position_weights is 'linear'; it must be one of none, decay, acceptance"),
+        ({"position_weights": "decay", "position_window": 1}, "position_window is 1; it must be at least 2"),
+        ({"position_weights": "decay", "position_decay": 1.0}, "position_decay is 1.0; it must be less than 1"),
+        (
+            {"position_weights": "decay", "draft_heads": 1},
+            "position_weights is decay, .* with exit_loss, draft_heads .* must be none",
+        ),
+        (
+            {"position_weights": "acceptance", "exit_loss": "weighted"},
+            "position_weights is acceptance, which weighs the loss of the",
+        ),
         ({"loss": "forward_kl", "draft_heads": 1}, "loss is forward_kl, which reads the last logits alone"),
         ({"replay_rounds": 2, "replay_steps": 50, "steps": 100}, "come to 100 steps; they must leave some of steps, 100"),
         (

@@ -10,59 +10,14 @@ import torch
 from torch import Tensor
 
 from tasks.alignment.distillation import DivergenceLoss
-from tasks.alignment.divergences import divergence, forward_kl
+from tasks.alignment.divergences import divergence, forward_kl, total_variation
 from tasks.alignment.settings import LOSSES
 from tasks.models.pruned_head import prune_head
-from tasks.training.data import Batch, TokenDataset
+from tasks.training.data import Batch
 from tasks.training.objective import Objective
 from tasks.training.predictions import target_log_probs
 from tasks.training.settings import TrainingSettings
-from tests.architectures import gpt2
-from tests.toys import toy_t5
-
-SOURCES = [[5, 6, 1], [7, 1], [8, 9, 4, 1]]
-TARGETS = [[3, 4, 5, 1], [7, 1], [2, 2, 6, 4, 1]]
-WEIGHTS = [[1.0, 0.1, 0.1, 1.0], [0.5, 0.0], [0.2, 0.2, 1.0, 0.3, 0.3]]
-CAUSAL = pytest.mark.parametrize("causal", [False, True], ids=["encoder-decoder", "decoder-only"])
-
-
-class Stored:
-    """A calibration set's top predictions, made of the distributions themselves."""
-
-    def __init__(self, predicted: list[Tensor], k: int) -> None:
-        self._top = [rows.topk(k) for rows in predicted]
-
-    def top_logits(self, example: int) -> tuple[Tensor, Tensor]:
-        return self._top[example].indices, self._top[example].values
-
-
-def pair(causal: bool) -> tuple[Any, Any]:
-    """A drafter and a large model."""
-    if causal:
-        torch.manual_seed(0)
-        return gpt2(1).eval(), gpt2(2).eval()
-    return toy_t5(1, 1, 1), toy_t5(0, 1, 2)
-
-
-@torch.inference_mode()
-def by_single_steps(model: Any, causal: bool) -> list[Tensor]:
-    """log softmax (target positions, vocabulary) of each example, each position from a forward pass of its own."""
-    found = []
-    for source, target in zip(SOURCES, TARGETS, strict=True):
-        rows = []
-        for place in range(len(target)):
-            if causal:
-                logits = model(input_ids=torch.tensor([source + target[:place]])).logits
-            else:
-                begun = torch.tensor([[model.config.decoder_start_token_id, *target[:place]]])
-                logits = model(input_ids=torch.tensor([source]), decoder_input_ids=begun).logits
-            rows.append(logits[0, -1].log_softmax(-1))
-        found.append(torch.stack(rows))
-    return found
-
-
-def whole(causal: bool, **options: Any) -> Batch:
-    return TokenDataset(SOURCES, TARGETS, 0, decoder_only=causal, **options).batch(range(3))
+from tests.distillation import CAUSAL, DRAFTED, TARGETS, WEIGHTS, Stored, by_single_steps, pair, whole
 
 
 @CAUSAL
@@ -94,6 +49,22 @@ def test_labels_are_mixed_in_by_their_weight(causal: bool, live: bool) -> None:
             soft = float(forward_kl(p[index][place], q[index][place]))
             expected += weight * (0.75 * soft - 0.25 * float(q[index][place][token]))
     assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+@CAUSAL
+@pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
+def test_kl_turns_into_the_divergence_with_the_progress_of_training(causal: bool, live: bool) -> None:
+    """Held-out texts, which have no progress, are measured by the divergence alone."""
+    drafter, large = pair(causal)
+    p = by_single_steps(large, causal)
+    reference = large if live else None
+    batch = whole(causal, weights=WEIGHTS, stored=None if live else Stored(p, 5))
+    [kl], [tv] = (DivergenceLoss(apart, 24, reference, 0.25).sums(drafter, batch) for apart in (forward_kl, total_variation))
+    turning = DivergenceLoss(total_variation, 24, reference, 0.25, kl_until=0.5)
+    assert abs(kl.item() - tv.item()) > 0.02 * kl.item()
+    for progress, share in ((0.0, 1.0), (0.125, 0.75), (0.5, 0.0), (1.0, 0.0), (None, 0.0)):
+        [found] = turning.sums(drafter, dataclasses.replace(batch, progress=progress))
+        assert found.item() == pytest.approx(share * kl.item() + (1 - share) * tv.item(), rel=1e-5)
 
 
 @CAUSAL
@@ -137,10 +108,6 @@ def test_a_batch_without_a_reference_is_an_error() -> None:
     batch = dataclasses.replace(whole(False), top=None)
     with pytest.raises(ValueError, match="no predictions of the large model"):
         DivergenceLoss(forward_kl, 24, None).sums(drafter, batch)
-
-
-DRAFTED = [1, 2, 3, 5, 6, 9, 14, 20]
-"""A draft vocabulary without two of the labels: 4 and 7."""
 
 
 @CAUSAL

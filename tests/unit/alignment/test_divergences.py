@@ -12,10 +12,13 @@ from torch.distributions import Categorical, kl_divergence
 
 from tasks.alignment.divergences import (
     append_rest,
+    blended_with_kl,
     divergence,
     forward_kl,
     gather_with_rest,
     jensen_shannon,
+    log_overlap,
+    negative_log_acceptance,
     reverse_kl,
     total_variation,
 )
@@ -36,6 +39,7 @@ def test_by_hand() -> None:
     assert forward_kl(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
     assert reverse_kl(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
     assert total_variation(log_p, log_q).item() == pytest.approx(0.25)
+    assert negative_log_acceptance(log_p, log_q).item() == pytest.approx(-math.log(0.75))
     half = 0.5 * math.log(0.5 / 0.375) + 0.25 * math.log(0.25 / 0.375)
     assert jensen_shannon(log_p, log_q, 0.5).item() == pytest.approx(half)
     # M is p alone where q is nowhere: of the two parts, the one with q's own mass is left.
@@ -148,3 +152,81 @@ def slope(apart: Callable[[Tensor, Tensor], Tensor], vocabulary: int) -> float:
 def test_total_variation_has_small_gradients_for_a_random_drafter() -> None:
     assert slope(total_variation, 1000) < 0.002
     assert slope(forward_kl, 1000) > 0.9
+    assert slope(negative_log_acceptance, 1000) > 0.7
+
+
+def test_where_p_is_one_token_the_negative_log_of_the_acceptance_is_the_cross_entropy() -> None:
+    log_p = torch.tensor([[0.0, -math.inf, -math.inf, -math.inf]])
+    logits = torch.tensor([[-30.0, 2.0, 1.0, -1.0]])
+    assert negative_log_acceptance(log_p, logits.log_softmax(-1)).item() == pytest.approx(-float(logits.log_softmax(-1)[0, 0]))
+    expected = logits.softmax(-1) - torch.tensor([1.0, 0.0, 0.0, 0.0])
+    torch.testing.assert_close(gradient(negative_log_acceptance, log_p, logits), expected)
+
+
+def gradient(apart: Callable[[Tensor, Tensor], Tensor], log_p: Tensor, logits: Tensor) -> Tensor:
+    """The gradient of the summed loss with respect to the drafter's logits."""
+    logits = logits.clone().requires_grad_()
+    torch.autograd.backward(apart(log_p, logits.log_softmax(-1)).sum())
+    assert logits.grad is not None
+    return logits.grad
+
+
+def test_the_log_divides_the_gradient_of_total_variation_by_the_acceptance() -> None:
+    log_p, log_q = some(1).double(), some(2).double()
+    accepted = torch.minimum(log_p.exp(), log_q.exp()).sum(-1, keepdim=True)
+    expected = gradient(total_variation, log_p, log_q) / accepted
+    torch.testing.assert_close(gradient(negative_log_acceptance, log_p, log_q), expected)
+
+
+@pytest.mark.parametrize("apart_by", [5.0, 20.0, 100.0, 1000.0])
+def test_the_gradient_does_not_vanish_with_the_acceptance(apart_by: float) -> None:
+    """Both are all but certain, of different tokens, and 1000 nats are far below what float32 holds as a probability."""
+    p, q = torch.tensor([[apart_by, 0.0, 0.0]]), torch.tensor([[0.0, apart_by, 0.0]])
+    found = negative_log_acceptance(p.log_softmax(-1), q.log_softmax(-1))
+    # p and q share exp(-distance) of either token, and of the third one.
+    assert found.item() == pytest.approx(apart_by - math.log(3), rel=1e-2)
+    slopes = gradient(negative_log_acceptance, p.log_softmax(-1), q)[0]
+    # Of what is accepted, a third each comes from either token and the third one; q is short of the first alone, by a third,
+    # and the tie at the third token halves what it gives.
+    torch.testing.assert_close(slopes, torch.tensor([-1 / 3, 1 / 2, -1 / 6]), atol=2e-2, rtol=0.0)
+    assert gradient(total_variation, p.log_softmax(-1), q).abs().max() < 0.02
+
+
+def test_with_stored_predictions_the_gradient_does_not_vanish_either() -> None:
+    """Of p, which is certain of token 0, two tokens are stored; q knows it with a probability of about 3e-5."""
+    log_p = torch.tensor([[20.0, 3.0, 0.0, 0.0, 0.0]]).log_softmax(-1)
+    tokens = log_p.topk(2).indices
+
+    def stored(log_p: Tensor, log_q: Tensor) -> Tensor:
+        return negative_log_acceptance(append_rest(log_p.gather(-1, tokens)), gather_with_rest(log_q, tokens))
+
+    logits = torch.tensor([[0.0, 0.0, 10.0, 9.0, 8.0]])
+    slopes = gradient(stored, log_p, logits)
+    torch.testing.assert_close(slopes, gradient(negative_log_acceptance, log_p, logits), atol=0.02, rtol=0.0)
+    assert slopes[0, 0] < -0.95
+
+
+def test_without_a_shared_token_the_loss_is_finite_and_teaches_nothing() -> None:
+    """Rows of one batch: no shared token, one shared token, and equal distributions."""
+    p = torch.tensor([[0.0, -math.inf, -math.inf], [0.0, 0.0, -math.inf], [0.0, 0.0, -math.inf]]).log_softmax(-1)
+    q = torch.tensor([[-math.inf, 0.0, 0.0], [-math.inf, 0.0, 0.0], [0.0, 0.0, -math.inf]])
+    torch.testing.assert_close(negative_log_acceptance(p, q.log_softmax(-1)), torch.tensor([60.0, math.log(2), 0.0]))
+    slopes = gradient(negative_log_acceptance, p, q)
+    assert slopes.isfinite().all()
+    assert slopes[0].abs().max() == slopes[2].abs().max() == 0
+    assert slopes[1, 2] > 0.1
+
+
+def test_a_blend_is_kl_at_one_end_and_the_divergence_at_the_other() -> None:
+    log_p, log_q = P.log(), Q.log()
+    assert blended_with_kl(total_variation, 1.0)(log_p, log_q).item() == pytest.approx(0.25 * math.log(2))
+    assert blended_with_kl(total_variation, 0.0)(log_p, log_q).item() == pytest.approx(0.25)
+    assert blended_with_kl(total_variation, 0.4)(log_p, log_q).item() == pytest.approx(0.4 * 0.25 * math.log(2) + 0.6 * 0.25)
+    slopes = [gradient(blended_with_kl(total_variation, weight), some(1), some(2)) for weight in (0.0, 0.4, 1.0)]
+    torch.testing.assert_close(slopes[1], 0.6 * slopes[0] + 0.4 * slopes[2])
+
+
+def test_the_overlap_of_less_than_a_distribution_is_by_hand() -> None:
+    """Σ min(p, q) of p = (0.3, 0.1), whose other tokens are outside a draft vocabulary, and q = (0.2, 0.8)."""
+    found = log_overlap(torch.tensor([[0.3, 0.1]]).log(), torch.tensor([[0.2, 0.8]]).log())
+    assert found.exp().item() == pytest.approx(0.3)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from tasks.alignment.distillation import DivergenceLoss
+from tasks.alignment.position_weights import ReachedCrossEntropyLoss
 from tasks.alignment.schedule import DataSource, Schedule
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.spec import ScheduledSource, alignment_spec, start_model
@@ -113,6 +114,59 @@ def test_the_loss_reads_its_weights_from_the_settings(tokenizer: Any, tmp_path: 
 
     soft, hard = loss_of(loss="jensen_shannon", beta=0.1), loss_of()
     assert loss_of(loss="jensen_shannon", beta=0.1, label_weight=0.25) == pytest.approx(0.75 * soft + 0.25 * hard, rel=1e-5)
+
+
+def test_only_a_loss_that_changes_over_training_reads_its_progress(tokenizer: Any, tmp_path: Path) -> None:
+    large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
+    small.model.eval()
+
+    def progress_of(**changes: Any) -> list[float | None]:
+        spec = alignment_spec(small, AlignSettings(steps=5, **changes), large)
+        return [spec.source.microbatches(step)[0].progress for step in range(5)]
+
+    assert progress_of(loss="total_variation") == [None] * 5
+    assert progress_of(loss="total_variation", kl_until=0.5) == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert progress_of(position_weights="decay") == [None] * 5
+    assert progress_of(position_weights="acceptance") == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+    def loss_at(step: int, **changes: Any) -> float:
+        spec = alignment_spec(small, AlignSettings(steps=5, **changes), large)
+        assert spec.loss is not None
+        return spec.loss.sums(small.model, spec.source.microbatches(step)[0])[0].item()
+
+    turning: dict[str, Any] = {"loss": "total_variation", "kl_until": 0.5}
+    assert loss_at(0, **turning) == pytest.approx(loss_at(0, loss="forward_kl"))
+    assert loss_at(1, **turning) == pytest.approx((loss_at(1, loss="forward_kl") + loss_at(1, loss="total_variation")) / 2)
+    assert loss_at(2, **turning) == pytest.approx(loss_at(2, loss="total_variation"))
+
+
+def test_position_weights_come_with_the_batch_or_from_the_loss(tokenizer: Any, tmp_path: Path) -> None:
+    large, small = saved(tmp_path / "large", tokenizer), opened(tokenizer)
+    decaying = AlignSettings(position_weights="decay", position_window=2, position_decay=0.25, batch_size=2)
+    spec = alignment_spec(small, decaying, large)
+    [batch] = spec.source.microbatches(0)
+    assert spec.loss is None
+    assert batch.weights is not None
+    assert sorted(batch.weights.tolist()) == [[1.0, 0.25, 0.0], [1.0, 0.25, 1.0]]
+    for loss, kind in (("sequence", ReachedCrossEntropyLoss), ("forward_kl", DivergenceLoss)):
+        spec = alignment_spec(small, AlignSettings(loss=loss, position_weights="acceptance", position_window=2), large)
+        assert isinstance(spec.loss, kind)
+        batch = spec.source.microbatches(0)[0]
+        assert batch.weights is None
+        weighted = spec.loss.sums(small.model, batch)[0].item()
+        plain = spec.loss.sums(small.model, dataclasses.replace(batch, progress=None))[0].item()
+        assert weighted < 0.95 * plain
+
+
+def test_a_replay_s_weights_are_multiplied(tokenizer: Any, tmp_path: Path) -> None:
+    """All steps but the first replay; a text of one window has the weights of the replay times the powers of the decay."""
+    chosen: dict[str, Any] = {"steps": 9, "batch_size": 2, "replay_rounds": 1, "replay_steps": 8, "replay_kept": 0.5}
+    large = saved(tmp_path / "large", tokenizer)
+    plain = alignment_spec(opened(tokenizer), AlignSettings(**chosen), large).source.microbatches(4)[0].weights
+    decaying = AlignSettings(**chosen, position_weights="decay", position_window=8, position_decay=0.5)
+    found = alignment_spec(opened(tokenizer), decaying, large).source.microbatches(4)[0].weights
+    assert plain is not None and found is not None
+    torch.testing.assert_close(found, plain * 0.5 ** torch.arange(plain.shape[1]))
 
 
 def test_stored_predictions_are_read_or_missed_in_one_line(tokenizer: Any, tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ def test_every_alignment_names_its_paper(loss: str) -> None:
     )
 
 
+def test_a_loss_that_changes_over_training_is_described() -> None:
+    described = describe_method(AlignSettings(loss="total_variation", kl_until=0.5))
+    assert "which is 1 minus the acceptance rate (DistillSpec" in described
+    assert "into which KL(p|q) turned linearly over the first 50% of its steps" in described
+
+
+def test_position_weights_are_described() -> None:
+    decay = describe_method(AlignSettings(position_weights="decay", position_window=4, position_decay=0.5))
+    assert "the j-th position of each window of 4 tokens, from 0, was weighted by 0.5^j (after Medusa" in decay
+    acceptance = describe_method(AlignSettings(loss="forward_kl", position_weights="acceptance", position_window=4))
+    assert "that all earlier ones of its window of 4 tokens are accepted" in acceptance
+
+
 def test_text_and_replay_are_described() -> None:
     both = AlignSettings(loss="reverse_kl", on_policy=0.25, writer="interleaved", replay_rounds=2, replay_steps=30)
     described = describe_method(both)
