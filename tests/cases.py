@@ -25,6 +25,7 @@ from tasks.decoding.settings import (
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
+    TopKSettings,
     TypicalSettings,
     VanillaSettings,
 )
@@ -127,6 +128,11 @@ CASES = {
         "top-p",
     ),
     "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
+    "top-k": Case("speculative_top_k", TopKSettings(accepted_tokens=2, draft_length=2), windows(laws.by_rank(2), 2)),
+    "top-k, three": Case("speculative_top_k", TopKSettings(accepted_tokens=3, draft_length=2), windows(laws.by_rank(3), 2)),
+    "top-k, one": Case(
+        "speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=2), windows(laws.by_rank(1), 2), "top-p"
+    ),
     "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
     "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
     "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
@@ -164,6 +170,7 @@ LONG_CASES = {
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
+        ("top-k, one", {"draft_length": 4}, windows(laws.by_rank(1), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),
         ("opt", {"draft_length": 4}, CASES["opt"].law),
         ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),

@@ -71,6 +71,16 @@ def by_margin(margin: float) -> Emit:
     return lambda q, p, scores: _replaced(q * (scores >= scores.max() - margin), p)
 
 
+def by_rank(count: int) -> Emit:
+    """The k likeliest tokens that are possible at all."""
+
+    def emit(q: np.ndarray, p: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        best = sorted(np.flatnonzero(scores), key=lambda token: -scores[token])[:count]
+        return _replaced(q * np.isin(np.arange(len(q)), best), p)
+
+    return emit
+
+
 def _replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return kept, (1 - kept.sum()) * residual / residual.sum() if kept.sum() < 1 - 1e-12 else 0 * residual
 

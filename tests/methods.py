@@ -26,6 +26,7 @@ from tasks.decoding.settings import (
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
+    TopKSettings,
     TypicalSettings,
     VanillaSettings,
 )
@@ -48,6 +49,7 @@ SETTINGS: dict[str, list[Any]] = {
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
     "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
     "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
+    "speculative_top_k": [TopKSettings(accepted_tokens=2, draft_length=3), TopKSettings(accepted_tokens=5, draft_length=4)],
     "speculative_forgiving": [
         ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
         ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),
@@ -107,6 +109,8 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_typical", TypicalSettings(min_score=0.5, typicality=0.3, draft_length=4)),
     ("speculative_typical", TypicalSettings(min_score=0.2, typicality=1.0, draft_length=4)),
     ("speculative_margin", MarginSettings(margin=0.1, draft_length=4)),
+    ("speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=4)),
+    ("speculative_top_k", TopKSettings(accepted_tokens=3, draft_length=4)),
     ("speculative_forgiving", ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
     ("speculative_forgiving", ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(

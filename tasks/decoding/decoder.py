@@ -167,6 +167,8 @@ class GreedyAcceptance:
     """Accept a token whose softmax is at least this; infinity never does."""
     max_excess: float = -math.inf
     """Accept a token whose -log softmax exceeds the entropy of its position by at most this; -infinity never does."""
+    max_rank: int = 0
+    """Accept a token that is among so many likeliest ones; 0 never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
     pardon: Pardon | None = None
@@ -176,7 +178,7 @@ class GreedyAcceptance:
     def reads_scores(self) -> bool:
         """Whether the likeliest tokens are not enough to tell what it accepts."""
         bounds = max(self.max_surprisal, self.max_gap) >= 0, min(self.min_share, self.min_score) < math.inf
-        return any(bounds) or self.max_excess > -math.inf or self.pardon is not None
+        return any(bounds) or self.max_excess > -math.inf or self.max_rank > 0 or self.pardon is not None
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Rows
 from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.token_statistics import IMPOSSIBLE
 
 
 class PredictionBlock:
@@ -71,6 +72,10 @@ class PredictionBlock:
         """Return -log of the scores of these tokens, in nats, finite even if a score rounds to zero: (rows, positions)."""
         return -probability(self.log_scores, tokens)
 
+    def rank(self, tokens: Tensor) -> Tensor:
+        """Return how many tokens are likelier than these, as `TokenStatistics.rank` says: int64 (rows, positions)."""
+        return rank(self.logits, tokens[..., None]).squeeze(-1)
+
     def total_variation(self, other: PredictionBlock) -> Tensor:
         """Return D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
@@ -103,6 +108,25 @@ def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSetti
 def probability(dist: Tensor, tokens: Tensor) -> Tensor:
     """Return the probability in `dist` (rows, n, vocabulary) of `tokens` (rows, n): (rows, n)."""
     return dist.gather(-1, tokens[..., None]).squeeze(-1)
+
+
+def rank(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Return the rank of each token among the logits of its position.
+
+    Args:
+        logits: (..., vocabulary).
+        tokens: int64 (..., n).
+
+    Returns:
+        int64 (..., n): the number of greater logits and of equal ones before the token's; `IMPOSSIBLE` where the token's own is
+        -infinity.
+    """
+    own, ids = logits.gather(-1, tokens), torch.arange(logits.shape[-1], device=logits.device)
+    ranks = [
+        ((logits > own[..., one, None]) | ((logits == own[..., one, None]) & (ids < tokens[..., one, None]))).sum(-1)
+        for one in range(tokens.shape[-1])
+    ]
+    return torch.stack(ranks, -1).masked_fill(own == -torch.inf, IMPOSSIBLE)
 
 
 def entropy(scores: Tensor, log_scores: Tensor) -> Tensor:

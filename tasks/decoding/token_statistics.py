@@ -12,6 +12,9 @@ Values = Tensor | float
 TokenIds = Tensor | int
 Mask = Tensor | bool
 
+IMPOSSIBLE = 2**31 - 1
+"""The rank of a token whose logit is -infinity: it is among the best of no number of tokens."""
+
 
 class TokenStatistics(Protocol):
     """One model's prediction, as a rule reads it.
@@ -43,13 +46,20 @@ class TokenStatistics(Protocol):
         """Return -log of the scores of these tokens, in nats."""
         ...
 
+    def rank(self, tokens: Any) -> Values:
+        """Return how many tokens are likelier than these, the first one of a tie counting as likelier.
+
+        An impossible token has the rank `IMPOSSIBLE`.
+        """
+        ...
+
     def total_variation(self, other: Any) -> Values:
         """Return D_TV of the two dists; of one-hot ones, 0 where both have the same likeliest token, else 1."""
         ...
 
 
-TokenScore = tuple[float, float]
-"""The score of a token and its surprisal in nats."""
+TokenScore = tuple[float, float, int]
+"""The score of a token, its surprisal in nats, and its rank."""
 
 
 class CachedStatistics:
@@ -77,6 +87,9 @@ class CachedStatistics:
 
     def surprisal(self, tokens: int) -> float:
         return (self.token_scores.get(tokens) or self._find(tokens))[1]
+
+    def rank(self, tokens: int) -> int:
+        return (self.token_scores.get(tokens) or self._find(tokens))[2]
 
     def total_variation(self, other: CachedStatistics) -> float:
         return float(self.best != other.best)

@@ -1,7 +1,7 @@
 """Acceptance of tokens that the large model finds good enough, whatever the drafter thought of them.
 
-None of these rules is lossless. `typical` and `near_the_top` decide without a draw, and a token from p replaces the first one
-that is not accepted; `found_its_way_back` is speculative sampling that forgives.
+None of these rules is lossless. `typical`, `near_the_top` and `among_the_best` decide without a draw, and a token from p
+replaces the first one that is not accepted; `found_its_way_back` is speculative sampling that forgives.
 """
 
 from __future__ import annotations
@@ -44,6 +44,22 @@ def near_the_top(margin: float) -> AcceptanceRule:
         return (p.top - p.of(tokens) <= margin) | (p.best == tokens)
 
     return deterministic_rule(accept_mask, greedy=GreedyAcceptance(-1.0, True, max_gap=margin))
+
+
+def among_the_best(count: int) -> AcceptanceRule:
+    """Accept x where it is among the large model's k likeliest tokens, the first ones of a tie.
+
+    A token that the large model rules out is among none. With k = 1 greedy decoding is speculative decoding; sampling is not,
+    since the likeliest token is then accepted however often the drafter draws it.
+
+    Args:
+        count: k, at least 1.
+    """
+
+    def accept_mask(tokens: TokenIds, q: TokenStatistics, p: TokenStatistics) -> Mask:
+        return p.rank(tokens) < count
+
+    return deterministic_rule(accept_mask, greedy=GreedyAcceptance(-1.0, keep_agreed=True, max_rank=count if count > 1 else 0))
 
 
 def found_its_way_back(min_entropy: float, window: int) -> AcceptanceRule:

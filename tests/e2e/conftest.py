@@ -28,6 +28,7 @@ GRID: list[dict[str, Any]] = [
     {"method": "speculative_block", "values": {"draft_length": [4]}},
     {"method": "speculative_typical", "values": {}},
     {"method": "speculative_margin", "values": {}},
+    {"method": "speculative_top_k", "values": {}},
     {"method": "speculative_forgiving", "values": {}},
     {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},

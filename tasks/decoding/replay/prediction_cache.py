@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
-from tasks.decoding.distributions import entropy
+from tasks.decoding.distributions import entropy, rank
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.known_predictions import KnownPredictions
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
@@ -130,11 +130,11 @@ class PredictionCache:
         ]
         index = torch.tensor(tokens, device=logits.device)
         scores, log_scores = torch.softmax(logits, -1), torch.log_softmax(logits, -1)
-        columns = scores.gather(-1, index), -log_scores.gather(-1, index), entropy(scores, log_scores)
-        for node, ids, chosen, surprisals, nats, row in zip(
+        columns = scores.gather(-1, index), -log_scores.gather(-1, index), rank(logits, index), entropy(scores, log_scores)
+        for node, ids, chosen, surprisals, ranks, nats, row in zip(
             nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
         ):
-            known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
+            known = dict(zip(ids, zip(chosen, surprisals, ranks, strict=True), strict=True))
             look_up = functools.partial(self._look_up, node, model)
             node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
             if len(self._logits) * len(row) < _MOST_KEPT:
@@ -153,7 +153,8 @@ class PredictionCache:
         logits = self._logits.get((node, model))
         if logits is None:  # the trie was read from a file, or had too many
             [logits] = self._run(model, node, 1).logits
-        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
+        place = int(rank(logits, torch.tensor([token], device=logits.device)))
+        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token]), place
 
     @torch.inference_mode()
     def _run(self, model: int, last: TrieNode, positions: int) -> _Predictions:

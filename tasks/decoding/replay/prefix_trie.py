@@ -21,6 +21,9 @@ SMALL_MODEL, LARGE_MODEL = 0, 1
 MOST_AHEAD = 8
 """Positions that a run reads beyond those that were asked for, at most."""
 
+_FORMAT = 2
+"""Of files: what they hold of a prefix. Predictions in another format are computed anew."""
+
 LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
 
@@ -106,17 +109,17 @@ class PrefixTrie:
     def save(self, path: Path) -> None:
         """Write the trie in one step."""
         lines = [[parent, node.token, *map(_to_json, node.statistics)] for node, parent in self.nodes()]
-        atomic_write(path, json.dumps({"source": self.source, "nodes": lines}))
+        atomic_write(path, json.dumps({"source": self.source, "format": _FORMAT, "nodes": lines}))
 
 
 def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
-    """Return the trie at `path` if it is there and of this source, else an empty one."""
+    """Return the trie at `path` if it is there, of this source and in this format, else an empty one."""
     trie = PrefixTrie(source)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return trie
-    if found["source"] != source or "nodes" not in found:
+    if found["source"] != source or found.get("format") != _FORMAT:
         return trie
     nodes: list[TrieNode] = []
     for parent, token, *statistics in found["nodes"]:
@@ -140,4 +143,6 @@ def _from_json(statistics: JsonStatistics, look_up: Callable[[int], TokenScore])
     if statistics is None:
         return None
     best, top, entropy, token_scores = statistics
-    return CachedStatistics(best, top, entropy, {token: (score, nats) for token, (score, nats) in token_scores}, look_up)
+    return CachedStatistics(
+        best, top, entropy, {token: (score, nats, rank) for token, (score, nats, rank) in token_scores}, look_up
+    )

@@ -13,7 +13,7 @@ import torch
 
 from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.distributions import PredictionBlock, rank
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
@@ -197,6 +197,7 @@ def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
     best = q.likeliest[0][position]
 
     def look_up(token: int) -> TokenScore:
-        return float(scores[token]), -float(scores[token].log())
+        place = rank(q.logits[0, position], torch.tensor([token], device=scores.device))
+        return float(scores[token]), -float(scores[token].log()), int(place)
 
     return CachedStatistics(best, float(q.top[0, position]), float(q.entropy[0, position]), {best: look_up(best)}, look_up)

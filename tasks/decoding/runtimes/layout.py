@@ -120,8 +120,7 @@ class Acceptance(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_double) for name in ("max_surprisal", "min_share", "max_gap", "min_score", "max_excess")),
         ("pardon_entropy", ctypes.c_double),
-        ("agreement", ctypes.c_int32),
-        ("pardon_window", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("agreement", "pardon_window", "max_rank")),
     )
 
 
@@ -185,10 +184,12 @@ class ReplayNode(ctypes.Structure):
     large: KnownPrediction
     score: float
     surprisal: float
+    rank: int
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("token", "child", "sibling")),
         *((name, KnownPrediction) for name in ("small", "large")),
         *((name, ctypes.c_double) for name in ("score", "surprisal")),
+        ("rank", ctypes.c_int32),
     )
 
 

@@ -27,6 +27,7 @@ from tasks.decoding.settings.speculative import (
     LossySettings,
     MarginSettings,
     SpeculativeSettings,
+    TopKSettings,
     TypicalSettings,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "SpeculativeCascadeSettings",
     "SpeculativeSettings",
     "TokenCascadeSettings",
+    "TopKSettings",
     "TypicalSettings",
     "VanillaSettings",
 ]

@@ -65,6 +65,18 @@ class MarginSettings(SpeculativeSettings):
 
 
 @settings
+class TopKSettings(SpeculativeSettings):
+    """Speculative decoding that accepts any of the large model's likeliest tokens."""
+
+    accepted_tokens: int = setting(
+        "k: a token is accepted where it is among the large model's k likeliest; greedy decoding is exact at 1.",
+        default=2,
+        unit="tokens",
+        ge=1,
+    )
+
+
+@settings
 class ForgivingSettings(SpeculativeSettings):
     """Speculative decoding that pardons a mismatch behind which the models agree again (FLy)."""
 
@@ -119,6 +131,7 @@ METHODS: dict[str, type] = {
     "speculative_lossy": LossySettings,
     "speculative_typical": TypicalSettings,
     "speculative_margin": MarginSettings,
+    "speculative_top_k": TopKSettings,
     "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_adaptive": AdaptiveSettings,

@@ -152,6 +152,9 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "speculative_margin": {
         "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
     },
+    "speculative_top_k": {
+        "steps": Preset({"accepted_tokens": (1, 2, 3, 5, 10), "draft_length": _BLOCK}, "no paper; steps ours")
+    },
     "sequence_cascade": {
         "paper": Preset({"deferral_cost": _SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours")
     },

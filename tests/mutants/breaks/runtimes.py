@@ -53,6 +53,21 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
     Break(
+        "kernel-check-keeps-one-rank-more", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
+        "< rule.max_rank", "<= rule.max_rank",
+        (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
+    ),
+    Break(
+        "kernel-replay-keeps-one-rank-more", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
+        "node.rank < rule.max_rank", "node.rank <= rule.max_rank",
+        _REPLAY,
+    ),
+    Break(
+        "gpu-keeps-one-rank-more", "tasks/decoding/runtimes/fused_draft_check.py", "DraftChecker._apply",
+        "< max_rank", "<= max_rank",
+        (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_each_rule_by_hand",),
+    ),
+    Break(
         "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
         "score = share * highest", "score = share",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),

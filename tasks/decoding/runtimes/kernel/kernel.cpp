@@ -118,8 +118,19 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
     return std::log(sum) - weighted_sum / sum;
 }
 
+// How many tokens are likelier than one, the first of a tie counting as likelier; the highest number for an impossible one.
+int32_t rank(const float* logits, int64_t outputs, int32_t token) {
+    const float own = logits[token];
+    if (own == -HUGE_VALF) return INT32_MAX;
+    int32_t likelier = 0;
+    for (int64_t i = 0; i < token; i++) likelier += logits[i] >= own;
+    for (int64_t i = token + 1; i < outputs; i++) likelier += logits[i] > own;
+    return likelier;
+}
+
 // Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
-bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
+bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, int32_t token, float top, double share) {
+    if (rule.max_rank && rank(logits, outputs, token) < rule.max_rank) return true;
     const bool reads_entropy = rule.max_excess > -HUGE_VAL;
     if (rule.max_surprisal < 0 && rule.max_gap < 0 && rule.min_score == HUGE_VAL && !reads_entropy) return false;
     const double highest = confidence(logits, outputs, top), score = share * highest;
@@ -262,7 +273,7 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
         bool kept = best[index] < 0 || (rule->agreement == 1 && agrees);
         if (!kept) {
             const double share = std::exp(double(here[draft[index]]) - top);
-            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, top, share);
+            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, draft[index], top, share);
         }
         if (!kept && rule->agreement == 2 && agrees) return drafted;
         keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });

@@ -168,29 +168,35 @@ def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
 def test_a_truncated_trie_file_is_started_anew(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     path.write_text('{"source": [5, 1], "pla')
-    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.children
+    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0, 0)).root.children
+
+
+def test_a_trie_in_an_older_format_is_started_anew(tmp_path: Path) -> None:
+    path = tmp_path / "page.json"
+    path.write_text('{"source": [5, 1], "nodes": [[-1, -1, null, [7, 0.1, 0.25, [[7, [0.1, 2.5]]]]]]}')
+    assert load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0, 0)).root.statistics == [None, None]
 
 
 def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
     trie = PrefixTrie([5, 1])
     position = trie.root.step(3).step(4)
     position.statistics[prefix_trie.LARGE_MODEL] = CachedStatistics(
-        7, 0.1, 0.25, {7: (0.1, 2.5), 9: (0.0, math.inf)}, lambda token: (0.0, 0.0)
+        7, 0.1, 0.25, {7: (0.1, 2.5, 0), 9: (0.0, math.inf, 5)}, lambda token: (0.0, 0.0, 0)
     )
     trie.save(tmp_path / "page.json")
     asked: list[tuple[list[int], int, int]] = []
 
-    def ask(position: TrieNode, model: int, token: int) -> tuple[float, float]:
+    def ask(position: TrieNode, model: int, token: int) -> tuple[float, float, int]:
         asked.append((position.tokens(), model, token))
-        return 0.5, 0.7
+        return 0.5, 0.7, 3
 
     again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
     note = again.statistics[prefix_trie.LARGE_MODEL]
     assert note is not None
     assert again.statistics[prefix_trie.SMALL_MODEL] is None
     assert (note.best, note.top, note.entropy, note.surprisal(7), note.surprisal(9)) == (7, 0.1, 0.25, 2.5, math.inf)
-    assert note.of(2) == 0.5
-    assert note.surprisal(2) == 0.7
+    assert (note.rank(7), note.rank(9)) == (0, 5)
+    assert (note.of(2), note.surprisal(2), note.rank(2)) == (0.5, 0.7, 3)
     assert asked == [([3, 4], prefix_trie.LARGE_MODEL, 2)]
 
 
