@@ -17,6 +17,7 @@ from tasks.decoding.settings import (
     ConfidentSettings,
     DiffOracleSettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -77,6 +78,11 @@ def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str,
     return Case("speculative_forgiving", settings, law, sampling, limit)
 
 
+def fuzzy(measure: str, threshold: float, sampling: str) -> Case:
+    settings = FuzzySettings(divergence=measure, max_divergence=threshold, draft_length=2)
+    return Case("speculative_fuzzy", settings, windows(laws.fuzzily(measure, threshold), 2), sampling)
+
+
 def bild(sampling: str = "plain", **given: Any) -> Case:
     settings = BildSettings(**given)
     return Case("bild", settings, functools.partial(laws.bild, settings), sampling, limit=4)
@@ -133,6 +139,9 @@ CASES = {
     "top-k, one": Case(
         "speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=2), windows(laws.by_rank(1), 2), "top-p"
     ),
+    "fuzzy js": fuzzy("js", 0.2, "plain"),
+    "fuzzy kl": fuzzy("kl", 0.6, "top-p"),
+    "fuzzy tv": fuzzy("tv", 0.45, "all three"),
     "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
     "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
     "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
@@ -171,6 +180,7 @@ LONG_CASES = {
         ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
         ("top-k, one", {"draft_length": 4}, windows(laws.by_rank(1), 4)),
+        ("fuzzy js", {"draft_length": 4}, windows(laws.fuzzily("js", 0.2), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),
         ("opt", {"draft_length": 4}, CASES["opt"].law),
         ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),

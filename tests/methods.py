@@ -17,6 +17,7 @@ from tasks.decoding.settings import (
     ConfidentSettings,
     DiffOracleSettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -50,6 +51,11 @@ SETTINGS: dict[str, list[Any]] = {
     "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
     "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
     "speculative_top_k": [TopKSettings(accepted_tokens=2, draft_length=3), TopKSettings(accepted_tokens=5, draft_length=4)],
+    "speculative_fuzzy": [
+        FuzzySettings(max_divergence=0.1, draft_length=3),
+        FuzzySettings(divergence="kl", max_divergence=0.5, draft_length=4),
+        FuzzySettings(divergence="tv", max_divergence=0.3, draft_length=4),
+    ],
     "speculative_forgiving": [
         ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
         ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+from tasks.decoding.divergences import DIVERGENCES
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.token_statistics import IMPOSSIBLE
 
@@ -79,6 +80,10 @@ class PredictionBlock:
     def total_variation(self, other: PredictionBlock) -> Tensor:
         """Return D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
+
+    def divergence(self, other: PredictionBlock, measure: str) -> Tensor:
+        """Return a divergence of the two models' scores, one of `DIVERGENCES`: (rows, positions)."""
+        return DIVERGENCES[measure](self.log_scores, other.log_scores)
 
     def head(self, positions: int) -> PredictionBlock:
         """Return the first `positions` positions."""

@@ -29,6 +29,7 @@ GRID: list[dict[str, Any]] = [
     {"method": "speculative_typical", "values": {}},
     {"method": "speculative_margin", "values": {}},
     {"method": "speculative_top_k", "values": {}},
+    {"method": "speculative_fuzzy", "values": {"divergence": ["js", "tv"]}},
     {"method": "speculative_forgiving", "values": {}},
     {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},

@@ -18,6 +18,7 @@ from tasks.decoding.settings.speculative import (
     BlockSettings,
     ConfidentSettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -25,7 +26,7 @@ from tasks.decoding.settings.speculative import (
     TopKSettings,
     TypicalSettings,
 )
-from tasks.decoding.tolerance import among_the_best, found_its_way_back, near_the_top, typical
+from tasks.decoding.tolerance import among_the_best, found_its_way_back, near_the_top, typical, within_divergence
 from tasks.decoding.turn import DraftRule
 
 
@@ -66,6 +67,10 @@ def _top_k(pair: Pair, settings: TopKSettings, sampling: SamplingSettings, sourc
     return fixed_window(pair, settings, sampling, source, among_the_best(settings.accepted_tokens))
 
 
+def _fuzzy(pair: Pair, settings: FuzzySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, within_divergence(settings.divergence, settings.max_divergence))
+
+
 def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, found_its_way_back(settings.min_entropy, settings.window))
 
@@ -92,6 +97,7 @@ SPECS = (
     MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),
     MethodSpec("speculative_margin", "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule", False, _margin),
     MethodSpec("speculative_top_k", "no paper: acceptance of any of the k likeliest tokens", False, _top_k),
+    MethodSpec("speculative_fuzzy", "Holsman et al., 2025 (FSD); beyond the threshold speculative sampling", False, _fuzzy),
     MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),

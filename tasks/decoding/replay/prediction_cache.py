@@ -62,7 +62,7 @@ class PredictionCache:
         path = self._path(name)
         self._logits.clear()
         self.trie.forget()
-        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
+        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up, self._logits_at)
         if self.known is not None:
             self.known.open_source(self.trie.root)
             for node, _ in self.trie.nodes():
@@ -135,8 +135,8 @@ class PredictionCache:
             nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
         ):
             known = dict(zip(ids, zip(chosen, surprisals, ranks, strict=True), strict=True))
-            look_up = functools.partial(self._look_up, node, model)
-            node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
+            read = functools.partial(self._look_up, node, model), functools.partial(self._logits_at, node, model)
+            node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, *read)
             if len(self._logits) * len(row) < _MOST_KEPT:
                 self._logits[node, model] = row
             if self.known is not None:
@@ -150,11 +150,16 @@ class PredictionCache:
         known.record(node)
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
+        logits = self._logits_at(node, model)
+        place = int(rank(logits, torch.tensor([token], device=logits.device)))
+        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token]), place
+
+    def _logits_at(self, node: TrieNode, model: int) -> Tensor:
+        """Return what a model predicts at a node: float32 (vocabulary,)."""
         logits = self._logits.get((node, model))
         if logits is None:  # the trie was read from a file, or had too many
             [logits] = self._run(model, node, 1).logits
-        place = int(rank(logits, torch.tensor([token], device=logits.device)))
-        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token]), place
+        return logits
 
     @torch.inference_mode()
     def _run(self, model: int, last: TrieNode, positions: int) -> _Predictions:

@@ -200,4 +200,11 @@ def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
         place = rank(q.logits[0, position], torch.tensor([token], device=scores.device))
         return float(scores[token]), -float(scores[token].log()), int(place)
 
-    return CachedStatistics(best, float(q.top[0, position]), float(q.entropy[0, position]), {best: look_up(best)}, look_up)
+    return CachedStatistics(
+        best,
+        float(q.top[0, position]),
+        float(q.entropy[0, position]),
+        {best: look_up(best)},
+        look_up,
+        lambda: q.logits[0, position],
+    )

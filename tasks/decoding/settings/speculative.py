@@ -76,6 +76,24 @@ class TopKSettings(SpeculativeSettings):
     )
 
 
+DIVERGENCES = ("js", "kl", "tv")
+"""Jensen-Shannon, Kullback-Leibler and total variation: the names in `tasks/decoding/divergences.py`."""
+
+
+@settings
+class FuzzySettings(SpeculativeSettings):
+    """Speculative decoding that accepts any token where the models are close (FSD)."""
+
+    divergence: str = setting(
+        "Of the drafter's softmax q from the large model's p: Jensen-Shannon or KL(q ‖ p), in nats, or total variation.",
+        default="js",
+        choices=DIVERGENCES,
+    )
+    max_divergence: float = setting(
+        "T: a token is accepted where the divergence is at most this; 0 is exact.", default=0.1, ge=0
+    )
+
+
 @settings
 class ForgivingSettings(SpeculativeSettings):
     """Speculative decoding that pardons a mismatch behind which the models agree again (FLy)."""
@@ -132,6 +150,7 @@ METHODS: dict[str, type] = {
     "speculative_typical": TypicalSettings,
     "speculative_margin": MarginSettings,
     "speculative_top_k": TopKSettings,
+    "speculative_fuzzy": FuzzySettings,
     "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_adaptive": AdaptiveSettings,
