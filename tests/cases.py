@@ -16,6 +16,7 @@ from tasks.decoding.settings import (
     BlockSettings,
     ConfidentSettings,
     DiffOracleSettings,
+    EntropySettings,
     ForgivingSettings,
     FuzzySettings,
     LenientSettings,
@@ -110,6 +111,10 @@ CASES = {
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
+    "entropy": Case("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.65), sampling="top-p", limit=4),
+    "entropy bigram": Case(
+        "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
+    ),
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
@@ -175,6 +180,7 @@ LONG_CASES = {
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("confident", {"max_draft": 4}, of_large),
+        ("entropy", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),

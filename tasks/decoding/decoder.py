@@ -93,6 +93,8 @@ class StopRule:
     """Stop at a token whose softmax is at or under this; 0 never stops."""
     cumulative_confidence: float = 0.0
     """Stop after the token with which the product of the softmaxes falls under this; 0 never stops."""
+    max_entropy: float = math.inf
+    """Stop after a token at whose position the entropy of the softmax, in nats, is above this."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ class Continuation:
     """The softmax of each; 1 where the stop rule does not need it."""
     logits: Tensor
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
+    entropies: list[float]
+    """The entropy of the softmax at each position, in nats; 0 where the stop rule does not need it."""
 
 
 class GreedyContinuation(Protocol):

@@ -7,6 +7,7 @@ import math
 from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
 from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.block_verification import block_verification
+from tasks.decoding.draft_length import largest_entropy
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
@@ -17,6 +18,7 @@ from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     BlockSettings,
     ConfidentSettings,
+    EntropySettings,
     ForgivingSettings,
     FuzzySettings,
     LenientSettings,
@@ -81,6 +83,13 @@ def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettin
     return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
 
 
+def _entropy(pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    drafter = make_drafter(settings.drafter, pair, sampling, source)
+    most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
+    rule = DraftRule(window=settings.max_draft, max_entropy=most)
+    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
+
+
 def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     method = SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, DraftRule(window=settings.max_draft))
@@ -100,5 +109,6 @@ SPECS = (
     MethodSpec("speculative_fuzzy", "Holsman et al., 2025 (FSD); beyond the threshold speculative sampling", False, _fuzzy),
     MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
+    MethodSpec("speculative_entropy", "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", True, _entropy),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

@@ -33,8 +33,8 @@ LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
 
 
-DraftKey = tuple[int, float, float, int]
-"""(target model, fallback threshold, bound of the cumulative confidence, budget): what a model's draft depends on."""
+DraftKey = tuple[int, float, float, float, int]
+"""What a model's draft depends on: target model, fallback threshold, bounds of cumulative confidence and of entropy, budget."""
 
 
 class TrieNode:

@@ -109,7 +109,7 @@ class _Replayer:
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
         if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
-        key = (self.target.model, rule.fallback_threshold, rule.stop_below, budget)
+        key = (self.target.model, rule.fallback_threshold, rule.stop_below, rule.max_entropy, budget)
         draft = self.node.drafts.get(key)
         if draft is None:
             draft = self.node.drafts[key] = self._by_model(budget)
@@ -125,7 +125,7 @@ class _Replayer:
         while builder.going:
             statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, reach - len(q))
             q.append(statistics)
-            builder.add(statistics.best, statistics.top)
+            builder.add(statistics.best, statistics.top, statistics.entropy)
             node = node.step(statistics.best)
         return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
 

@@ -129,7 +129,7 @@ class LoopRules(ctypes.Structure):
 
     _fields_ = (
         ("acceptance", Acceptance),
-        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below")),
+        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_entropy")),
         *((name, ctypes.c_int32) for name in ("window", "first_from_target", "ends_unverified")),
         *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
         ("limit", ctypes.c_int64),
@@ -148,8 +148,7 @@ class LoopModel(ctypes.Structure):
         *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
         ("stride", ctypes.c_int64),
         ("vocabulary", ctypes.c_int64),
-        ("next", _Pointer),
-        ("confidence", _Pointer),
+        *((name, _Pointer) for name in ("next", "confidence", "entropy")),
     )
 
 
@@ -221,7 +220,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_read": ([stack, cache, pointer, integer, integer], None),
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
         "draftline_continue": (
-            [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
+            [*model, integer, real, real, real, pointer, integer, pointer, pointer, *predicted, pointer, pointer],
             integer,
         ),
         "draftline_speculative_loop": (

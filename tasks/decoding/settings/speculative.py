@@ -133,6 +133,20 @@ class ConfidentSettings(DraftingSettings):
 
 
 @settings
+class EntropySettings(DraftingSettings):
+    """Speculative decoding whose drafts end where the drafter's entropy bounds the acceptance too loosely (AdaEDL)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    min_acceptance: float = setting(
+        "λ: a draft ends with the token at whose position 1 - √(c H) is under this, H being the drafter's entropy in nats.",
+        default=0.4,
+        ge=0,
+        lt=1,
+    )
+    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0)
+
+
+@settings
 class AdaptiveSettings(DraftingSettings):
     """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
 
@@ -153,6 +167,7 @@ METHODS: dict[str, type] = {
     "speculative_fuzzy": FuzzySettings,
     "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
+    "speculative_entropy": EntropySettings,
     "speculative_adaptive": AdaptiveSettings,
 }
 """The settings of each method of this family, by the method's name."""

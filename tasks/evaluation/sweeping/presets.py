@@ -152,6 +152,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "speculative_margin": {
         "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
     },
+    "speculative_entropy": {
+        "steps": Preset(
+            {"min_acceptance": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "entropy_factor": (0.2,), "max_draft": _LONGEST},
+            "AdaEDL; thresholds ours, since the paper adapts them",
+        )
+    },
     "speculative_fuzzy": {
         measure: Preset(
             {"divergence": (measure,), "max_divergence": thresholds, "draft_length": _BLOCK},

@@ -61,14 +61,14 @@ bool accepts(const LoopRules& rules, const ReplayNode& node) {
 
 // 1. Drafts tokens behind the text. Returns false where a prediction is not known.
 bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best) {
-    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.small_ends, rules.small_end_count);
+    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
     const int64_t budget = budget_of(rules, path.text);
     double cumulative = 1, confidence = 1;
     for (int32_t node = path.node; turn.predicted < budget; node = step(path.nodes, node, best[turn.predicted - 1])) {
         if (node < 0 || path.nodes[node].small.best < 0) return false;
         best[turn.predicted] = path.nodes[node].small.best;
         confidence = path.nodes[node].small.top;
-        if (stops.after(best[turn.predicted++], confidence, cumulative)) break;
+        if (stops.after(best[turn.predicted++], confidence, path.nodes[node].small.entropy, cumulative)) break;
     }
     if (turn.predicted) cut_draft(rules, path.text, turn, best, confidence);
     return true;
