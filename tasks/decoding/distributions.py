@@ -134,6 +134,14 @@ def rank(logits: Tensor, tokens: Tensor) -> Tensor:
     return torch.stack(ranks, -1).masked_fill(own == -torch.inf, IMPOSSIBLE)
 
 
+def rank_of(logits: Tensor, token: int) -> int:
+    """Return the rank of one token among logits (vocabulary,): as `rank` does, without a pass for ties."""
+    own = logits[token]
+    if own == -torch.inf:
+        return IMPOSSIBLE
+    return int(torch.count_nonzero(logits[:token] >= own) + torch.count_nonzero(logits[token + 1 :] > own))
+
+
 def entropy(scores: Tensor, log_scores: Tensor) -> Tensor:
     """Return -Σ p log p over the last dimension, in nats; 0 log 0 is 0.
 

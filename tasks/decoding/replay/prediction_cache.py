@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
-from tasks.decoding.distributions import entropy, rank
+from tasks.decoding.distributions import entropy, rank_of
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.known_predictions import KnownPredictions
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
@@ -130,11 +130,14 @@ class PredictionCache:
         ]
         index = torch.tensor(tokens, device=logits.device)
         scores, log_scores = torch.softmax(logits, -1), torch.log_softmax(logits, -1)
-        columns = scores.gather(-1, index), -log_scores.gather(-1, index), rank(logits, index), entropy(scores, log_scores)
-        for node, ids, chosen, surprisals, ranks, nats, row in zip(
+        columns = scores.gather(-1, index), -log_scores.gather(-1, index), entropy(scores, log_scores)
+        for node, ids, chosen, surprisals, nats, row in zip(
             nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
         ):
-            known = dict(zip(ids, zip(chosen, surprisals, ranks, strict=True), strict=True))
+            known = {
+                token: (score, surprisal, 0 if token == ids[0] else rank_of(row, token))
+                for token, score, surprisal in zip(ids, chosen, surprisals, strict=True)
+            }
             read = functools.partial(self._look_up, node, model), functools.partial(self._logits_at, node, model)
             node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, *read)
             if len(self._logits) * len(row) < _MOST_KEPT:
@@ -151,8 +154,11 @@ class PredictionCache:
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
         logits = self._logits_at(node, model)
-        place = int(rank(logits, torch.tensor([token], device=logits.device)))
-        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token]), place
+        return (
+            float(torch.softmax(logits, -1)[token]),
+            -float(torch.log_softmax(logits, -1)[token]),
+            rank_of(logits, token),
+        )
 
     def _logits_at(self, node: TrieNode, model: int) -> Tensor:
         """Return what a model predicts at a node: float32 (vocabulary,)."""

@@ -13,7 +13,7 @@ import torch
 
 from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock, rank
+from tasks.decoding.distributions import PredictionBlock, rank_of
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
@@ -197,8 +197,7 @@ def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
     best = q.likeliest[0][position]
 
     def look_up(token: int) -> TokenScore:
-        place = rank(q.logits[0, position], torch.tensor([token], device=scores.device))
-        return float(scores[token]), -float(scores[token].log()), int(place)
+        return float(scores[token]), -float(scores[token].log()), rank_of(q.logits[0, position], token)
 
     return CachedStatistics(
         best,
