@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import Tensor
 
@@ -13,11 +15,22 @@ MORE_BOUNDS = [
     GreedyAcceptance(-1.0, keep_agreed=False, min_score=0.1),
     GreedyAcceptance(-1.0, keep_agreed=True, max_excess=0.5),
     GreedyAcceptance(-1.0, keep_agreed=True, min_score=0.3, max_excess=-0.2),
+    GreedyAcceptance(-1.0, keep_agreed=False, max_rank=1),
+    GreedyAcceptance(-1.0, keep_agreed=False, max_rank=4),
+    GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02, max_rank=2),
     GreedyAcceptance(-1.0, keep_agreed=True, pardon=Pardon(min_entropy=0.0, window=1)),
     GreedyAcceptance(2.5, keep_agreed=True, pardon=Pardon(min_entropy=2.8, window=1)),
     GreedyAcceptance(2.8, keep_agreed=False, pardon=Pardon(min_entropy=1.0, window=2)),
 ]
 """Rules on the scores themselves and on the entropy, and rules that pardon."""
+
+
+def often_likeliest(logits: Tensor, other: int, share: float, rng: random.Random) -> int:
+    """Return the likeliest token of logits (vocabulary,) with probability `share`, else one of the next four or `other`."""
+    chosen = rng.random()
+    if chosen >= (1 + share) / 2:
+        return other
+    return int(logits.float().topk(5).indices[0 if chosen < share else rng.randrange(1, 5)])
 
 
 def kept_by(logits: Tensor, drafted: list[int], rule: GreedyAcceptance) -> int:
@@ -54,4 +67,5 @@ def keeps(scores: Tensor, token: int, rule: GreedyAcceptance) -> bool:
         or top - score <= rule.max_gap
         or score >= rule.min_score
         or surprisal - entropy <= rule.max_excess
+        or token in sorted(range(len(scores)), key=lambda one: -float(scores[one]))[: rule.max_rank]
     )

@@ -16,7 +16,9 @@ from tasks.decoding.settings import (
     BlockSettings,
     ConfidentSettings,
     DiffOracleSettings,
+    EntropySettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -25,6 +27,7 @@ from tasks.decoding.settings import (
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
+    TopKSettings,
     TypicalSettings,
     VanillaSettings,
 )
@@ -76,6 +79,11 @@ def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str,
     return Case("speculative_forgiving", settings, law, sampling, limit)
 
 
+def fuzzy(measure: str, threshold: float, sampling: str) -> Case:
+    settings = FuzzySettings(divergence=measure, max_divergence=threshold, draft_length=2)
+    return Case("speculative_fuzzy", settings, windows(laws.fuzzily(measure, threshold), 2), sampling)
+
+
 def bild(sampling: str = "plain", **given: Any) -> Case:
     settings = BildSettings(**given)
     return Case("bild", settings, functools.partial(laws.bild, settings), sampling, limit=4)
@@ -103,6 +111,10 @@ CASES = {
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
+    "entropy": Case("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.65), sampling="top-p", limit=4),
+    "entropy bigram": Case(
+        "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
+    ),
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
@@ -127,6 +139,14 @@ CASES = {
         "top-p",
     ),
     "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
+    "top-k": Case("speculative_top_k", TopKSettings(accepted_tokens=2, draft_length=2), windows(laws.by_rank(2), 2)),
+    "top-k, three": Case("speculative_top_k", TopKSettings(accepted_tokens=3, draft_length=2), windows(laws.by_rank(3), 2)),
+    "top-k, one": Case(
+        "speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=2), windows(laws.by_rank(1), 2), "top-p"
+    ),
+    "fuzzy js": fuzzy("js", 0.2, "plain"),
+    "fuzzy kl": fuzzy("kl", 0.6, "top-p"),
+    "fuzzy tv": fuzzy("tv", 0.45, "all three"),
     "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
     "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
     "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
@@ -160,10 +180,13 @@ LONG_CASES = {
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("confident", {"max_draft": 4}, of_large),
+        ("entropy", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
+        ("top-k, one", {"draft_length": 4}, windows(laws.by_rank(1), 4)),
+        ("fuzzy js", {"draft_length": 4}, windows(laws.fuzzily("js", 0.2), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),
         ("opt", {"draft_length": 4}, CASES["opt"].law),
         ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),

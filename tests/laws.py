@@ -47,28 +47,60 @@ class Models:
         return scores(self.large, text)
 
 
-Emit = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""(q, p, scores of p) at a drafted position to the probabilities that each token is accepted, and that it replaces another."""
+Emit = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(q, p, scores of q, of p) at a drafted position to the probabilities that each token is accepted, and that it replaces."""
 
 
 def leniently(lenience: float) -> Emit:
     """Lenience l (SD, A.5)."""
-    return lambda q, p, _: _replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
+    return lambda q, p, *_: _replaced(np.minimum(q, p / lenience), np.maximum(0, p - lenience * q))
 
 
 def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Emit:
     """Lossy acceptance (SpecCascade, section 2)."""
-    return lambda q, p, _: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
+    return lambda q, p, *_: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
 
 
 def typically(epsilon: float, delta: float) -> Emit:
     """Typical acceptance (Medusa, 2.3.1)."""
-    return lambda q, p, scores: _replaced(q * (scores >= min(epsilon, delta * math.exp(-nats(scores)))), p)
+    return lambda q, p, _, scores: _replaced(q * (scores >= min(epsilon, delta * math.exp(-nats(scores)))), p)
 
 
 def by_margin(margin: float) -> Emit:
     """Tokens that lose at most a margin of probability."""
-    return lambda q, p, scores: _replaced(q * (scores >= scores.max() - margin), p)
+    return lambda q, p, _, scores: _replaced(q * (scores >= scores.max() - margin), p)
+
+
+def by_rank(count: int) -> Emit:
+    """The k likeliest tokens that are possible at all."""
+
+    def emit(q: np.ndarray, p: np.ndarray, _: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        best = sorted(np.flatnonzero(scores), key=lambda token: -scores[token])[:count]
+        return _replaced(q * np.isin(np.arange(len(q)), best), p)
+
+    return emit
+
+
+def fuzzily(measure: str, threshold: float) -> Emit:
+    """FSD: all tokens where the models are close, else speculative sampling."""
+
+    def emit(q: np.ndarray, p: np.ndarray, q_scores: np.ndarray, p_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        close = apart(measure, q_scores, p_scores) <= threshold
+        return (q, 0 * p) if close else _replaced(np.minimum(q, p), np.maximum(0, p - q))
+
+    return emit
+
+
+def apart(measure: str, q: Any, p: Any) -> float:
+    """A divergence of two distributions, token by token."""
+    if measure == "tv":
+        return 1 - math.fsum(map(min, q, p))
+    if measure == "js":
+        middle = [(one + other) / 2 for one, other in zip(q, p, strict=True)]
+        return nats(middle) - (nats(q) + nats(p)) / 2
+    if any(one > 0 and other == 0 for one, other in zip(q, p, strict=True)):
+        return math.inf
+    return math.fsum(one * math.log(one / other) for one, other in zip(q, p, strict=True) if one > 0)
 
 
 def _replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +135,7 @@ def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> Seq
         if left == 0:
             branch(text, probability, models.p(text), None)
             return
-        kept, put = emit(models.q(text), models.p(text), models.p_scores(text))
+        kept, put = emit(models.q(text), models.p(text), models.q_scores(text), models.p_scores(text))
         branch(text, probability, kept, left - 1)
         branch(text, probability, put, None)
 

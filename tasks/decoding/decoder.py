@@ -93,6 +93,8 @@ class StopRule:
     """Stop at a token whose softmax is at or under this; 0 never stops."""
     cumulative_confidence: float = 0.0
     """Stop after the token with which the product of the softmaxes falls under this; 0 never stops."""
+    max_entropy: float = math.inf
+    """Stop after a token at whose position the entropy of the softmax, in nats, is above this."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ class Continuation:
     """The softmax of each; 1 where the stop rule does not need it."""
     logits: Tensor
     """(1, positions, vocabulary); of the last position alone where they are not kept."""
+    entropies: list[float]
+    """The entropy of the softmax at each position, in nats; 0 where the stop rule does not need it."""
 
 
 class GreedyContinuation(Protocol):
@@ -167,6 +171,8 @@ class GreedyAcceptance:
     """Accept a token whose softmax is at least this; infinity never does."""
     max_excess: float = -math.inf
     """Accept a token whose -log softmax exceeds the entropy of its position by at most this; -infinity never does."""
+    max_rank: int = 0
+    """Accept a token that is among so many likeliest ones; 0 never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
     pardon: Pardon | None = None
@@ -176,7 +182,7 @@ class GreedyAcceptance:
     def reads_scores(self) -> bool:
         """Whether the likeliest tokens are not enough to tell what it accepts."""
         bounds = max(self.max_surprisal, self.max_gap) >= 0, min(self.min_share, self.min_score) < math.inf
-        return any(bounds) or self.max_excess > -math.inf or self.pardon is not None
+        return any(bounds) or self.max_excess > -math.inf or self.max_rank > 0 or self.pardon is not None
 
 
 @dataclass(slots=True)

@@ -32,6 +32,16 @@ def expected_operations(acceptance_rate: float, draft_length: int, operations_ra
     return runs / expected_tokens(acceptance_rate, draft_length)
 
 
+def largest_entropy(min_acceptance: float, entropy_factor: float) -> float:
+    """Return the entropy H at which the lower bound 1 - √(c H) on the acceptance rate is `min_acceptance` (AdaEDL).
+
+    Args:
+        min_acceptance: λ, 0 ≤ λ < 1.
+        entropy_factor: c, above 0. H is in nats.
+    """
+    return (1 - min_acceptance) ** 2 / entropy_factor
+
+
 def best_draft_length(
     acceptance_rate: float, cost_ratio: float, longest: int, check_cost: Callable[[int], float] = lambda positions: 1.0
 ) -> int:

@@ -33,8 +33,14 @@ class DraftBuilder:
         self._ends = ends
         self._cumulative_confidence = 1.0
 
-    def add(self, token: int, confidence: float) -> None:
-        """Draft a predicted token, or stop before it; `confidence` is the top score at its position."""
+    def add(self, token: int, confidence: float, entropy: float = 0.0) -> None:
+        """Draft a predicted token, or stop before it.
+
+        Args:
+            token: The token.
+            confidence: The top score at its position.
+            entropy: The entropy of the scores there, in nats.
+        """
         self.predictions += 1
         if confidence <= self._rule.fallback_threshold:
             self.going, self.fallback = False, True
@@ -42,7 +48,8 @@ class DraftBuilder:
         self.tokens.append(token)
         self._cumulative_confidence *= confidence
         ended = token in self._ends or len(self.tokens) == self._budget
-        self.going = not ended and self._cumulative_confidence >= self._rule.stop_below
+        unsure = self._cumulative_confidence < self._rule.stop_below or entropy > self._rule.max_entropy
+        self.going = not (ended or unsure)
 
 
 @dataclass
@@ -82,6 +89,8 @@ class GreedyTable:
     """The likeliest token after each token: int32 (tokens,)."""
     confidence: Tensor
     """Its score: float64 (tokens,)."""
+    entropy: Tensor
+    """The entropy of the scores, in nats: float64 (tokens,)."""
 
 
 class Drafter(Protocol):

@@ -54,7 +54,12 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
     table = parts.drafter.greedy_table(large.known_tokens) if parts.acceptance.deferral is None else None
     if table is None:
         return None
-    view = LoopModel(vocabulary=vocabulary, next=table.next.data_ptr(), confidence=table.confidence.data_ptr())
+    view = LoopModel(
+        vocabulary=vocabulary,
+        next=table.next.data_ptr(),
+        confidence=table.confidence.data_ptr(),
+        entropy=table.entropy.data_ptr(),
+    )
     return NativeLoopModel(large.functions, len(table.next), True, lambda *_: (view, table))
 
 

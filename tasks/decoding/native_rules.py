@@ -52,7 +52,8 @@ def native_rules(
     bounds = None if deferral is None else Deferral(*astuple(deferral))
     flags = draft_rule.first_from_target, draft_rule.ends_unverified, draft_rule.target_after_rollback, adds_bonus
     packed = LoopRules(
-        *(pack_acceptance(greedy), draft_rule.fallback_threshold, draft_rule.stop_below, draft_rule.window),
+        *(pack_acceptance(greedy), draft_rule.fallback_threshold, draft_rule.stop_below, draft_rule.max_entropy),
+        draft_rule.window,
         *(*flags, 0),
         *map(ctypes.addressof, ends),
         *map(len, ends),

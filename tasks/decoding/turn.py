@@ -7,6 +7,7 @@ what the turn adds to the row; none keeps accounts of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,12 +20,14 @@ class DraftRule:
 
     `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
     `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
-    either. `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
+    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this.
+    `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
     """
 
     window: int
     fallback_threshold: float = 0.0
     stop_below: float = 0.0
+    max_entropy: float = math.inf
     adaptive: Callable[[Counts], int] | None = None
     ends_unverified: bool = False
     """Whether a text may end inside a draft that the target has not seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -75,9 +76,9 @@ class StepwiseDrafter(ABC):
             logits = self.next_logits(tokens, drafted, [builder.going for builder in builders])
             block = PredictionBlock(logits, self.sampling)
             positions.append(logits)
-            confidence = self._confidence(block, rule)
+            confidence, entropies = self._confidence(block, rule), self._entropies(block, rule)
             for row, token in zip(going, self._choose(block, going, tokens, drafted, examples), strict=True):
-                builders[row].add(token, confidence[row])
+                builders[row].add(token, confidence[row], entropies[row])
         return Draft(
             drafted,
             self._block(positions, max(map(len, drafted)), len(tokens)),
@@ -95,6 +96,12 @@ class StepwiseDrafter(ABC):
             return [1.0] * block.logits.shape[0]
         top: list[float] = block.scores.amax(-1).squeeze(-1).tolist()
         return top
+
+    def _entropies(self, block: PredictionBlock, rule: DraftRule) -> list[float]:
+        if rule.max_entropy == math.inf:
+            return [0.0] * block.logits.shape[0]
+        entropies: list[float] = block.entropy.squeeze(-1).tolist()
+        return entropies
 
     def _choose(
         self, block: PredictionBlock, going: Sequence[int], tokens: Rows, drafted: Rows, examples: Sequence[int]
@@ -138,13 +145,13 @@ class ModelDrafter(StepwiseDrafter):
         return super().draft(tokens, examples, budgets, rule)
 
     def _continue(self, continuation: GreedyContinuation, row: list[int], budget: int, rule: DraftRule) -> Draft:
-        decoder, until = self.decoder, StopRule(rule.fallback_threshold, rule.stop_below)
+        decoder, until = self.decoder, StopRule(rule.fallback_threshold, rule.stop_below, rule.max_entropy)
         predicted = continuation(row[decoder.lengths[0] :], budget, until)
         builder = DraftBuilder(budget, rule, self.end_tokens)
-        for token, confidence in zip(predicted.tokens, predicted.confidence, strict=True):
+        for token, *sure in zip(predicted.tokens, predicted.confidence, predicted.entropies, strict=True):
             if not builder.going:  # the runtime went on beyond the stop
                 break
-            builder.add(token, confidence)
+            builder.add(token, *sure)
         count = len(builder.tokens)
         decoder.rewind([min(decoder.lengths[0], len(row) + count - (not builder.fallback))])
         return Draft(

@@ -90,23 +90,23 @@ class TableDrafter(StatelessDrafter, StepwiseDrafter):
 
     def greedy_table(self, tokens: int) -> GreedyTable:
         if self._greedy is None or len(self._greedy.next) < tokens:
-            [usual], [score] = self._likeliest(self.tables.unigram)
+            usual, *sure = self._likeliest(self.tables.unigram)
             after = torch.full((tokens,), usual, dtype=torch.int32)
-            confidence = torch.full((tokens,), score, dtype=torch.float64)
+            confidence, entropy = (torch.full((tokens,), one, dtype=torch.float64) for one in sure)
             for last in self.contexts():
                 if last < tokens:
-                    [after[last]], [confidence[last]] = self._likeliest(self.look_up(last))
-            self._greedy = GreedyTable(after, confidence)
+                    after[last], confidence[last], entropy[last] = self._likeliest(self.look_up(last))
+            self._greedy = GreedyTable(after, confidence, entropy)
         return self._greedy
 
     def contexts(self) -> frozenset[int]:
         """Return the tokens after which `look_up` may differ from the unigram table."""
         return frozenset()
 
-    def _likeliest(self, logits: Tensor) -> tuple[list[int], list[float]]:
+    def _likeliest(self, logits: Tensor) -> tuple[int, float, float]:
+        """Return the likeliest token, its score, and the entropy."""
         block = PredictionBlock(logits[None, None], self.sampling)
-        scores: list[float] = block.scores.amax(-1)[0].tolist()
-        return block.likeliest[0], scores
+        return block.likeliest[0][0], float(block.top), float(block.entropy)
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device

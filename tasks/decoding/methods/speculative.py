@@ -7,6 +7,7 @@ import math
 from tasks.decoding.acceptance_rules import AcceptanceRule, speculative_sampling
 from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.block_verification import block_verification
+from tasks.decoding.draft_length import largest_entropy
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
@@ -17,14 +18,17 @@ from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     BlockSettings,
     ConfidentSettings,
+    EntropySettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
     SpeculativeSettings,
+    TopKSettings,
     TypicalSettings,
 )
-from tasks.decoding.tolerance import found_its_way_back, near_the_top, typical
+from tasks.decoding.tolerance import among_the_best, found_its_way_back, near_the_top, typical, within_divergence
 from tasks.decoding.turn import DraftRule
 
 
@@ -61,6 +65,14 @@ def _margin(pair: Pair, settings: MarginSettings, sampling: SamplingSettings, so
     return fixed_window(pair, settings, sampling, source, near_the_top(settings.margin))
 
 
+def _top_k(pair: Pair, settings: TopKSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, among_the_best(settings.accepted_tokens))
+
+
+def _fuzzy(pair: Pair, settings: FuzzySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, within_divergence(settings.divergence, settings.max_divergence))
+
+
 def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, found_its_way_back(settings.min_entropy, settings.window))
 
@@ -68,6 +80,13 @@ def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettin
 def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
+    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
+
+
+def _entropy(pair: Pair, settings: EntropySettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    drafter = make_drafter(settings.drafter, pair, sampling, source)
+    most = largest_entropy(settings.min_acceptance, settings.entropy_factor)
+    rule = DraftRule(window=settings.max_draft, max_entropy=most)
     return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
 
 
@@ -86,7 +105,10 @@ SPECS = (
     MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
     MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),
     MethodSpec("speculative_margin", "no paper: TokenV2 of Narasimhan et al., 2024, as an acceptance rule", False, _margin),
+    MethodSpec("speculative_top_k", "no paper: acceptance of any of the k likeliest tokens", False, _top_k),
+    MethodSpec("speculative_fuzzy", "Holsman et al., 2025 (FSD); beyond the threshold speculative sampling", False, _fuzzy),
     MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
+    MethodSpec("speculative_entropy", "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", True, _entropy),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

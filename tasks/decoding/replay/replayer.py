@@ -13,7 +13,7 @@ import torch
 
 from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.distributions import PredictionBlock, rank_of
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
@@ -109,7 +109,7 @@ class _Replayer:
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
         if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
-        key = (self.target.model, rule.fallback_threshold, rule.stop_below, budget)
+        key = (self.target.model, rule.fallback_threshold, rule.stop_below, rule.max_entropy, budget)
         draft = self.node.drafts.get(key)
         if draft is None:
             draft = self.node.drafts[key] = self._by_model(budget)
@@ -125,7 +125,7 @@ class _Replayer:
         while builder.going:
             statistics = node.statistics[drafter.model] or drafter.reader.read_ahead(drafter.model, node, reach - len(q))
             q.append(statistics)
-            builder.add(statistics.best, statistics.top)
+            builder.add(statistics.best, statistics.top, statistics.entropy)
             node = node.step(statistics.best)
         return self._cut(builder.tokens, q, builder.fallback, builder.predictions)
 
@@ -197,6 +197,13 @@ def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
     best = q.likeliest[0][position]
 
     def look_up(token: int) -> TokenScore:
-        return float(scores[token]), -float(scores[token].log())
+        return float(scores[token]), -float(scores[token].log()), rank_of(q.logits[0, position], token)
 
-    return CachedStatistics(best, float(q.top[0, position]), float(q.entropy[0, position]), {best: look_up(best)}, look_up)
+    return CachedStatistics(
+        best,
+        float(q.top[0, position]),
+        float(q.entropy[0, position]),
+        {best: look_up(best)},
+        look_up,
+        lambda: q.logits[0, position],
+    )

@@ -120,8 +120,7 @@ class Acceptance(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_double) for name in ("max_surprisal", "min_share", "max_gap", "min_score", "max_excess")),
         ("pardon_entropy", ctypes.c_double),
-        ("agreement", ctypes.c_int32),
-        ("pardon_window", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("agreement", "pardon_window", "max_rank")),
     )
 
 
@@ -130,7 +129,7 @@ class LoopRules(ctypes.Structure):
 
     _fields_ = (
         ("acceptance", Acceptance),
-        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below")),
+        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_entropy")),
         *((name, ctypes.c_int32) for name in ("window", "first_from_target", "ends_unverified")),
         *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
         ("limit", ctypes.c_int64),
@@ -149,8 +148,7 @@ class LoopModel(ctypes.Structure):
         *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
         ("stride", ctypes.c_int64),
         ("vocabulary", ctypes.c_int64),
-        ("next", _Pointer),
-        ("confidence", _Pointer),
+        *((name, _Pointer) for name in ("next", "confidence", "entropy")),
     )
 
 
@@ -185,10 +183,12 @@ class ReplayNode(ctypes.Structure):
     large: KnownPrediction
     score: float
     surprisal: float
+    rank: int
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("token", "child", "sibling")),
         *((name, KnownPrediction) for name in ("small", "large")),
         *((name, ctypes.c_double) for name in ("score", "surprisal")),
+        ("rank", ctypes.c_int32),
     )
 
 
@@ -220,7 +220,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
         "draftline_read": ([stack, cache, pointer, integer, integer], None),
         "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
         "draftline_continue": (
-            [*model, integer, real, real, pointer, integer, pointer, pointer, *predicted, pointer],
+            [*model, integer, real, real, real, pointer, integer, pointer, pointer, *predicted, pointer, pointer],
             integer,
         ),
         "draftline_speculative_loop": (

@@ -152,19 +152,20 @@ class NativeDecoder(LoadedModel):
         rows, _kept = self._runner.rows([pending], self.lengths, self._slots)
         hidden = empty_floats(len(pending), self._width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
-        best, confidence = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)()
+        best, confidence, entropies = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)(), (ctypes.c_double * budget)()
         self._decoder.native.threads = torch.get_num_threads()
         count = self._functions.draftline_continue(
             *(self._decoder.reference, self._texts.reference, rows, budget),
-            *(until.confidence, until.cumulative_confidence, self._ends, len(self._ends)),
-            *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs, best, confidence),
+            *(until.confidence, until.cumulative_confidence, until.max_entropy, self._ends, len(self._ends)),
+            *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs),
+            *(best, confidence, entropies),
         )
         self.lengths = [cached + len(pending) + count - 1]
         self._steps += count
         chosen = best[:count]
         self._require_sound(chosen)
         # Without logits, the buffer holds those of the last position.
-        return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None])
+        return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None], entropies[:count])
 
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         tokens = pending + drafted

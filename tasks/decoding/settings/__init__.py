@@ -22,11 +22,14 @@ from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
     BlockSettings,
     ConfidentSettings,
+    EntropySettings,
     ForgivingSettings,
+    FuzzySettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
     SpeculativeSettings,
+    TopKSettings,
     TypicalSettings,
 )
 
@@ -49,7 +52,9 @@ __all__ = [
     "ConfidentSettings",
     "DiffOracleSettings",
     "DraftingSettings",
+    "EntropySettings",
     "ForgivingSettings",
+    "FuzzySettings",
     "LenientSettings",
     "LossySettings",
     "MarginSettings",
@@ -59,6 +64,7 @@ __all__ = [
     "SpeculativeCascadeSettings",
     "SpeculativeSettings",
     "TokenCascadeSettings",
+    "TopKSettings",
     "TypicalSettings",
     "VanillaSettings",
 ]

@@ -65,6 +65,36 @@ class MarginSettings(SpeculativeSettings):
 
 
 @settings
+class TopKSettings(SpeculativeSettings):
+    """Speculative decoding that accepts any of the large model's likeliest tokens."""
+
+    accepted_tokens: int = setting(
+        "k: a token is accepted where it is among the large model's k likeliest; greedy decoding is exact at 1.",
+        default=2,
+        unit="tokens",
+        ge=1,
+    )
+
+
+DIVERGENCES = ("js", "kl", "tv")
+"""Jensen-Shannon, Kullback-Leibler and total variation: the names in `tasks/decoding/divergences.py`."""
+
+
+@settings
+class FuzzySettings(SpeculativeSettings):
+    """Speculative decoding that accepts any token where the models are close (FSD)."""
+
+    divergence: str = setting(
+        "Of the drafter's softmax q from the large model's p: Jensen-Shannon or KL(q ‖ p), in nats, or total variation.",
+        default="js",
+        choices=DIVERGENCES,
+    )
+    max_divergence: float = setting(
+        "T: a token is accepted where the divergence is at most this; 0 is exact.", default=0.1, ge=0
+    )
+
+
+@settings
 class ForgivingSettings(SpeculativeSettings):
     """Speculative decoding that pardons a mismatch behind which the models agree again (FLy)."""
 
@@ -103,6 +133,20 @@ class ConfidentSettings(DraftingSettings):
 
 
 @settings
+class EntropySettings(DraftingSettings):
+    """Speculative decoding whose drafts end where the drafter's entropy bounds the acceptance too loosely (AdaEDL)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    min_acceptance: float = setting(
+        "λ: a draft ends with the token at whose position 1 - √(c H) is under this, H being the drafter's entropy in nats.",
+        default=0.4,
+        ge=0,
+        lt=1,
+    )
+    entropy_factor: float = setting("c of that lower bound on the probability of acceptance.", default=0.2, gt=0)
+
+
+@settings
 class AdaptiveSettings(DraftingSettings):
     """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
 
@@ -119,8 +163,11 @@ METHODS: dict[str, type] = {
     "speculative_lossy": LossySettings,
     "speculative_typical": TypicalSettings,
     "speculative_margin": MarginSettings,
+    "speculative_top_k": TopKSettings,
+    "speculative_fuzzy": FuzzySettings,
     "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
+    "speculative_entropy": EntropySettings,
     "speculative_adaptive": AdaptiveSettings,
 }
 """The settings of each method of this family, by the method's name."""

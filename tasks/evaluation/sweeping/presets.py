@@ -152,6 +152,26 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "speculative_margin": {
         "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
     },
+    "speculative_entropy": {
+        "steps": Preset(
+            {"min_acceptance": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "entropy_factor": (0.2,), "max_draft": _LONGEST},
+            "AdaEDL; thresholds ours, since the paper adapts them",
+        )
+    },
+    "speculative_fuzzy": {
+        measure: Preset(
+            {"divergence": (measure,), "max_divergence": thresholds, "draft_length": _BLOCK},
+            "FSD; steps ours, since thresholds depend on the models",
+        )
+        for measure, thresholds in (
+            ("js", (0.02, 0.05, 0.1, 0.2, 0.4)),
+            ("kl", (0.1, 0.25, 0.5, 1.0, 2.0)),
+            ("tv", (0.1, 0.2, 0.3, 0.5, 0.7)),
+        )
+    },
+    "speculative_top_k": {
+        "steps": Preset({"accepted_tokens": (1, 2, 3, 5, 10), "draft_length": _BLOCK}, "no paper; steps ours")
+    },
     "sequence_cascade": {
         "paper": Preset({"deferral_cost": _SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours")
     },

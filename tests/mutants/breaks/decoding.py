@@ -93,6 +93,19 @@ BREAKS = (
         _COUNTS,
     ),
     Break(
+        "draft-goes-on-at-high-entropy", "tasks.decoding.drafting", "DraftBuilder.add",
+        " or entropy > self._rule.max_entropy", "",
+        ("tests/unit/decoding/test_draft_window.py", "tests/unit/decoding/test_adaptive.py"),
+    ),
+    Break(
+        "entropy-bound-without-its-root", "tasks.decoding.draft_length", "largest_entropy",
+        "** 2", "", ("tests/unit/decoding/test_adaptive.py",),
+    ),
+    Break(
+        "sampled-draft-ignores-entropy", "tasks.decoding.drafters.base", "StepwiseDrafter._entropies",
+        "block.entropy.squeeze(-1)", "(block.entropy * 0).squeeze(-1)", ("tests/unit/decoding/test_adaptive.py",),
+    ),
+    Break(
         "accepts-one-token-less", "tasks.decoding.loop", "Verifier._accept",
         "range(len(drafted))", "range(len(drafted) - 1)",
         _COUNTS,

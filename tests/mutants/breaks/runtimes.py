@@ -53,6 +53,45 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
     Break(
+        "kernel-check-keeps-one-rank-more", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
+        "< rule.max_rank", "<= rule.max_rank",
+        (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
+    ),
+    Break(
+        "kernel-replay-keeps-one-rank-more", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
+        "node.rank < rule.max_rank", "node.rank <= rule.max_rank",
+        _REPLAY,
+    ),
+    Break(
+        "gpu-keeps-one-rank-more", "tasks/decoding/runtimes/fused_draft_check.py", "DraftChecker._apply",
+        "< max_rank", "<= max_rank",
+        (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_each_rule_by_hand",),
+    ),
+    Break(
+        "kernel-drafts-on-at-high-entropy", "tasks/decoding/runtimes/kernel/kernel.cpp", "after",
+        " || nats > max_entropy", "",
+        (f"{_UNIT}/runtimes/test_greedy_continuation.py::test_a_continuation_equals_single_steps",),
+    ),
+    Break(
+        "kernel-table-of-no-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "look_up",
+        "stops.reads_entropy() ? table.entropy[last] : 0", "0",
+        (f"{_UNIT}/test_native_loop.py::test_drafts_of_a_table_equal_the_general_loop",),
+    ),
+    Break(
+        "kernel-replay-drafts-by-the-large-entropy", "tasks/decoding/runtimes/kernel/replay.h", "propose_known",
+        "small.entropy", "large.entropy",
+        _REPLAY,
+    ),
+    Break(
+        "gpu-drafts-on-at-high-entropy", "tasks/decoding/runtimes/fused_greedy_loop.py", "_Seen.ends_in",
+        " or nats > until.max_entropy", "",
+        (f"{_UNIT}/runtimes/test_fused_continuation.py::test_a_continuation_equals_single_steps",),
+    ),
+    Break(
+        "replayed-draft-of-another-entropy", "tasks.decoding.replay.replayer", "_Replayer._draft",
+        "rule.max_entropy, budget", "0.0, budget", _REPLAY,
+    ),
+    Break(
         "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
         "score = share * highest", "score = share",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),

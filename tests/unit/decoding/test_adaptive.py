@@ -14,14 +14,20 @@ from hypothesis import strategies as st
 from tasks.decoding import adaptive
 from tasks.decoding.adaptive import SelfTimedMethod, adaptive_window, measured_cost_ratio
 from tasks.decoding.decoder import Decoder, Rows, Step
-from tasks.decoding.draft_length import best_draft_length, expected_operations, expected_speedup, expected_tokens
+from tasks.decoding.draft_length import (
+    best_draft_length,
+    expected_operations,
+    expected_speedup,
+    expected_tokens,
+    largest_entropy,
+)
 from tasks.decoding.drafters.base import ModelDrafter
 from tasks.decoding.drafting import Drafter
 from tasks.decoding.generation import Counts, total
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings import AdaptiveSettings, ConfidentSettings, EntropySettings, SamplingSettings, VanillaSettings
 from tests import distributions
 from tests.distributions import FALSE_ALARM, LARGE, SAMPLINGS, SMALL, model_distribution, p_value
 from tests.emission import repeatable
@@ -142,12 +148,31 @@ def test_a_window_ends_at_low_confidence() -> None:
         assert generation.counts.verified == Counter(window + 1 for window in windows)
 
 
+def test_a_window_ends_after_a_position_of_high_entropy() -> None:
+    """The small model is unsure of the third and fourth token alone; the large model writes the fourth in place of a draft."""
+    pair = prefix_pair(says(TEXT, unsure=[2, 3]), says(TEXT))
+    for settings, windows in (
+        (EntropySettings(max_draft=5, min_acceptance=0.4), [3, 5, 1]),
+        (EntropySettings(max_draft=5, min_acceptance=0.4, entropy_factor=0.01), [5, 5]),
+    ):
+        [generation] = decode("speculative_entropy", settings, pair, [[5, END]], Request(12))
+        assert generation.tokens == TEXT
+        assert generation.counts.verified == Counter(window + 1 for window in windows)
+
+
+@pytest.mark.parametrize(("min_acceptance", "entropy_factor", "entropy"), [(0.4, 0.2, 1.8), (0.0, 0.2, 5.0), (0.5, 1.0, 0.25)])
+def test_the_largest_entropy_has_the_smallest_bound(min_acceptance: float, entropy_factor: float, entropy: float) -> None:
+    assert largest_entropy(min_acceptance, entropy_factor) == pytest.approx(entropy)
+    assert 1 - math.sqrt(entropy_factor * entropy) == pytest.approx(min_acceptance)
+
+
 METHOD_SETTINGS: list[tuple[str, Any]] = [
     ("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.4)),
+    ("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.6)),
     ("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.05)),
     ("speculative_adaptive", AdaptiveSettings(max_draft=3)),
 ]
-METHOD_NAMES = ["confident", "adaptive", "adaptive, timed"]
+METHOD_NAMES = ["confident", "entropy", "adaptive", "adaptive, timed"]
 
 
 @pytest.mark.parametrize(("method", "settings"), METHOD_SETTINGS, ids=METHOD_NAMES)

@@ -23,6 +23,14 @@ def test_a_draft_ends_after_the_token_that_takes_the_product_under_its_bound() -
     assert (window.tokens, window.fallback) == ([7, 7, 7], False)
 
 
+def test_a_draft_ends_after_the_token_at_whose_position_the_entropy_is_above_its_bound() -> None:
+    window = DraftBuilder(5, DraftRule(5, max_entropy=1.5), {1})
+    for entropy, going in ((0.2, True), (1.5, True), (1.6, False)):
+        window.add(7, 0.01, entropy)
+        assert window.going is going
+    assert (window.tokens, window.fallback) == ([7, 7, 7], False)
+
+
 @pytest.mark.parametrize(("tokens", "budget"), [([7, 1], 5), ([7, 8], 2), ([], 0)])
 def test_a_draft_ends_at_an_end_token_and_at_its_budget(tokens: list[int], budget: int) -> None:
     window = DraftBuilder(budget, DraftRule(5), {1})

@@ -118,8 +118,19 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
     return std::log(sum) - weighted_sum / sum;
 }
 
+// How many tokens are likelier than one, the first of a tie counting as likelier; the highest number for an impossible one.
+int32_t rank(const float* logits, int64_t outputs, int32_t token) {
+    const float own = logits[token];
+    if (own == -HUGE_VALF) return INT32_MAX;
+    int32_t likelier = 0;
+    for (int64_t i = 0; i < token; i++) likelier += logits[i] >= own;
+    for (int64_t i = token + 1; i < outputs; i++) likelier += logits[i] > own;
+    return likelier;
+}
+
 // Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
-bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
+bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, int32_t token, float top, double share) {
+    if (rule.max_rank && rank(logits, outputs, token) < rule.max_rank) return true;
     const bool reads_entropy = rule.max_excess > -HUGE_VAL;
     if (rule.max_surprisal < 0 && rule.max_gap < 0 && rule.min_score == HUGE_VAL && !reads_entropy) return false;
     const double highest = confidence(logits, outputs, top), score = share * highest;
@@ -150,20 +161,22 @@ struct Keeping {
 };
 
 // Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
-// product of confidences falls under `stop_below`, or one that ends a text.
+// product of confidences falls under `stop_below`, one where the entropy is above `max_entropy`, or one that ends a text.
 struct DraftStops {
-    double fallback_threshold, stop_below;
+    double fallback_threshold, stop_below, max_entropy;
     const int32_t* ends;
     int64_t end_count;
 
-    DraftStops(double fallback_threshold, double stop_below, const int32_t* ends, int64_t end_count)
-        : fallback_threshold(fallback_threshold), stop_below(stop_below), ends(ends), end_count(end_count) {}
+    DraftStops(double fallback_threshold, double stop_below, double max_entropy, const int32_t* ends, int64_t end_count)
+        : fallback_threshold(fallback_threshold), stop_below(stop_below), max_entropy(max_entropy), ends(ends), end_count(end_count) {}
 
     bool reads_scores() const { return fallback_threshold > 0 || stop_below > 0; }
+    bool reads_entropy() const { return max_entropy < HUGE_VAL; }
 
-    bool after(int32_t token, double confidence, double& cumulative) const {
+    bool after(int32_t token, double confidence, double nats, double& cumulative) const {
         cumulative *= confidence;
-        return std::find(ends, ends + end_count, token) != ends + end_count || confidence <= fallback_threshold || cumulative < stop_below;
+        const bool unsure = confidence <= fallback_threshold || cumulative < stop_below || nats > max_entropy;
+        return unsure || std::find(ends, ends + end_count, token) != ends + end_count;
     }
 };
 
@@ -219,12 +232,12 @@ void draftline_predict(const Stack* stack, const float* hidden, int64_t tokens, 
 }
 
 // Continues one row greedily: at most `budget` tokens, until `DraftStops` stops it. Gives how many positions were predicted; the last one's
-// token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), a buffer for one run; `best`, `confidences`
-// (budget).
+// token is not fed. `logits` (budget, stride); `hidden` (tokens of the row, width), a buffer for one run; `best`,
+// `confidences`, `entropies` (budget); the last may be null.
 int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatch* rows, int64_t budget, double fallback_threshold, double stop_below,
-                         const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
-                         double* confidences) {
-    const DraftStops stops(fallback_threshold, stop_below, ends, end_count);
+                         double max_entropy, const int32_t* ends, int64_t end_count, float* hidden, float* logits, int64_t stride, int64_t vocabulary, int32_t* best,
+                         double* confidences, double* entropies) {
+    const DraftStops stops(fallback_threshold, stop_below, max_entropy, ends, end_count);
     double cumulative = 1;
     int32_t begin[2] = {0, rows->begin[1]}, cached = rows->cached[0];
     RowBatch next = *rows;
@@ -236,8 +249,10 @@ int64_t draftline_continue(const Stack* stack, const Cache* cache, const RowBatc
         predict_outputs(*stack, hidden + (begin[1] - 1) * stack->width, 1, here, stride, vocabulary, best + index);
         if (best[index] < 0) return index + 1;
         confidences[index] = stops.reads_scores() ? confidence(here, vocabulary, here[best[index]]) : 1;
+        const double nats = stops.reads_entropy() ? entropy(here, vocabulary, here[best[index]]) : 0;
+        if (entropies) entropies[index] = nats;
         best[index] = token_of(*stack, best[index]);
-        if (stops.after(best[index], confidences[index], cumulative)) return index + 1;
+        if (stops.after(best[index], confidences[index], nats, cumulative)) return index + 1;
         cached += begin[1];
         begin[1] = 1;
         next.tokens = best + index;
@@ -262,7 +277,7 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
         bool kept = best[index] < 0 || (rule->agreement == 1 && agrees);
         if (!kept) {
             const double share = std::exp(double(here[draft[index]]) - top);
-            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, top, share);
+            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, draft[index], top, share);
         }
         if (!kept && rule->agreement == 2 && agrees) return drafted;
         keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });

@@ -58,6 +58,7 @@ struct Acceptance {
     double max_surprisal, min_share, max_gap, min_score, max_excess, pardon_entropy;
     int32_t agreement;  // 1: the likeliest token is kept; 2: where the first token not kept is the likeliest, all are
     int32_t pardon_window;  // a token that is not kept stays where the entropy is at least `pardon_entropy` and so many behind it are kept; 0: never
+    int32_t max_rank;  // a token with fewer likelier ones is kept
 };
 
 // New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.

@@ -20,6 +20,7 @@ struct ReplayNode {
     int32_t token, child, sibling;
     KnownPrediction small, large;
     double score, surprisal;  // of the small model's likeliest token by the large one; NaN: not known
+    int32_t rank;             // of that token, there
 };
 }
 
@@ -55,19 +56,19 @@ bool accepts(const LoopRules& rules, const ReplayNode& node) {
     const Acceptance& rule = rules.acceptance;
     return node.score >= rule.min_share * node.large.top || node.surprisal <= rule.max_surprisal ||
            node.large.top - node.score <= rule.max_gap || node.score >= rule.min_score ||
-           node.surprisal - node.large.entropy <= rule.max_excess;
+           node.surprisal - node.large.entropy <= rule.max_excess || node.rank < rule.max_rank;
 }
 
 // 1. Drafts tokens behind the text. Returns false where a prediction is not known.
 bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best) {
-    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.small_ends, rules.small_end_count);
+    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
     const int64_t budget = budget_of(rules, path.text);
     double cumulative = 1, confidence = 1;
     for (int32_t node = path.node; turn.predicted < budget; node = step(path.nodes, node, best[turn.predicted - 1])) {
         if (node < 0 || path.nodes[node].small.best < 0) return false;
         best[turn.predicted] = path.nodes[node].small.best;
         confidence = path.nodes[node].small.top;
-        if (stops.after(best[turn.predicted++], confidence, cumulative)) break;
+        if (stops.after(best[turn.predicted++], confidence, path.nodes[node].small.entropy, cumulative)) break;
     }
     if (turn.predicted) cut_draft(rules, path.text, turn, best, confidence);
     return true;

@@ -18,7 +18,7 @@ struct Deferral {
 // The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
 struct LoopRules {
     Acceptance acceptance;
-    double fallback_threshold, stop_below;
+    double fallback_threshold, stop_below, max_entropy;
     int32_t window, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
@@ -32,8 +32,8 @@ struct LoopModel {
     const Cache* cache;
     float *hidden, *logits;  // of the longest run; (window + 1, stride), but (1, stride) for the small model without a deferral
     int64_t stride, vocabulary;
-    const int32_t* next;  // of a table: what follows each token, and how confidently
-    const double* confidence;
+    const int32_t* next;  // of a table: what follows each token, how confidently, and the entropy there
+    const double *confidence, *entropy;
 };
 
 // One turn: predictions of the drafter, drafted tokens, whether the drafter fell back, accepted tokens, whether the target ran,
@@ -106,8 +106,8 @@ int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const L
     int32_t q_best;
     double unused;
     float* q = small.logits + turn.drafted * small.stride;
-    draftline_continue(small.stack, small.cache, &row.rows, 1, 0, 0, rules.small_ends, 0, small.hidden, q, 0, small.vocabulary, &q_best,
-                       &unused);
+    draftline_continue(small.stack, small.cache, &row.rows, 1, 0, 0, HUGE_VAL, rules.small_ends, 0, small.hidden, q, 0, small.vocabulary,
+                       &q_best, &unused, nullptr);
     turn.predicted++;
     if (q_best < 0) return -1;
     text.small_cached = text.count;
@@ -116,12 +116,13 @@ int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const L
 
 // Predicts by a table, as `draftline_continue` does by a model.
 int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, int64_t budget, int32_t* best, double* confidence) {
-    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.small_ends, rules.small_end_count);
+    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
     double cumulative = 1;
     for (int32_t index = 0; index < budget; index++) {
         best[index] = table.next[last];
         confidence[index] = stops.reads_scores() ? table.confidence[last] : 1;
-        if (stops.after(best[index], confidence[index], cumulative)) return index + 1;
+        const double nats = stops.reads_entropy() ? table.entropy[last] : 0;
+        if (stops.after(best[index], confidence[index], nats, cumulative)) return index + 1;
         last = best[index];
     }
     return budget;
@@ -153,8 +154,9 @@ bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& t
     const OneRow row(text.tokens, text.small_cached, text.count);
     turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence)
                                 : draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold,
-                                                     rules.stop_below, rules.small_ends, rules.small_end_count, small.hidden,
-                                                     small.logits, rules.deferral ? small.stride : 0, small.vocabulary, best, confidence);
+                                                     rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count,
+                                                     small.hidden, small.logits, rules.deferral ? small.stride : 0, small.vocabulary,
+                                                     best, confidence, nullptr);
     if (best[turn.predicted - 1] < 0) return false;
     text.small_cached = text.count + turn.predicted - 1;
     cut_draft(rules, text, turn, best, confidence[turn.predicted - 1]);

@@ -11,7 +11,7 @@ import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance
 from tasks.decoding.runtimes.choose import open_decoder
-from tests.acceptance import MORE_BOUNDS, kept_by
+from tests.acceptance import MORE_BOUNDS, kept_by, often_likeliest
 from tests.unit.decoding.runtimes.odd import KINDS, NATIVE, VOCABULARY, begin, model_of, native, random_rows
 
 RULES = [
@@ -42,10 +42,9 @@ def test_a_check_equals_a_plain_run_and_the_rule(kind: str) -> None:
         [drafted] = random_rows(rng, [length])
         if turn % 3:
             begin_of_draft = other.lengths
-            for position in range(length):  # mostly the likeliest token
+            for position in range(length):
                 step = other.forward([pending + drafted[:position]])
-                assert step.best is not None
-                drafted[position] = step.best[0][-1] if rng.random() < 0.8 else drafted[position]
+                drafted[position] = often_likeliest(step.logits[0, -1], drafted[position], 0.8, rng)
                 other.rewind(begin_of_draft)
         checked, step = one.check_draft(pending, drafted, rule), other.forward([pending + drafted])
         assert step.hidden is not None
@@ -72,7 +71,12 @@ def test_only_a_rule_that_accepts_all_accepts_a_masked_token() -> None:
     with torch.no_grad():
         model.lm_head.bias[7] = -math.inf
     decoder = native(model)
-    for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
+    all_ranks = GreedyAcceptance(-1.0, keep_agreed=True, max_rank=VOCABULARY)
+    for rule, kept in (
+        (GreedyAcceptance(math.inf, keep_agreed=False), 2),
+        (GreedyAcceptance(200.0, keep_agreed=True), 0),
+        (all_ranks, 0),
+    ):
         begin(decoder, [[4, 5]])
         assert decoder.check_draft([4, 5], [7, 7], rule).accepted == kept
 

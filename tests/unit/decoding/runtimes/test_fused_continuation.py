@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from tasks.decoding.decoder import StopRule
 from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
 from tasks.decoding.runtimes.fused_step import SyncPolicy
+from tests import laws
 from tests.architectures import models
 from tests.toys import VOCABULARY, toy_sources
 from tests.unit.decoding.runtimes.fused_decoders import fused
@@ -34,6 +37,8 @@ def test_a_continuation_equals_single_steps(name: str, recorded: bool, sync_poli
             (StopRule(cumulative_confidence=0.3), 5),
             (StopRule(), 4),
             (StopRule(0.2, 0.1), 1),
+            (StopRule(max_entropy=1.0), 5),
+            (StopRule(0.01, max_entropy=0.4), 5),
         ):
             found = decoder.continue_greedily(pending, budget, until)
             expected: list[int] = []
@@ -44,6 +49,9 @@ def test_a_continuation_equals_single_steps(name: str, recorded: bool, sync_poli
                 torch.testing.assert_close(found.logits[0, len(expected)], logits, atol=1e-4, rtol=0)
                 expected.append(int(logits.argmax()))
                 sure = float(logits.softmax(-1).amax())
+                nats = laws.nats(torch.softmax(logits, -1).tolist())
+                asked = until.max_entropy < math.inf
+                assert found.entropies[len(expected) - 1] == pytest.approx(nats if asked else 0.0, abs=1e-4)
                 if until.confidence or until.cumulative_confidence:
                     assert found.confidence[len(expected) - 1] == pytest.approx(sure, abs=1e-5)
                 cumulative_confidence *= sure
@@ -52,6 +60,7 @@ def test_a_continuation_equals_single_steps(name: str, recorded: bool, sync_poli
                     fed[0] in decoder.end_tokens
                     or sure <= until.confidence
                     or cumulative_confidence < until.cumulative_confidence
+                    or nats > until.max_entropy
                 ):
                     break
             cuts += len(expected) < budget

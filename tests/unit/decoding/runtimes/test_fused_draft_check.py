@@ -15,7 +15,7 @@ from tasks.decoding.runtimes import fused_draft_check
 from tasks.decoding.runtimes.blueprint_readers import blueprint_of
 from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tests.acceptance import MORE_BOUNDS, kept_by
+from tests.acceptance import MORE_BOUNDS, kept_by, often_likeliest
 from tests.architectures import models
 from tests.tape import TapeRecorder
 from tests.toys import VOCABULARY, toy_sources, toy_t5
@@ -45,10 +45,9 @@ def test_a_check_is_a_run_and_the_rule(name: str, recorded: bool) -> None:
         count = rng.choice([0, 1, 2, 4, 7] if plain.lengths[0] > 30 else [0, 1, 4, 16, 18])
         drafted = [rng.randrange(2, VOCABULARY) for _ in range(count)]
         begun = plain.lengths
-        for position in range(count):  # mostly the likeliest token
-            best = plain.forward([pending + drafted[:position]]).best
-            assert best is not None
-            drafted[position] = best[0][-1] if rng.random() < 0.85 else drafted[position]
+        for position in range(count):
+            step = plain.forward([pending + drafted[:position]])
+            drafted[position] = often_likeliest(step.logits[0, -1], drafted[position], 0.85, rng)
             plain.rewind(begun)
         before = decoder.lengths[0] + len(pending)
         checked, step = decoder.check_draft(pending, drafted, keep), plain.forward([pending + drafted])
@@ -87,6 +86,8 @@ def test_each_rule_by_hand(recorded: bool) -> None:
             (GreedyAcceptance(math.inf, keep_agreed=False), 1),
             (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 0.999), 1),
             (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 1.001), 0),
+            (GreedyAcceptance(-1.0, keep_agreed=False, max_rank=1), int(token == first)),
+            (GreedyAcceptance(-1.0, keep_agreed=False, max_rank=2), 1),
         ):
             checked = decoder.check_draft([9], [token], keep)
             assert checked.accepted == kept
@@ -100,7 +101,12 @@ def test_only_a_rule_that_accepts_all_accepts_a_masked_token() -> None:
     with torch.no_grad():
         model.lm_head.bias[7] = -math.inf
     decoder = fused(model)
-    for rule, kept in ((GreedyAcceptance(math.inf, keep_agreed=False), 2), (GreedyAcceptance(200.0, keep_agreed=True), 0)):
+    all_ranks = GreedyAcceptance(-1.0, keep_agreed=True, max_rank=VOCABULARY)
+    for rule, kept in (
+        (GreedyAcceptance(math.inf, keep_agreed=False), 2),
+        (GreedyAcceptance(200.0, keep_agreed=True), 0),
+        (all_ranks, 0),
+    ):
         [start] = decoder.start(decoder.encode([[4, 5]]))
         assert decoder.check_draft(start, [7, 7], rule).accepted == kept
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -13,15 +14,20 @@ from tasks.decoding.decoder import BrokenLogitsError, Continuation, StopRule
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.turn import DraftRule
+from tests import laws
 from tests.toys import END, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.odd import FEW, KINDS, POSITIONS, begin, model_of, native, random_rows
 
+Steps = tuple[list[int], list[float], Tensor, list[float]]
+"""The fields of a continuation."""
 
-def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: DraftRule) -> tuple[list[int], list[float], Tensor]:
+
+def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: DraftRule) -> Steps:
     """The continuation by single steps."""
     window = DraftBuilder(budget, rule, decoder.end_tokens)
     tokens: list[int] = []
     confidences: list[float] = []
+    entropies: list[float] = []
     logits: list[Tensor] = []
     while window.going:
         step = decoder.forward([[tokens[-1]] if tokens else pending])
@@ -30,12 +36,15 @@ def stepwise(decoder: NativeDecoder, pending: list[int], budget: int, rule: Draf
         tokens.append(step.best[0][-1])
         asked = rule.fallback_threshold > 0 or rule.stop_below > 0
         confidences.append(float(torch.softmax(logits[-1], -1).max()) if asked else 1.0)
-        window.add(tokens[-1], confidences[-1])
-    return tokens, confidences, torch.stack(logits)
+        nats = laws.nats(torch.softmax(logits[-1], -1).tolist())
+        entropies.append(nats if rule.max_entropy < math.inf else 0.0)
+        window.add(tokens[-1], confidences[-1], entropies[-1])
+    return tokens, confidences, torch.stack(logits), entropies
 
 
-def assert_alike(made: Continuation, expected: tuple[list[int], list[float], Tensor]) -> None:
-    tokens, confidences, logits = expected
+def assert_alike(made: Continuation, expected: Steps) -> None:
+    tokens, confidences, logits, entropies = expected
+    assert made.entropies == pytest.approx(entropies, abs=1e-4)
     assert made.tokens == tokens
     assert made.confidence == pytest.approx(confidences, abs=1e-5)
     assert torch.equal(made.logits[0], logits)
@@ -48,6 +57,8 @@ RULES = [
     DraftRule(9, fallback_threshold=0.6),
     DraftRule(9, stop_below=0.2),
     DraftRule(9, fallback_threshold=0.3, stop_below=0.4),
+    DraftRule(9, max_entropy=2.6),
+    DraftRule(9, stop_below=1e-4, max_entropy=2.2),
     DraftRule(80, fallback_threshold=1e-6),
 ]
 
@@ -62,7 +73,7 @@ def compare(model: Any, sources: list[list[int]], pendings: list[list[int]]) -> 
         for rule, pending in zip(RULES * 2, pendings, strict=False):
             cached = one.lengths[0]
             fed = [*text[cached:], *pending]
-            made = one.continue_greedily(fed, rule.window, StopRule(rule.fallback_threshold, rule.stop_below))
+            made = one.continue_greedily(fed, rule.window, StopRule(rule.fallback_threshold, rule.stop_below, rule.max_entropy))
             assert_alike(made, stepwise(other, fed, rule.window, rule))
             counts.append(len(made.tokens))
             assert one.lengths == other.lengths == [cached + len(fed) + len(made.tokens) - 1]
