@@ -102,13 +102,17 @@ CASES = {
     "speculative, three": speculative("small", 3, "all three", 4),
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
+    "speculative suffix": speculative("suffix", 3, "plain", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
         for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
     },
-    "block copy": Case("speculative_block", BlockSettings(drafter="copy", draft_length=3), limit=4),
+    **{
+        f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
+        for drafter in ("copy", "suffix")
+    },
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
@@ -159,6 +163,7 @@ LONG_CASES = {
         ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
+        ("speculative suffix", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.config import load
-from tasks.decoding.settings import TABLES
+from tasks.decoding.settings import CALIBRATED
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.generate.choosing import MethodChoice, choose, drafter_folder, own_point
@@ -52,8 +52,8 @@ def open_own(models: OwnPair, asked: MethodChoice, max_tokens: int | None) -> Op
         if value is not None:
             raise InputError(f"--{name} is of a task, but --large names a pair of your own; leave out one of them")
     point = own_point(asked.method or "speculative", asked.settings)
-    if getattr(point.settings, "drafter", None) in TABLES:
-        raise InputError(f"drafter is {point.settings.drafter}, which is counted from a task's calibration set; name a --task")
+    if getattr(point.settings, "drafter", None) in CALIBRATED:
+        raise InputError(f"drafter is {point.settings.drafter}, which reads a task's calibration set; name a --task")
     text = TextSettings(
         max_source_tokens=_OWN_SOURCE, max_target_tokens=max_tokens or _OWN_TARGET, chat_template=models.chat_template
     )

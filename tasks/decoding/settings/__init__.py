@@ -16,7 +16,7 @@ from tasks.decoding.settings.cascades import (
     SpeculativeCascadeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.settings.common import DRAFTERS, TABLES, DraftingSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.common import CALIBRATED, DRAFTERS, DraftingSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.settings.early_exit import CalmSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
@@ -31,6 +31,7 @@ from tasks.decoding.settings.speculative import (
 )
 
 __all__ = [
+    "CALIBRATED",
     "CASCADE_BOUNDS",
     "CASCADE_RULES",
     "DRAFTERS",
@@ -38,7 +39,6 @@ __all__ = [
     "METHOD_SETTINGS",
     "ORACLES",
     "T5_ONLY",
-    "TABLES",
     "AdaptiveSettings",
     "BeamSettings",
     "BildAuthorsSettings",

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from tasks.settings import setting, settings
 
-DRAFTERS = ("small", "unigram", "bigram", "copy", "random", "early_layer", "heads")
-TABLES = ("unigram", "bigram")
-"""The drafters that are n-gram tables of the calibration set."""
+DRAFTERS = {
+    "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
+    "unigram": "tokens by their frequency in the calibration set (Leviathan et al., 2023, section 3.6)",
+    "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
+    "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
+    "suffix": "what most often followed the last tokens, in calibration set or text (Oliaro et al., 2024: SuffixDecoding)",
+    "random": "ordinary tokens, each as likely as another (Leviathan et al., 2023, section 3.6)",
+    "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
+    "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
+}
+"""What each drafter proposes, and the paper."""
+CALIBRATED = ("unigram", "bigram", "suffix")
+"""The drafters that read the calibration set."""
 
 
 @settings
@@ -32,10 +42,10 @@ class DraftingSettings:
     """The settings of every method that drafts."""
 
     drafter: str = setting(
-        "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, random "
-        "tokens, the large model's own first layers, or heads trained on it.",
+        "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, suffix trees "
+        "of both, random tokens, the large model's own first layers, or heads trained on it.",
         default="small",
-        choices=DRAFTERS,
+        choices=tuple(DRAFTERS),
     )
 
 
