@@ -103,6 +103,7 @@ CASES = {
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
+    "speculative recycling": speculative("recycling", 2, "top-p", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
@@ -111,7 +112,7 @@ CASES = {
     },
     **{
         f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
-        for drafter in ("copy", "suffix")
+        for drafter in ("copy", "suffix", "recycling")
     },
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
@@ -164,6 +165,7 @@ LONG_CASES = {
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),
+        ("speculative recycling", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),

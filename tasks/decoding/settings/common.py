@@ -10,12 +10,13 @@ DRAFTERS = {
     "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
     "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
     "suffix": "what most often followed the last tokens, in calibration set or text (Oliaro et al., 2024: SuffixDecoding)",
+    "recycling": "what the large model last predicted after the last token (Luo et al., 2024: Token Recycling, as a chain)",
     "random": "ordinary tokens, each as likely as another (Leviathan et al., 2023, section 3.6)",
     "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
 }
 """What each drafter proposes, and the paper."""
-CALIBRATED = ("unigram", "bigram", "suffix")
+CALIBRATED = ("unigram", "bigram", "suffix", "recycling")
 """The drafters that read the calibration set."""
 
 
@@ -43,7 +44,7 @@ class DraftingSettings:
 
     drafter: str = setting(
         "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, suffix trees "
-        "of both, random tokens, the large model's own first layers, or heads trained on it.",
+        "of both, recycled predictions, random tokens, the large model's own first layers, or heads trained on it.",
         default="small",
         choices=tuple(DRAFTERS),
     )

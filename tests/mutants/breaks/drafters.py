@@ -1,12 +1,13 @@
-"""Breaks of drafters that look their tokens up: what they propose."""
+"""Breaks of drafters that look their tokens up: what they propose, and what they learn."""
 
 from __future__ import annotations
 
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
-_SUFFIXES = "tasks.decoding.drafters.suffixes"
+_SUFFIXES, _RECYCLING = (f"tasks.decoding.drafters.{name}" for name in ("suffixes", "recycling"))
 _BY_HAND = (f"{_UNIT}/test_suffixes.py::test_what_is_proposed",)
+_RECYCLING_BY_HAND = f"{_UNIT}/test_recycling.py::test_"
 
 BREAKS = (
     Break(
@@ -33,5 +34,36 @@ BREAKS = (
         "suffix-goes-on-in-the-next-output", _SUFFIXES, "outputs_tree",
         "text.append(BREAK)", "text",
         (f"{_UNIT}/test_suffixes.py::test_no_match_goes_from_one_output_into_another",),
+    ),
+    Break(
+        "recycling-without-rejected-positions", "tasks.decoding.loop", "Verifier.predictions",
+        "[row.tokens[-1], *drafted]", "[row.tokens[-1]]",
+        (f"{_RECYCLING_BY_HAND}predictions_of_rejected_positions_are_recycled",),
+    ),
+    Break(
+        "recycling-one-position-late", "tasks.decoding.loop", "Verifier.predictions",
+        "[row.tokens[-1], *drafted]", "[*drafted, row.tokens[-1]]",
+        (f"{_RECYCLING_BY_HAND}predictions_of_rejected_positions_are_recycled",),
+    ),
+    Break(
+        "recycling-first-occurrence-counts", _RECYCLING, "RecyclingDrafter.recycle",
+        "zip(map(self._key, tokens), predicted, strict=True)",
+        "zip([*map(self._key, tokens)][::-1], predicted[::-1], strict=True)",
+        (f"{_RECYCLING_BY_HAND}of_several_positions_with_one_token_the_last_one_counts",),
+    ),
+    Break(
+        "recycling-table-of-the-batch", _RECYCLING, "RecyclingDrafter.start",
+        "[{} for _ in sources]", "[{}] * len(sources)",
+        (f"{_RECYCLING_BY_HAND}a_method_gives_the_same_again",),
+    ),
+    Break(
+        "recycling-table-outlives-its-text", _RECYCLING, "RecyclingDrafter.start",
+        "[{} for _ in sources]", "self._recycled if len(self._recycled) == len(sources) else [{} for _ in sources]",
+        (f"{_RECYCLING_BY_HAND}a_method_gives_the_same_again",),
+    ),
+    Break(
+        "replay-recycles-one-position-late", "tasks.decoding.replay.replayer", "_Replayer._recycle",
+        "[self._text()[-1], *draft.tokens]", "[*draft.tokens, self._text()[-1]]",
+        (f"{_UNIT}/replay/test_replay.py::test_a_replay_equals_decoding",),
     ),
 )  # fmt: skip

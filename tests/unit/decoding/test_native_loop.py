@@ -120,7 +120,10 @@ def test_a_batch_runs_in_the_general_loop() -> None:
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
-        *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),
+        *(
+            ("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings())
+            for drafter in ("copy", "suffix", "recycling")
+        ),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],

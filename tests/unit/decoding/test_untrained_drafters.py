@@ -91,7 +91,7 @@ def test_tables_are_drawn_from_as_they_are() -> None:
 @pytest.mark.parametrize("rows", [[], [[]]])
 def test_tables_need_a_calibration_set(rows: Rows) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
-    for name in ("unigram", "bigram", "suffix"):
+    for name in ("unigram", "bigram", "suffix", "recycling"):
         with pytest.raises(InputError, match=r"calibration set and there is none; run the stage calibrate"):
             METHODS["speculative"].build(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
     for name in ("copy", "random"):

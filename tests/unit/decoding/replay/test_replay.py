@@ -53,7 +53,7 @@ TABLES = [
         ("bild", BildSettings()),
         ("speculative_cascade", SpeculativeCascadeSettings(rule="token_v2", deferral_cost=0.2, draft_length=3)),
     )
-    for drafter in ("unigram", "bigram", "copy", "suffix", "random")
+    for drafter in ("unigram", "bigram", "copy", "suffix", "recycling", "random")
 ]
 
 
