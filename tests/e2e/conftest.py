@@ -26,7 +26,7 @@ GRID: list[dict[str, Any]] = [
     {"method": "bild_oracle", "values": {}},
     {
         "method": "speculative",
-        "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "recycling", "random", "early_layer", "heads"]},
+        "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "recycling", "staged", "random", "early_layer", "heads"]},
     },
     {"method": "speculative_block", "values": {"draft_length": [4]}},
     {"method": "speculative_typical", "values": {}},

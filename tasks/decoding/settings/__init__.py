@@ -16,7 +16,7 @@ from tasks.decoding.settings.cascades import (
     SpeculativeCascadeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.settings.common import CALIBRATED, DRAFTERS, DraftingSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.common import CALIBRATED, DRAFTERS, OF_SMALL, DraftingSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.settings.early_exit import CalmSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
@@ -37,6 +37,7 @@ __all__ = [
     "DRAFTERS",
     "GREEDY_ONLY",
     "METHOD_SETTINGS",
+    "OF_SMALL",
     "ORACLES",
     "T5_ONLY",
     "AdaptiveSettings",

@@ -6,6 +6,7 @@ from tasks.settings import setting, settings
 
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
+    "staged": "the same tokens, in fewer runs of the small model, which suffix drafts for (Spector and Ré, 2023)",
     "unigram": "tokens by their frequency in the calibration set (Leviathan et al., 2023, section 3.6)",
     "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
     "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
@@ -16,7 +17,9 @@ DRAFTERS = {
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
 }
 """What each drafter proposes, and the paper."""
-CALIBRATED = ("unigram", "bigram", "suffix", "recycling")
+OF_SMALL = ("small", "staged")
+"""The drafters that run the small model."""
+CALIBRATED = ("unigram", "bigram", "suffix", "recycling", "staged")
 """The drafters that read the calibration set."""
 
 

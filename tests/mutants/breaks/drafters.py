@@ -5,8 +5,9 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
-_SUFFIXES, _RECYCLING = (f"tasks.decoding.drafters.{name}" for name in ("suffixes", "recycling"))
+_SUFFIXES, _RECYCLING, _STAGED = (f"tasks.decoding.drafters.{name}" for name in ("suffixes", "recycling", "staged"))
 _BY_HAND = (f"{_UNIT}/test_suffixes.py::test_what_is_proposed",)
+_STAGED_BY_DRAFT = (f"{_UNIT}/test_staged.py::test_tokens_distributions_and_fallbacks_by_the_draft",)
 _RECYCLING_BY_HAND = f"{_UNIT}/test_recycling.py::test_"
 
 BREAKS = (
@@ -65,5 +66,25 @@ BREAKS = (
         "replay-recycles-one-position-late", "tasks.decoding.replay.replayer", "_Replayer._recycle",
         "[self._text()[-1], *draft.tokens]", "[*draft.tokens, self._text()[-1]]",
         (f"{_UNIT}/replay/test_replay.py::test_a_replay_equals_decoding",),
+    ),
+    Break(
+        "staged-keeps-what-was-not-chosen", _STAGED, "StagedDrafter._forget",
+        "len(text) + len(new) - 1", "cached",
+        _STAGED_BY_DRAFT,
+    ),
+    Break(
+        "staged-goes-on-behind-what-was-not-chosen", _STAGED, "_reaches",
+        " and builder.tokens[known:] == proposed[:offset]", "",
+        _STAGED_BY_DRAFT,
+    ),
+    Break(
+        "staged-drafts-what-is-proposed", _STAGED, "StagedDrafter.draft",
+        "builders[row].add(token,", "builders[row].add([*proposed[row], token][min(offset, len(proposed[row]))],",
+        (f"{_UNIT}/test_enumeration.py::test_every_method_follows_its_law[speculative staged]",),
+    ),
+    Break(
+        "staged-counts-predictions-as-runs", _STAGED, "StagedDrafter.draft",
+        "found[row].append(logits[row, offset])", "found[row].append(logits[row, offset]); runs[row] += offset > 0",
+        (f"{_UNIT}/test_staged.py::test_the_runs_of_a_draft_by_hand",),
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from tasks.decoding.drafters.random_tokens import RandomDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count_ngrams
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS
-from tasks.decoding.settings import DRAFTERS, SamplingSettings, SpeculativeSettings
+from tasks.decoding.settings import CALIBRATED, DRAFTERS, SamplingSettings, SpeculativeSettings
 from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tests.distributions import FALSE_ALARM
@@ -91,7 +91,7 @@ def test_tables_are_drawn_from_as_they_are() -> None:
 @pytest.mark.parametrize("rows", [[], [[]]])
 def test_tables_need_a_calibration_set(rows: Rows) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
-    for name in ("unigram", "bigram", "suffix", "recycling"):
+    for name in CALIBRATED:
         with pytest.raises(InputError, match=r"calibration set and there is none; run the stage calibrate"):
             METHODS["speculative"].build(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
     for name in ("copy", "random"):
