@@ -46,8 +46,9 @@ class DraftingSettings:
     """The settings of every method that drafts."""
 
     drafter: str = setting(
-        "What proposes tokens: the small model, n-gram tables of the calibration set, copies from the context, suffix trees "
-        "of both, recycled predictions, random tokens, the large model's own first layers, or heads trained on it.",
+        "What proposes tokens: the small model, alone or in stages, n-gram tables of the calibration set, copies from the "
+        "context, suffix trees of both, recycled predictions, random tokens, the large model's own first layers, or heads "
+        "trained on it.",
         default="small",
         choices=tuple(DRAFTERS),
     )
