@@ -14,7 +14,7 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.opening import OpenedModels, open_models
 from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.settings import TABLES, SamplingSettings
+from tasks.decoding.settings import CALIBRATED, SamplingSettings
 from tasks.errors import InputError
 from tasks.evaluation.acceptance import measure_acceptance
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -46,12 +46,12 @@ def require_composable(grid: Iterable[SweepPoint], pair: Pair, request: Request)
 
 
 def calibration_targets(grid: Sequence[SweepPoint], path: Path, tokenizer: PreTrainedTokenizerBase, limit: int) -> Rows:
-    """Target tokens of the calibration set, at most `limit` each; empty if no point drafts from n-gram tables.
+    """Target tokens of the calibration set, at most `limit` each; empty if no point drafts from it.
 
     Raises:
         InputError: the calibration set is missing or empty.
     """
-    if not any(getattr(point.settings, "drafter", None) in TABLES for point in grid):
+    if not any(getattr(point.settings, "drafter", None) in CALIBRATED for point in grid):
         return []
     examples = read_jsonl(path)
     if not examples:
@@ -89,7 +89,7 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     large = paths.model("large")
     loaded = open_models(drafter, large, params.machine, task.text)
     calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
-    # The calibration set counts even if no point drafts from tables, so that rows stay valid when such a point is added.
+    # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
     pair = dataclasses.replace(loaded.pair, calibration=calibration)
     return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)

@@ -1,6 +1,6 @@
-"""Lists the decoding methods: paper, settings with their bounds, and whether the output is the large model's own.
+"""Lists the decoding methods (paper, settings with bounds, whether the output is the large model's own) and the drafters.
 
-`python -m tasks.strategies` prints the list as a Markdown table, `--json` prints it for programs.
+`python -m tasks.strategies` prints both lists as Markdown tables, `--json` prints the methods for programs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import json
 
 from tasks.decoding.registry import METHODS, MethodSpec
-from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.decoding.settings import DRAFTERS, METHOD_SETTINGS
 from tasks.errors import stage
 from tasks.settings import bounds_text
 
@@ -52,12 +52,23 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def drafters_table() -> str:
+    """Return all drafters as a Markdown table."""
+    return "\n".join(
+        ["| drafter | what it proposes |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in DRAFTERS.items())]
+    )
+
+
 def main() -> None:
-    """Print the methods."""
+    """Print the methods and the drafters."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print the methods as JSON")
     arguments = parser.parse_args()
-    print(json.dumps([as_json(method) for method in METHODS.values()], indent=2) if arguments.json else table())
+    print(
+        json.dumps([as_json(method) for method in METHODS.values()], indent=2)
+        if arguments.json
+        else f"{table()}\n\n{drafters_table()}"
+    )
 
 
 if __name__ == "__main__":

@@ -109,7 +109,10 @@ CASES = {
     "speculative, one": speculative("small", 1, "plain"),
     "speculative, three": speculative("small", 3, "all three", 4),
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
+    "speculative staged": speculative("staged", 3, "top-p", 4),
     "speculative copy": speculative("copy", 3, "plain", 4),
+    "speculative suffix": speculative("suffix", 3, "plain", 4),
+    "speculative recycling": speculative("recycling", 2, "top-p", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "entropy": Case("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.65), sampling="top-p", limit=4),
     "entropy bigram": Case(
@@ -120,7 +123,10 @@ CASES = {
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
         for name, length, limit in (("plain", 1, 3), ("plain", 2, 3), ("top-p", 2, 3), ("all three", 3, 4), ("plain", 3, 4))
     },
-    "block copy": Case("speculative_block", BlockSettings(drafter="copy", draft_length=3), limit=4),
+    **{
+        f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
+        for drafter in ("copy", "suffix", "recycling")
+    },
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
@@ -162,6 +168,7 @@ CASES = {
     "bild*": cascade("bild", 1.0, "top-p"),
     "bild": bild(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=2),
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
+    "bild, staged": bild(drafter="staged", fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
     "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
     "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
@@ -179,6 +186,9 @@ LONG_CASES = {
         ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
+        ("speculative suffix", {"draft_length": 4}, of_large),
+        ("speculative staged", {"draft_length": 4}, of_large),
+        ("speculative recycling", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("entropy", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),

@@ -30,7 +30,7 @@ from tasks.decoding.pair_folder import (
     read_manifest,
 )
 from tasks.decoding.registry import build_method
-from tasks.decoding.settings import TABLES, SamplingSettings, VanillaSettings
+from tasks.decoding.settings import CALIBRATED, SamplingSettings, VanillaSettings
 from tasks.decoding.settings.configured import ConfiguredMethod, configure_method
 from tasks.decoding.streaming import StreamedTurns, Streamer, watched
 from tasks.errors import InputError
@@ -137,8 +137,8 @@ class DecodingPair:
         """
         if request.max_new_tokens < 2:
             raise InputError(f"max_new_tokens is {request.max_new_tokens}; it must be at least 2")
-        if getattr(point.settings, "drafter", None) in TABLES and not self.opened.pair.calibration:
-            raise InputError(f"drafter is {point.settings.drafter}, whose tables need a calibration set, which this pair lacks")
+        if getattr(point.settings, "drafter", None) in CALIBRATED and not self.opened.pair.calibration:
+            raise InputError(f"drafter is {point.settings.drafter}, which reads a calibration set, and this pair has none")
         return build_method(point.method, point.settings, self.opened.pair, request)
 
     def encode(self, texts: list[str]) -> Rows:
@@ -224,7 +224,7 @@ OWN_TEXT = TextSettings(max_source_tokens=512, max_target_tokens=128)
 
 
 def _with_tables(opened: OpenedModels, path: Path) -> OpenedModels:
-    """Add the calibration set, from which table drafters are counted, where the folder has one."""
+    """Add the calibration set, which some drafters read, where the folder has one."""
     if not path.is_file():
         return opened
     rows = json.loads(path.read_text(encoding="utf-8"))

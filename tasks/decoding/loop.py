@@ -105,6 +105,8 @@ def _verify(verifier: Verifier, rows: list[RowState], draft: Draft) -> list[RowS
     parts, turns = verifier.parts, verifier.turns
     result = verifier.verify(rows, draft)
     layers = result.step.layers or [0] * len(rows)
+    if parts.drafter.recycles:
+        parts.drafter.recycle(*verifier.predictions(rows, draft, result.p))
     going = []
     for index, (row, drafted, accepted) in enumerate(zip(rows, draft.tokens, result.accepted, strict=True)):
         ended = turns.finish(
@@ -173,6 +175,15 @@ class Verifier:
         if alone and rule.greedy is not None and check is not None:
             return self._by_runtime(check, rule.greedy, rows[0], draft.tokens[0])
         return self._by_rule(rows, draft)
+
+    def predictions(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[Rows, Rows]:
+        """Return the tokens of each row after which the target predicted, and its likeliest token after each of them."""
+        verified = [
+            [row.tokens[-1], *drafted][: self.turns.positions(len(drafted))]
+            for row, drafted in zip(rows, draft.tokens, strict=True)
+        ]
+        likeliest = [found[: len(tokens)] for found, tokens in zip(p.likeliest, verified, strict=True)]
+        return verified, likeliest
 
     def _by_runtime(self, check: DraftCheck, greedy: GreedyAcceptance, row: RowState, drafted: list[int]) -> Verification:
         checked = check(row.tokens[self.parts.target.lengths[0] :], drafted, greedy)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.drafters.recycling import last_successors
+from tasks.decoding.drafters.suffixes import SuffixNode, outputs_tree
 from tasks.decoding.drafters.tables import NgramTables, count_ngrams
 from tasks.decoding.generation import Generation
 from tasks.decoding.randomness import TokenSource
@@ -22,7 +24,7 @@ class Pair:
     small: Decoder
     large: Decoder
     calibration: Rows = dataclasses.field(default_factory=list)
-    """Target tokens of the calibration set, the end token last in each, from which table drafters are counted."""
+    """Target tokens of the calibration set, the end token last in each, which drafters without a model read."""
     shares_encoder: bool = False
     """Whether both models have the same encoder, which then runs once."""
     cost_ratios: dict[str, float] = dataclasses.field(default_factory=dict, compare=False)
@@ -32,6 +34,16 @@ class Pair:
     def tables(self) -> NgramTables:
         """The tables, counted on first use; raises `InputError` where there is no calibration set."""
         return count_ngrams(self.calibration, self.large.vocabulary, self.large.specials)
+
+    @functools.cached_property
+    def outputs_tree(self) -> SuffixNode:
+        """The suffix tree over the calibration set's texts; raises `InputError` as `tables` does."""
+        return outputs_tree(self.calibration, self.large.vocabulary, self.large.specials, self.large.end_tokens)
+
+    @functools.cached_property
+    def last_successors(self) -> dict[int, int]:
+        """What followed each token where the calibration set last has it; raises `InputError` as `tables` does."""
+        return last_successors(self.calibration, self.large.vocabulary)
 
 
 @dataclass(frozen=True)

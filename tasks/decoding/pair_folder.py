@@ -3,7 +3,7 @@
     pair.json          the operating point, lengths, measurements and origin (`PairManifest`)
     large/  drafter/   models as `from_pretrained` of transformers reads them, each with the tokenizer
     examples.json      a few sources of the corpus, with which a server warms up
-    calibration.json   only where the operating point drafts from tables, which are counted from it
+    calibration.json   only where the drafter of the operating point reads it
 
 The report stage writes it, `tasks.decoding.load_pair` opens it. Nothing in it is executed, and no file is a pickle.
 """
@@ -64,7 +64,7 @@ def write_pair_folder(
         large: The folder of the large model.
         drafter: The folder of the small model.
         examples: A few sources of the corpus.
-        calibration: Target tokens of the calibration set, where the operating point drafts from tables.
+        calibration: Target tokens of the calibration set, where the drafter of the operating point reads it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(folder) as partial:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tasks import tracking
+from tasks.decoding.settings import OF_SMALL
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
@@ -140,7 +141,7 @@ def pair_metrics(pair: PairRecord) -> dict[str, float]:
 
 def acceptance_metrics(row: MeasuredRow, pair: PairRecord) -> dict[str, float]:
     """E Σ min(p, q) of the two models, greedy or sampled like the row; empty where something else proposes the tokens."""
-    if row.settings.get("drafter", "small") != "small" or not row.counts.small_steps:
+    if row.settings.get("drafter", "small") not in OF_SMALL or not row.counts.small_steps:
         return {}
     sampled = row.sampling is not None and row.sampling.temperature > 0
     return _rate("acceptance_rate", pair.acceptance_rate(sampled=sampled))

@@ -10,7 +10,7 @@ from tasks.config import load
 from tasks.decoding.inference import DEFAULT, OWN_TEXT, DecodingPair, load_pair
 from tasks.decoding.opening import open_models
 from tasks.decoding.pair_folder import PairManifest
-from tasks.decoding.settings import TABLES
+from tasks.decoding.settings import CALIBRATED
 from tasks.decoding.settings.configured import ConfiguredMethod
 from tasks.errors import InputError
 from tasks.generate.choosing import MethodChoice, choose, drafter_folder, own_point
@@ -38,8 +38,8 @@ def open_own(models: OwnPair, asked: MethodChoice, max_tokens: int | None) -> De
     """
     _refuse_task_choices(asked, "--large names a pair of your own")
     point = _asked_point(asked) or DEFAULT
-    if getattr(point.settings, "drafter", None) in TABLES:
-        raise InputError(f"drafter is {point.settings.drafter}, which is counted from a task's calibration set; name a --task")
+    if getattr(point.settings, "drafter", None) in CALIBRATED:
+        raise InputError(f"drafter is {point.settings.drafter}, which reads a task's calibration set; name a --task")
     text = dataclasses.replace(
         OWN_TEXT, max_target_tokens=max_tokens or OWN_TEXT.max_target_tokens, chat_template=models.chat_template
     )

@@ -24,7 +24,10 @@ GRID: list[dict[str, Any]] = [
     {"method": "bild", "values": {"drafter": ["early_layer"]}},
     {"method": "bild_authors", "values": {}},
     {"method": "bild_oracle", "values": {}},
-    {"method": "speculative", "values": {"drafter": ["unigram", "bigram", "copy", "random", "early_layer", "heads"]}},
+    {
+        "method": "speculative",
+        "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "recycling", "staged", "random", "early_layer", "heads"]},
+    },
     {"method": "speculative_block", "values": {"draft_length": [4]}},
     {"method": "speculative_typical", "values": {}},
     {"method": "speculative_margin", "values": {}},

@@ -104,6 +104,9 @@ def test_the_pair_has_learned_to_copy(ready: Trained) -> None:
     assert first > 40
 
 
+LOOKED_UP = ("bigram", "suffix", "recycling")
+
+
 def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     sweep = SweepSettings(quality_batch=16, latency_examples=2, warmup_examples=0, bootstrap_samples=100, sample=1)
     split = Split("validation", ready.examples[:24], ready.tokenizer, TEXT, sweep)
@@ -113,13 +116,16 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
     grid = [
         SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
         SweepPoint("bild", BildSettings()),
-        SweepPoint("speculative", SpeculativeSettings(drafter="bigram")),
+        *(SweepPoint("speculative", SpeculativeSettings(drafter=drafter)) for drafter in LOOKED_UP),
+        SweepPoint("speculative", SpeculativeSettings(drafter="staged")),
     ]
     vanilla, _, *rows = [row for row in runner.validate(grid, split) if isinstance(row, MeasuredRow)]
     assert len(rows) == len(grid)
-    assert {row.how for row in rows} == {"replayed"}
-    drafted, loose, table = (next(row for row in rows if row.settings == point.row_settings) for point in grid)
-    assert drafted.quality == table.quality == vanilla.quality
+    drafted, loose, *tables, staged = (next(row for row in rows if row.settings == point.row_settings) for point in grid)
+    assert {row.how for row in rows if row is not staged} == {"replayed"}
+    assert staged.how == "decoded"
+    assert all(row.quality == vanilla.quality for row in (drafted, *tables, staged))
+    assert all(row.counts.accepted > 0 == row.counts.small_steps for row in tables)
     assert drafted.counts.large_calls < vanilla.counts.large_calls
     assert isinstance(loose, TimedRow)
     assert loose.speedup > 0
@@ -140,7 +146,9 @@ def test_every_method_runs_or_is_refused_with_a_reason(ready: Trained, method: s
         assert [one.tokens for one in outputs] == [one.tokens for one in vanilla]
 
 
-@pytest.mark.parametrize("drafter", ["small", "unigram", "bigram", "copy", "random", "early_layer"])
+@pytest.mark.parametrize(
+    "drafter", ["small", "staged", "unigram", "bigram", "copy", "suffix", "recycling", "random", "early_layer"]
+)
 def test_no_drafter_changes_greedy_output(ready: Trained, drafter: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:12]], TEXT.max_source_tokens)
     vanilla = decode("vanilla_large", VanillaSettings(), ready.pair, sources, REQUEST)

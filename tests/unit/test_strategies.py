@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks.decoding.settings import METHOD_SETTINGS
-from tasks.strategies import main, table
+from tasks.strategies import drafters_table, main, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,9 +22,10 @@ def test_every_method_has_a_row_and_every_setting_is_shown() -> None:
         assert all(f"`{field.name}`" in rows[name] for field in dataclasses.fields(kind))
 
 
-def test_the_page_of_methods_shows_this_table() -> None:
+def test_the_page_of_methods_shows_both_tables() -> None:
     page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    assert table() in page, "run: python -m tasks.strategies, and put it into docs/methods.md"
+    for shown in (table(), drafters_table()):
+        assert shown in page, "run: python -m tasks.strategies, and put both tables into docs/methods.md"
 
 
 def test_json_for_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from tasks.corpora.settings import EmbeddedSettings
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
-from tasks.decoding.settings import ORACLES, TABLES, SamplingSettings, VanillaSettings
+from tasks.decoding.settings import CALIBRATED, ORACLES, SamplingSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.evaluation.quality import example_statistics
 from tasks.evaluation.sweeping.costs import Costs, measure_costs
@@ -107,7 +107,7 @@ def make_pool(
 
 def _replayable(point: SweepPoint) -> bool:
     """Whether a setting may be chosen, and drafts from nothing but the small model."""
-    return point.method not in ORACLES and getattr(point.settings, "drafter", "small") not in TABLES
+    return point.method not in ORACLES and getattr(point.settings, "drafter", "small") not in CALIBRATED
 
 
 class _Arm:

@@ -17,7 +17,16 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule
 
 
-class StatelessDrafter:
+class LearnsNothing:
+    """Base of drafters that learn nothing from what the target predicts about a draft."""
+
+    recycles = False
+
+    def recycle(self, verified: Rows, likeliest: Rows) -> None:
+        """Nothing to learn."""
+
+
+class StatelessDrafter(LearnsNothing):
     """Base of drafters that keep nothing from turn to turn and predict with no model of their own."""
 
     decoder = None
@@ -49,7 +58,7 @@ class NoDrafter(StatelessDrafter):
         return empty_predictions(len(rows))
 
 
-class StepwiseDrafter(ABC):
+class StepwiseDrafter(LearnsNothing, ABC):
     """Drafts token by token, each from `next_logits`."""
 
     runs_model = True

@@ -60,3 +60,19 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         logits = torch.zeros(self.vocabulary, device=self.device)
         logits[list(self.specials)] = -torch.inf
         return PredictionBlock(logits.expand(len(rows), 1, -1), self.sampling)
+
+
+class LookUpDrafter(DeterministicDrafter):
+    """Looks its proposals up, so that it also knows the token behind a draft, unless it finds none."""
+
+    def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
+        """Predict the token that would be proposed; where there is none, uniformly over ordinary tokens."""
+        block = super().predict_next(tokens, rows)
+        proposed = [self.propose(row, tokens[row], 0, 1) for row in rows]
+        known = [index for index, new in enumerate(proposed) if new]
+        if not known:
+            return block
+        logits = block.logits.clone()
+        found = torch.tensor([proposed[index] for index in known], device=self.device)
+        logits[known] = one_hot_predictions(found, self.vocabulary, self.sampling).logits
+        return PredictionBlock(logits, self.sampling)

@@ -19,10 +19,10 @@ from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
 from tasks.decoding.drafting import GreedyTable
 from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.settings import CALIBRATED, SamplingSettings
 from tasks.errors import InputError
 
-_BEGINNING = -1
+BEGINNING = -1
 """The context of a text's first token, whichever token a model starts from."""
 
 
@@ -38,29 +38,39 @@ class NgramTables:
     """Ids that are never text; after one of them a text begins."""
 
 
-def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> NgramTables:
-    """Count the unigrams and bigrams of texts that end with the end token.
+def require_calibration(rows: Rows, vocabulary: int) -> None:
+    """Check the texts of a calibration set, which drafters without a model read.
 
     Raises:
         InputError: there is no text, or one has a token outside the vocabulary.
     """
     if not any(rows):
         raise InputError(
-            "the unigram and bigram drafters are counted from the calibration set and there is none; "
+            f"the drafters {', '.join(CALIBRATED)} read the calibration set and there is none; "
             "run the stage calibrate (dvc repro) or name another drafter"
         )
+    largest = max(max(row, default=0) for row in rows)
+    if largest >= vocabulary:
+        raise InputError(
+            f"the calibration set has a token {largest}, outside the large model's vocabulary of {vocabulary}; "
+            "run the stage calibrate again with this model and its tokenizer (dvc repro)"
+        )
+
+
+def count_ngrams(rows: Rows, vocabulary: int, specials: frozenset[int]) -> NgramTables:
+    """Count the unigrams and bigrams of texts that end with the end token.
+
+    Raises:
+        InputError: there is no text, or one has a token outside the vocabulary.
+    """
+    require_calibration(rows, vocabulary)
     followers: dict[int, Counter[int]] = defaultdict(Counter)
     for row in rows:
-        for before, after in itertools.pairwise((_BEGINNING, *row)):
+        for before, after in itertools.pairwise((BEGINNING, *row)):
             followers[before][after] += 1
     everywhere: Counter[int] = Counter()
     for counts in followers.values():
         everywhere.update(counts)
-    if max(everywhere) >= vocabulary:
-        raise InputError(
-            f"the calibration set has a token {max(everywhere)}, outside the large model's vocabulary of {vocabulary}; "
-            "run the stage calibrate again with this model and its tokenizer (dvc repro)"
-        )
     tokens, logs = _logarithms(everywhere)
     unigram = torch.full((vocabulary,), -torch.inf).scatter_(0, tokens, logs)
     return NgramTables(unigram, {before: _logarithms(after) for before, after in followers.items()}, specials)
@@ -135,11 +145,11 @@ class BigramDrafter(TableDrafter):
     """Predicts each token by its frequency after the previous token; after an unseen token, by its overall frequency."""
 
     def look_up(self, last: int) -> Tensor:
-        found = self.tables.bigram.get(_BEGINNING if last in self.tables.specials else last)
+        found = self.tables.bigram.get(BEGINNING if last in self.tables.specials else last)
         if found is None:
             return self.tables.unigram
         tokens, logs = found
         return torch.full_like(self.tables.unigram, -torch.inf).scatter_(0, tokens, logs)
 
     def contexts(self) -> frozenset[int]:
-        return self.tables.specials | self.tables.bigram.keys() - {_BEGINNING}
+        return self.tables.specials | self.tables.bigram.keys() - {BEGINNING}

@@ -95,6 +95,8 @@ class _Replayer:
                 turns.finish(row, drafted, drafted=count, steps=steps, fallback=draft.fallback, verified=False)
                 break
             accepted, next_token, extra_steps = self._verify(draft)
+            if self.drafter is None and self.parts.drafter.recycles:
+                self._recycle(draft)
             if scored:
                 self._score(draft, accepted, next_token)
             if accepted < count:
@@ -175,6 +177,11 @@ class _Replayer:
                 return len(drafted) if rule.first_only and p[accepted].best == token else accepted
             accepted += 1
         return accepted
+
+    def _recycle(self, draft: CachedDraft) -> None:
+        """Show a drafter that is no model what the target predicted about its draft."""
+        verified = [self._text()[-1], *draft.tokens][: len(draft.p)]
+        self.parts.drafter.recycle([verified], [[p.best for p in draft.p[: len(verified)]]])
 
     def _score(self, draft: CachedDraft, accepted: int, next_token: int | None) -> None:
         """Record the target's own log-probabilities of the tokens that this turn adds."""

@@ -139,7 +139,7 @@ def open_pair(
         small: The drafter.
         large: The verifier, of the same architecture and vocabulary (`models.pair` checks).
         vocabulary: The number of ids that both predict over; none: each model's own number.
-        calibration: Target tokens of the calibration set, for drafters that are tables.
+        calibration: Target tokens of the calibration set, for drafters without a model.
         runtime: The runtime of both.
 
     Raises:

@@ -16,7 +16,7 @@ from tasks.decoding.settings.cascades import (
     SpeculativeCascadeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.settings.common import DRAFTERS, TABLES, DraftingSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.common import CALIBRATED, DRAFTERS, OF_SMALL, DraftingSettings, SamplingSettings, VanillaSettings
 from tasks.decoding.settings.early_exit import CalmSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
@@ -34,14 +34,15 @@ from tasks.decoding.settings.speculative import (
 )
 
 __all__ = [
+    "CALIBRATED",
     "CASCADE_BOUNDS",
     "CASCADE_RULES",
     "DRAFTERS",
     "GREEDY_ONLY",
     "METHOD_SETTINGS",
+    "OF_SMALL",
     "ORACLES",
     "T5_ONLY",
-    "TABLES",
     "AdaptiveSettings",
     "BeamSettings",
     "BildAuthorsSettings",

@@ -15,6 +15,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from tasks.decoding.settings import OF_SMALL
 from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
 from tasks.evaluation.results.pair import PairRecord
@@ -113,7 +114,7 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
 
 def _drafts_by_model(point: ArmPoint) -> bool:
     """Whether the arm's model drafts, or the large one writes alone."""
-    return point.settings is None or point.settings.get("drafter", "small") == "small"
+    return point.settings is None or point.settings.get("drafter", "small") in OF_SMALL
 
 
 def _log_error(point: ArmPoint) -> float:

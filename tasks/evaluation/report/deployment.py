@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from tasks.decoding.settings import METHOD_SETTINGS
+from tasks.decoding.settings import METHOD_SETTINGS, OF_SMALL
 from tasks.evaluation.results.codec import Setting
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
@@ -30,7 +30,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
     lines = [f"large_model: {paths.model('large')}"]
     if point is None:
         return [*lines, "method: vanilla_large"]
-    if point.settings.get("drafter", "small") == "small":
+    if point.settings.get("drafter", "small") in OF_SMALL:
         lines.append(f"small_model: {paths.model(point.drafter, summary.pairs.of(point.drafter).seed)}")
     lines.append(f"method: {point.method}")
     # A switch that is off is the default of every method.
@@ -41,7 +41,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
 def explained(point: TimedPoint) -> list[str]:
     """The method and the drafter in a sentence each, then a sentence for each setting that is not switched off."""
     found = [_METHODS[point.method]] if point.method in _METHODS else []
-    if point.settings.get("drafter", "small") == "small":
+    if point.settings.get("drafter", "small") in OF_SMALL:
         found.append(_DRAFTERS[point.drafter])
     named = {name: value for name, value in point.settings.items() if name != "drafter" or value != "small"}
     return found + [_sentence(point, name, value) for name, value in named.items() if value is not False]

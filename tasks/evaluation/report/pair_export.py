@@ -13,7 +13,7 @@ from typing import Any
 
 from tasks.corpora.example import read_jsonl, stream_jsonl
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
-from tasks.decoding.settings import TABLES
+from tasks.decoding.settings import CALIBRATED
 from tasks.decoding.settings.configured import configure_method
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
@@ -65,7 +65,7 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
     calibration = None
-    if getattr(point.settings, "drafter", None) in TABLES:
+    if getattr(point.settings, "drafter", None) in CALIBRATED:
         calibration = _targets(paths, large, text.max_target_tokens)
     return write_pair_folder(paths.results / "pair", manifest, large, small, examples, calibration)
 
@@ -114,7 +114,7 @@ def accepted(summary: Summary, drafter: str) -> Iterator[dict[str, Any]]:
 
 
 def _targets(paths: TaskPaths, large: Path, limit: int) -> list[list[int]]:
-    """The target tokens of the calibration set, which tables are counted from."""
+    """The target tokens of the calibration set."""
     from tasks.models.tokenizers import encode as encode_text
     from tasks.models.tokenizers import load_tokenizer
 

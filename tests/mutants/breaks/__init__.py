@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import alignment, decoding, evaluation, laws, learning, outputs, runtimes, services
+from tests.mutants.breaks import alignment, decoding, drafters, evaluation, laws, learning, outputs, runtimes, services
 
 BREAKS = (
     *decoding.BREAKS,
+    *drafters.BREAKS,
     *laws.BREAKS,
     *runtimes.BREAKS,
     *evaluation.BREAKS,

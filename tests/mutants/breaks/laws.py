@@ -48,7 +48,7 @@ BREAKS = (
     Break("proposals-without-probability-count-as-uniform", "tasks.decoding.drafters.deterministic",
           "DeterministicDrafter.draft", "one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)",
           "PredictionBlock(torch.zeros(len(drafted), max(map(len, drafted)), self.vocabulary), self.sampling)",
-          _law("speculative copy", "speculative random")),
+          _law("speculative copy", "speculative suffix", "speculative recycling", "speculative random")),
     # Lenient and lossy acceptance.
     Break("lenient-residual-of-speculative-sampling", _LENIENCE, "lenient.apply",
           "p.dist - lenience * q.dist", "p.dist - q.dist", _law("lenient")),

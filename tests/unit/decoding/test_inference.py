@@ -154,7 +154,7 @@ def test_tables_are_counted_from_the_folder(folder: Path, pair: DecodingPair) ->
     [vanilla] = pair.generate(SOURCES[0], method="vanilla_large")
     assert output.tokens == vanilla.tokens
     own = load_pair(large=folder / "large", drafter=folder / "drafter", text=TEXT)
-    with pytest.raises(InputError, match="drafter is bigram, whose tables need a calibration set, which this pair lacks"):
+    with pytest.raises(InputError, match="drafter is bigram, which reads a calibration set, and this pair has none"):
         own.generate(SOURCES[0], method="speculative", settings=settings)
 
 

@@ -122,13 +122,17 @@ def test_a_batch_runs_in_the_general_loop() -> None:
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
-        ("speculative", SpeculativeSettings(drafter="copy"), SamplingSettings()),
+        *(
+            ("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings())
+            for drafter in ("copy", "suffix", "recycling")
+        ),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],
 )
 def test_other_methods_run_in_the_general_loop(method: str, settings: Any, sampling: SamplingSettings) -> None:
-    assert executor_for(built(method, settings, pair_of("t5"), sampling), 1) is loop.generate
+    pair = dataclasses.replace(pair_of("t5"), calibration=[[3, 4, 1]])
+    assert executor_for(built(method, settings, pair, sampling), 1) is loop.generate
 
 
 def test_other_runtimes_and_unequal_vocabularies_run_in_the_general_loop() -> None:

@@ -17,7 +17,7 @@ from tasks.decoding.drafters.random_tokens import RandomDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, TableDrafter, UnigramDrafter, count_ngrams
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import METHODS
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings
+from tasks.decoding.settings import CALIBRATED, DRAFTERS, SamplingSettings, SpeculativeSettings
 from tasks.decoding.turn import DraftRule
 from tasks.errors import InputError
 from tests.distributions import FALSE_ALARM
@@ -91,7 +91,7 @@ def test_tables_are_drawn_from_as_they_are() -> None:
 @pytest.mark.parametrize("rows", [[], [[]]])
 def test_tables_need_a_calibration_set(rows: Rows) -> None:
     pair = dataclasses.replace(prefix_pair(says([2]), says([2])), calibration=rows)
-    for name in ("unigram", "bigram"):
+    for name in CALIBRATED:
         with pytest.raises(InputError, match=r"calibration set and there is none; run the stage calibrate"):
             METHODS["speculative"].build(pair, SpeculativeSettings(drafter=name), GREEDY, TokenSource(0))
     for name in ("copy", "random"):
@@ -104,7 +104,7 @@ def test_a_token_that_the_model_does_not_know_is_refused() -> None:
 
 
 def test_an_unknown_drafter_is_refused() -> None:
-    with pytest.raises(InputError, match="no drafter 'trigram'; name one of small, unigram, bigram"):
+    with pytest.raises(InputError, match=f"no drafter 'trigram'; name one of {', '.join(DRAFTERS)}$"):
         make_drafter("trigram", prefix_pair(says([2]), says([2])), GREEDY, TokenSource(0))
 
 

@@ -215,6 +215,7 @@ def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_draf
     assert acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
     assert acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
     assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair) == {}
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "staged"}), pair)["acceptance_rate"] == 0.8
     alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0))
     assert acceptance_metrics(alone, pair) == {}
 

@@ -96,7 +96,7 @@ def test_texts_come_from_a_file_and_from_standard_input(
         ),
         (
             ["--method", "speculative", "--set", "drafter=bigram", "a"],
-            "error: drafter is bigram, which is counted from",
+            "error: drafter is bigram, which reads",
         ),
         (["--chat-template", "a"], "has no chat template"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -95,6 +96,9 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
         "rollback_threshold: 2.0",
     ]
     assert configuration(summary, None) == ["large_model: models/toy/large", "method: vanilla_large"]
+    staged, copied = (dataclasses.replace(point, settings={"drafter": drafter}) for drafter in ("staged", "copy"))
+    assert "small_model: models/toy/aligned/2" in configuration(summary, staged)
+    assert not [line for line in configuration(summary, copied) if line.startswith("small_model")]
     method, drafter, fallback, rollback = explained(point)
     assert method.startswith("BiLD: ") and "trained on what the large model writes" in drafter
     assert "a probability above 70%, and hands over to the large model when it is less sure" in fallback
