@@ -65,6 +65,7 @@ def create_app(
 
     @app.get("/metrics")
     def show_metrics() -> Response:
+        metrics.paces(scheduler.paces())
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
     return app

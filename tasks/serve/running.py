@@ -75,7 +75,6 @@ def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], setti
     with listen(settings.host, settings.port) as bound:
         request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
         done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
-        metrics.paces(pacing.table())
         print(findings(pacing, done), file=sys.stderr)
         print(f"serving {name} on http://{settings.host}:{bound.getsockname()[1]}: {engine.name}", file=sys.stderr, flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])

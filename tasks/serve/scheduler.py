@@ -84,6 +84,11 @@ class Scheduler:
         """Whether the worker runs."""
         return self._thread.is_alive()
 
+    def paces(self) -> dict[BatchKind, dict[Way, float]]:
+        """Return the seconds a token of every way of decoding that was tried so far."""
+        with self._changed:
+            return self._pacing.table()
+
     def add(self, jobs: list[Job]) -> None:
         """Queue jobs, all or none.
 
@@ -150,8 +155,5 @@ class Scheduler:
             for job in batch:
                 job.failed(error)
             return
-        self._learn(kind, way, time.perf_counter() - begun, tokens)
-
-    def _learn(self, kind: BatchKind, way: Way, seconds: float, tokens: int) -> None:
-        self._pacing.learn(kind, way, seconds, tokens)
-        self._metrics.paces(self._pacing.table())
+        with self._changed:
+            self._pacing.learn(kind, way, time.perf_counter() - begun, tokens)

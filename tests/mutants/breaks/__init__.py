@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import alignment, decoding, drafters, evaluation, laws, learning, outputs, runtimes, services
+from tests.mutants.breaks import alignment, decoding, drafters, evaluation, laws, learning, outputs, runtimes, services, serving
 
 BREAKS = (
     *decoding.BREAKS,
@@ -14,4 +14,5 @@ BREAKS = (
     *alignment.BREAKS,
     *outputs.BREAKS,
     *services.BREAKS,
+    *serving.BREAKS,
 )

@@ -18,6 +18,8 @@ from tasks.decoding.registry import METHODS, Request, decode
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, SamplingSettings
 from tasks.decoding.settings.configured import configure_method
 from tasks.errors import InputError
+from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.settings import ModelSettings
 from tests.calibration import SOURCES, TEXT, saved
 
 POINT = configure_method("bild", {"fallback_threshold": 0.02, "rollback_threshold": 3.0, "max_draft": 3})
@@ -146,6 +148,18 @@ def test_each_model_opens_alone_in_transformers(folder: Path, pair: DecodingPair
         tokens = model.generate(**inputs, max_new_tokens=10, do_sample=False)[0, 1:].tolist()
         [output] = pair.generate(SOURCES[0], method="vanilla_large")
         assert tokens == output.tokens
+
+
+def test_the_two_models_keep_their_places(folder: Path, tmp_path: Path) -> None:
+    smaller = initial_model(
+        ModelSettings(d_model=16, d_ff=16, d_kv=8, heads=2, decoder_layers=1, encoder_layers=1), 64, 0, 1
+    ).eval()
+    save_model(smaller, AutoTokenizer.from_pretrained(folder / "large"), tmp_path / "small")
+    found = load_pair(write_pair_folder(tmp_path / "pair", PairManifest(POINT, TEXT), folder / "large", tmp_path / "small"))
+    own = load_pair(large=folder / "large", drafter=tmp_path / "small", text=TEXT)
+    for one in (found, own):
+        widths = {name: model.config.d_model for name, model in one.opened.models.items()}
+        assert widths == {"large": 32, "small": 16}
 
 
 def test_tables_are_counted_from_the_folder(folder: Path, pair: DecodingPair) -> None:

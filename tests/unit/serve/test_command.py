@@ -10,6 +10,7 @@ import pytest
 
 from tasks.errors import stage
 from tasks.serve import __main__ as command
+from tasks.serve.running import listen
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -62,3 +63,11 @@ def test_an_address_of_another_machine_is_one_line(
 ) -> None:
     line = refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--host", "192.0.2.1")
     assert "cannot listen on 192.0.2.1" in line
+
+
+def test_answers_do_not_wait_for_an_acknowledgement() -> None:
+    """Connections inherit it: without it each answer takes 40 ms longer on a connection that is kept."""
+    with listen("127.0.0.1", 0) as bound, socket.create_connection(bound.getsockname()):
+        connection, _ = bound.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

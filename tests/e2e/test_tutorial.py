@@ -1,0 +1,101 @@
+"""The tutorial, command by command: its own corpus, its own task, a sentence, and the endpoint that serves it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from tests.e2e.conftest import ROOT, environment, make_clone, read_params, run_in, write_params
+
+PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+ELSEWHERE = ("make setup", "source ")
+"""Commands that the environment of the tests has done already."""
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Every line behind a prompt, without its remark."""
+    lines = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+    return [re.sub(r"\s{2,}#.*", "", line) for line in lines]
+
+
+def add_task(clone: Path) -> None:
+    """Do what the page says about params.yaml: copy the block, replace its corpus, list the task."""
+    [shown] = [yaml.safe_load(block) for block in blocks("yaml")]
+    params = read_params(clone)
+    copied = {**params["tasks"]["translation"], **shown["tasks"]["mytask"], "seeds": [1]}
+    # The grid of these tests has methods for trained extras; one entry shows the way as well.
+    copied["sweep"] = {**copied["sweep"], "grid": [{"method": "speculative", "values": {"draft_length": [3]}}]}
+    params["active"] = shown["active"]
+    params["tasks"]["mytask"] = copied
+    write_params(clone, params)
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return str(found.getsockname()[1])
+
+
+def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            httpx.get(f"{url}/health", timeout=5)
+        except httpx.TransportError:
+            time.sleep(0.2)
+        else:
+            return
+    raise AssertionError(f"the server did not start: {server.poll()}")
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
+    clone = make_clone(tmp_path / "clone")
+    port, done, answers = free_port(), [], []
+    server: subprocess.Popen[bytes] | None = None
+    try:
+        for command in commands():
+            if command.startswith(ELSEWHERE):
+                continue
+            here = command.replace("8000", port)
+            if command.startswith("python -m tasks.config"):
+                add_task(clone)
+            if command.startswith("python -m tasks.serve"):
+                server = subprocess.Popen(shlex.split(here), cwd=clone, env=environment(clone), stderr=subprocess.DEVNULL)
+                wait_for(f"http://127.0.0.1:{port}", server)
+            else:
+                result = run_in(clone, "bash", "-o", "pipefail", "-c", here)
+                assert result.returncode == 0, (here, result.stdout[-2000:], result.stderr[-2000:])
+                answers.append(result.stdout)
+            done.append(command)
+    finally:
+        if server is not None:
+            server.terminate()
+            server.wait(timeout=30)
+    assert len(done) == 11
+    completion, metrics = answers[-2:]
+    [choice] = json.loads(completion)["choices"]
+    assert choice["draftline"]["method"]
+    assert "draftline:request_success_total" in metrics
+    assert (clone / "results" / "mytask" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_tutorial_reads_what_the_pair_gives(finished: tuple[Path, str]) -> None:
+    [code] = blocks("python")
+    clone = finished[0]
+    result = run_in(clone, "python", "-c", code.replace("mytask", "translation"))
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert re.search(r"\d+$", result.stdout.strip())
