@@ -1,21 +1,30 @@
 """Which way of decoding a batch is the fastest here: measured while serving, for each kind of batch.
 
-Drafting pays for one text and rarely for many, and only on text that the drafter knows. So every way is timed as requests come:
-an untried one is tried once, then the fastest one runs, and a slower one that could have become the fastest is tried anew from
-time to time. The large model alone is always among the ways, so that serving follows it where drafting loses.
+Drafting pays for one text and rarely for many, and only on text that the drafter knows. So one way leads for each kind of batch,
+and the others are tried beside it from time to time. A trial counts as a ratio to the leader's latest batches: what else the
+machine does slows both, whereas times of an idle warm-up and of a busy hour cannot be compared. A way that is faster by ratio
+takes the lead. Trials become rarer while the leader stays ahead, and frequent again when it becomes slower than it was, as where
+a drafter meets text that it does not know. The large model alone is always among the ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-_WEIGHT = 0.2
-"""Of the newest batch in a way's moving average."""
-_RETRY_EVERY = 100
-"""Batches of a kind between two trials of a slower way."""
-_RETRY_WITHIN = 2.0
-"""A way that takes more than this multiple of the fastest one's time is not tried again."""
+_FIRST_TRIAL, _RAREST_TRIAL = 8, 256
+"""Batches between two trials of the ways that do not lead: at first, and once the leader has stayed ahead for long."""
+_NOW, _LONG = 0.3, 0.02
+"""Weights of the newest batch in the leader's averages."""
+_TRIAL = 0.5
+"""Weight of the newest trial in a way's ratio."""
+_FASTER = 0.95
+"""Ratio under which a way takes the lead; closer ones change places by chance alone."""
+_SLOWED = 1.3
+"""The leader has become slower where its latest batches take this multiple of what they took for long."""
+_HOPELESS = 2.5
+"""Ratio above which a way is tried an eighth as often."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,64 @@ class BatchKind:
 
 
 @dataclass
-class _Pace:
-    seconds_per_token: float
-    runs: int = 1
+class _Race:
+    """The ways of one kind of batch."""
+
+    leader: Way
+    ratios: dict[Way, float] = field(default_factory=dict)
+    """Seconds a token of each way tried, over the leader's at that time; the leader's is 1."""
+    now: float = math.nan
+    """Seconds a token of the leader: of its latest batches."""
+    long: float = math.nan
+    """The same over many batches."""
+    runs: dict[Way, int] = field(default_factory=dict)
+    """Batches of each way. The first one of a way is not kept: it pays for what a runtime does once."""
+    pause: int = _FIRST_TRIAL
+    since: int = 0
+    """Batches since the last trial."""
+    trials: int = 0
+
+    def next(self, ways: Sequence[Way]) -> Way:
+        """Return the way of the next batch: an untried one, one whose trial is due, or the leader."""
+        for way in [self.leader, *ways]:
+            if self.runs.get(way, 0) < 2:
+                return way
+        self.since += 1
+        rivals = [way for way in ways if way != self.leader]
+        if not rivals or self.since < self.pause:
+            return self.leader
+        self.since = 0
+        self.trials += 1
+        hopeful = [way for way in rivals if self.ratios[way] <= _HOPELESS]
+        if hopeful and self.trials % 8:
+            return hopeful[self.trials % len(hopeful)]
+        return rivals[self.trials // 8 % len(rivals)]
+
+    def led(self, seconds: float) -> None:
+        """Take a batch of the leader."""
+        second = self._count(self.leader) == 2
+        self.ratios[self.leader] = 1.0
+        self.now = _average(self.now, seconds, 1.0 if second else _NOW)
+        self.long = _average(self.long, seconds, 1.0 if second else _LONG)
+        if self.now > _SLOWED * self.long:
+            self.pause, self.long = _FIRST_TRIAL, self.now
+
+    def tried(self, way: Way, seconds: float) -> None:
+        """Take a batch of another way; it may take the lead."""
+        runs = self._count(way)
+        ratio = _average(self.ratios.get(way, math.nan), seconds / self.now, 1.0 if runs == 2 else _TRIAL)
+        self.ratios[way] = ratio
+        if runs == 1:
+            return
+        if ratio >= _FASTER:
+            self.pause = min(2 * self.pause, _RAREST_TRIAL) if runs > 2 else self.pause
+            return
+        self.ratios = {one: value / ratio for one, value in self.ratios.items()}
+        self.leader, self.now, self.long, self.pause = way, seconds, seconds, _FIRST_TRIAL
+
+    def _count(self, way: Way) -> int:
+        self.runs[way] = self.runs.get(way, 0) + 1
+        return self.runs[way]
 
 
 @dataclass
@@ -57,8 +121,7 @@ class Pacing:
     """Whether the operating point drafts at all."""
     fixed: bool | None = None
     """True: always by the operating point; False: always by the large model alone; None: whichever is faster."""
-    _known: dict[BatchKind, dict[Way, _Pace]] = field(default_factory=dict)
-    _batches: dict[BatchKind, int] = field(default_factory=dict)
+    _races: dict[BatchKind, _Race] = field(default_factory=dict)
 
     def ways(self, kind: BatchKind) -> list[Way]:
         """Return the ways to decode a batch of this kind, the large model alone first."""
@@ -67,28 +130,7 @@ class Pacing:
 
     def choose(self, kind: BatchKind) -> Way:
         """Return the way to decode the next batch of this kind."""
-        ways, known = self.ways(kind), self._known.get(kind, {})
-        for way in ways:
-            if way not in known:
-                return way
-        ordered = self._ordered(kind)
-        count = self._batches[kind] = self._batches.get(kind, 0) + 1
-        rivals = self._rivals(ordered, known)
-        if rivals and count % _RETRY_EVERY == 0:
-            return rivals[count // _RETRY_EVERY % len(rivals)]
-        return ordered[0]
-
-    def fastest(self, kind: BatchKind) -> Way:
-        """Return the fastest way known; the first one where none was tried."""
-        return next(iter(self._ordered(kind)), self.ways(kind)[0])
-
-    def _ordered(self, kind: BatchKind) -> list[Way]:
-        known = self._known.get(kind, {})
-        return sorted(known, key=lambda way: known[way].seconds_per_token)
-
-    def _rivals(self, ordered: Sequence[Way], known: dict[Way, _Pace]) -> list[Way]:
-        best = known[ordered[0]].seconds_per_token
-        return [way for way in ordered[1:] if known[way].seconds_per_token <= _RETRY_WITHIN * best]
+        return self._race(kind).next(self.ways(kind))
 
     def learn(self, kind: BatchKind, way: Way, seconds: float, tokens: int) -> None:
         """Take the time of a batch.
@@ -99,19 +141,32 @@ class Pacing:
             seconds: From the first model run to the last text.
             tokens: All tokens generated; a batch without any teaches nothing.
         """
+        race = self._race(kind)
         if not tokens:
             return
-        measured = seconds / tokens
-        known = self._known.setdefault(kind, {})
-        if way not in known:
-            known[way] = _Pace(measured)
-            return
-        pace = known[way]
-        pace.runs += 1
-        # The first run of a way pays for what its runtime does once, so the second one replaces it.
-        weight = 1.0 if pace.runs == 2 else _WEIGHT
-        pace.seconds_per_token += weight * (measured - pace.seconds_per_token)
+        if way == race.leader:
+            race.led(seconds / tokens)
+        elif not math.isnan(race.now):
+            race.tried(way, seconds / tokens)
+
+    def begin(self, kind: BatchKind, seconds: Mapping[Way, float]) -> None:
+        """Take what a warm-up measured: seconds a token of every way of a kind, on the same texts in turn."""
+        leader = min(seconds, key=seconds.__getitem__)
+        best = seconds[leader]
+        ratios = {way: one / best for way, one in seconds.items()}
+        self._races[kind] = _Race(leader, ratios, best, best, dict.fromkeys(seconds, 2))
+
+    def fastest(self, kind: BatchKind) -> Way:
+        """Return the way that leads; the large model alone where none was tried."""
+        return self._race(kind).leader
+
+    def _race(self, kind: BatchKind) -> _Race:
+        return self._races.setdefault(kind, _Race(self.ways(kind)[0]))
 
     def table(self) -> dict[BatchKind, dict[Way, float]]:
-        """Return the seconds a token of every way tried so far."""
-        return {kind: {way: pace.seconds_per_token for way, pace in known.items()} for kind, known in self._known.items()}
+        """Return the seconds a token of every way tried so far, as they would be now."""
+        return {kind: {way: ratio * race.now for way, ratio in race.ratios.items()} for kind, race in self._races.items()}
+
+
+def _average(so_far: float, newest: float, weight: float) -> float:
+    return newest if math.isnan(so_far) else so_far + weight * (newest - so_far)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -9,10 +10,10 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
 from tasks.serve.executing import Engine
-from tasks.serve.pacing import BatchKind, Pacing
+from tasks.serve.pacing import BatchKind, Pacing, Way
 
-_TEXTS = 8
-"""Least number of texts that each way decodes; the first batch of a way is not counted."""
+_TEXTS, _ROUNDS = 8, 2
+"""Least numbers of texts and of batches that each way decodes."""
 
 
 def warm_up(
@@ -41,17 +42,24 @@ def warm_up(
     end, size, done = clock() + seconds, 1, 0
     while rows and size <= max_batch:
         kind = BatchKind.of(size, greedy=request.sampling.greedy, streamed=False)
-        for number in range(1 + -(-_TEXTS // size)):
+        taken: dict[Way, list[float]] = {way: [] for way in pacing.ways(kind)}
+        for number in range(1 + max(_ROUNDS, -(-_TEXTS // size))):
             batch = [rows[(number * size + one) % len(rows)] for one in range(size)]
-            for way in pacing.ways(kind):
+            for way, times in taken.items():
                 if clock() >= end:
                     return done
-                found: dict[int, Generation] = {}
-                begun = clock()
-                engine.run(batch, range(size), request, way, found.__setitem__, None)
-                pacing.learn(kind, way, clock() - begun, sum(len(one.tokens) for one in found.values()))
+                times.append(_seconds_per_token(engine, batch, request, way, clock))
+        # The first batch of a way pays for what its runtime does once.
+        pacing.begin(kind, {way: statistics.fmean(times[1:]) for way, times in taken.items()})
         done, size = size, size * 2
     return done
+
+
+def _seconds_per_token(engine: Engine, batch: Rows, request: Request, way: Way, clock: Callable[[], float]) -> float:
+    found: dict[int, Generation] = {}
+    begun = clock()
+    engine.run(batch, range(len(batch)), request, way, found.__setitem__, None)
+    return (clock() - begun) / max(1, sum(len(one.tokens) for one in found.values()))
 
 
 def findings(pacing: Pacing, done: int) -> str:
