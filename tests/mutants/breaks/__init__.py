@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import alignment, decoding, evaluation, laws, learning, outputs, runtimes, services
+from tests.mutants.breaks import alignment, decoding, engines, evaluation, laws, learning, outputs, runtimes, services
 
 BREAKS = (
     *decoding.BREAKS,
@@ -13,4 +13,5 @@ BREAKS = (
     *alignment.BREAKS,
     *outputs.BREAKS,
     *services.BREAKS,
+    *engines.BREAKS,
 )
