@@ -6,6 +6,7 @@ from tests.mutants.patching import Break
 
 _VERIFY = "tests/unit/verify"
 _COUNTING = (f"{_VERIFY}/test_counting.py",)
+_EXPORT = "tests/unit/export/test_export.py"
 _ENGINE = (f"{_VERIFY}/test_transformers_engine.py",)
 
 BREAKS = (
@@ -43,5 +44,15 @@ BREAKS = (
         "certificate-holds-for-other-texts", "tasks.verify.comparison", "Comparison.holds",
         " and not self.differing", "",
         (f"{_VERIFY}/test_comparison.py",),
+    ),
+    Break(
+        "exported-drafter-keeps-its-threshold", "tasks.export.to_transformers", "write",
+        "settings.assistant_confidence_threshold = 0.0", "pass",
+        (f"{_EXPORT}::test_the_drafter_for_transformers_drafts_as_the_certificate_says",),
+    ),
+    Break(
+        "exported-thresholds-not-said", "tasks.export.source", "left_behind",
+        "if point.method not in _KEPT_METHODS or", "if",
+        (f"{_EXPORT}::test_what_is_left_behind_is_said_and_not_copied",),
     ),
 )  # fmt: skip
