@@ -1,19 +1,53 @@
-"""The folder of a tiny pair whose large model drafts for itself, as the report stage writes one."""
+"""Folders of tiny pairs, as the report stage writes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
 from tasks.decoding.settings.configured import configure_method
+from tasks.models.checkpoints import save_model
 from tasks.models.settings import TextSettings
+from tests.architectures import FAMILIES, realistic
 from tests.calibration import SOURCES, saved
+from tests.toys import VOCABULARY, toy_t5
 
 POINT = configure_method("speculative", {"draft_length": 3})
+LETTERS = ["ab cd", "ba dc fe", "abc def gh", "hg fed", "a c e g", "hb gd", "cab fad", "bed ace had", "dab hag", "gab fed cab"]
+"""Sources for `letter_tokenizer`."""
 
 
 def tiny_pair(folder: Path, max_target_tokens: int = 10) -> Path:
-    """Writes it to `folder`/pair; gives that path."""
+    """The folder of a tiny pair whose large model drafts for itself; writes it to `folder`/pair and gives that path."""
     saved("t5", folder / "model")
     manifest = PairManifest(POINT, TextSettings(max_source_tokens=32, max_target_tokens=max_target_tokens), "toy")
     return write_pair_folder(folder / "pair", manifest, folder / "model", folder / "model", SOURCES[:8])
+
+
+def letter_tokenizer() -> Any:
+    """A tokenizer of single letters, as small as the vocabulary of the toys, with their special tokens."""
+    from transformers import T5Tokenizer
+
+    letters = [("▁", -1.0), *((letter, -2.0) for letter in "abcdefghijklmnopqrst")]
+    vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *letters]
+    assert len(vocabulary) == VOCABULARY
+    return T5Tokenizer(vocab=vocabulary, extra_ids=0)
+
+
+def agreeing_pair(folder: Path, architecture: str = "t5", measured: dict[str, Any] | None = None) -> Path:
+    """A pair that agrees on many tokens, not on all, and whose texts end; writes it to `folder`/pair and gives that path.
+
+    Args:
+        folder: Also receives the two models, `small` and `large`.
+        architecture: `t5`, or a name of `tests.architectures.FAMILIES`.
+        measured: Of the manifest.
+    """
+    if architecture == "t5":
+        models = {"small": toy_t5(1, 1, 1), "large": toy_t5(2, 3, 3, "gated-gelu")}
+    else:
+        models = {name: realistic(FAMILIES[architecture], layers) for name, layers in (("small", 1), ("large", 3))}
+    for name, model in models.items():
+        save_model(model, letter_tokenizer(), folder / name)
+    manifest = PairManifest(POINT, TextSettings(max_source_tokens=16, max_target_tokens=24), "toy", measured=measured or {})
+    return write_pair_folder(folder / "pair", manifest, folder / "large", folder / "small", LETTERS)

@@ -134,3 +134,6 @@ _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]
     _HEADS: ("heads.safetensors", _heads_like),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
 }
+
+FILES = tuple(file for file, _ in _FILES.values())
+"""Files of a model's folder that hold them."""

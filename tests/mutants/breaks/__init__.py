@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.mutants.breaks import alignment, decoding, drafters, evaluation, laws, learning, outputs, runtimes, services, serving
+from tests.mutants.breaks import (
+    alignment,
+    decoding,
+    drafters,
+    engines,
+    evaluation,
+    laws,
+    learning,
+    outputs,
+    runtimes,
+    services,
+    serving,
+)
 
 BREAKS = (
     *decoding.BREAKS,
@@ -15,4 +27,5 @@ BREAKS = (
     *outputs.BREAKS,
     *services.BREAKS,
     *serving.BREAKS,
+    *engines.BREAKS,
 )

@@ -1,0 +1,110 @@
+"""Check in another engine what a pair's certificate promises: how many drafted tokens the large model accepts.
+
+`python -m tasks.verify results/translation/pair --engine transformers` decodes texts greedily, here and in the engine, with the
+same fixed number of drafted tokens, and compares the accepted share and the texts, token by token. Texts are the folder's
+examples or the lines of `--file`; for the certificate's own numbers, give the sources of the validation split. The exit status
+is 0 where the certificate holds and 1 where it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tasks.decoding.certificate import engine_draft_length
+from tasks.decoding.decoder import Rows
+from tasks.decoding.generation import Generation
+from tasks.decoding.inference import DecodingPair, load_pair
+from tasks.decoding.method import Request
+from tasks.decoding.pair_folder import read_examples, read_manifest
+from tasks.errors import InputError, stage
+from tasks.models.pruned_head import pruned_head
+from tasks.verify.comparison import Engine, compare
+from tasks.verify.printing import as_json, described, verdict
+from tasks.verify.transformers_engine import TransformersEngine
+
+ENGINES = {TransformersEngine.name: TransformersEngine}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.verify", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pair", type=Path, metavar="PAIR", help="a folder with pair.json, which the report stage writes")
+    parser.add_argument("--engine", required=True, choices=ENGINES, help="the engine to run the pair in")
+    parser.add_argument("--file", type=Path, metavar="TEXTS", help="texts, one a line, UTF-8 (default: the folder's examples)")
+    parser.add_argument("--draft-length", type=int, metavar="N", help="tokens drafted at a time (default: the point's)")
+    parser.add_argument("--json", action="store_true", help="one line of JSON in place of the table")
+    return parser
+
+
+def read_texts(pair: Path, file: Path | None) -> list[str]:
+    """Return the texts of a file, or the examples of a pair folder.
+
+    Raises:
+        InputError: there is none, one is empty, or the file cannot be read.
+    """
+    if file is None:
+        if found := read_examples(pair):
+            return found
+        raise InputError(f"{pair} has no examples; name a file of texts with --file")
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}); name a text file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+    if not lines:
+        raise InputError(f"{file} holds no text; write one a line")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise InputError(f"{file}, line {number}: it is empty; write one text a line")
+    return lines
+
+
+def decode_here(pair: DecodingPair, draft_length: int, sources: Rows, limit: int) -> list[Generation]:
+    """Decode each source by itself with greedy speculative decoding in this project's runtime."""
+    point = pair.point("speculative", {"draft_length": draft_length})
+    method = pair.method(point, Request(limit))
+    return _each("here", sources, lambda source: method.run([source], [0], limit)[0])
+
+
+def decode_there(engine: Engine, sources: Rows, limit: int) -> list[Generation]:
+    """Decode each source by itself in the engine."""
+    return _each(engine.name, sources, lambda source: engine.decode(source, limit))
+
+
+def _each(where: str, sources: Rows, decode: Callable[[list[int]], Generation]) -> list[Generation]:
+    """Decode every source, with a bar where standard error is a terminal."""
+    from tqdm import tqdm
+
+    return [decode(source) for source in tqdm(sources, desc=where, unit="text", disable=not sys.stderr.isatty())]
+
+
+def main() -> int:
+    """Run the pair in both and return the exit status."""
+    arguments = _parser().parse_args()
+    manifest = read_manifest(arguments.pair)
+    draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
+    texts = read_texts(arguments.pair, arguments.file)
+    pair = load_pair(arguments.pair, device="cpu")
+    sources, limit = pair.encode(texts), manifest.text.max_target_tokens
+    ours = decode_here(pair, draft_length, sources, limit)
+    engine = ENGINES[arguments.engine](arguments.pair, draft_length)
+    if pruned_head(pair.opened.models["small"]) is not None:
+        print(f"note: {engine.name} does not read the drafter's draft vocabulary, and may draft other tokens", file=sys.stderr)
+    found = compare(pair, draft_length, sources, ours, decode_there(engine, sources, limit), engine.tolerance)
+    if arguments.json:
+        print(json.dumps(as_json(found, engine)))
+    else:
+        print(described(found, engine))
+        print(verdict(found))
+    return 0 if found.holds else 1
+
+
+if __name__ == "__main__":
+    with stage():
+        raise SystemExit(main())

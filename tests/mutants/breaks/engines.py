@@ -1,0 +1,58 @@
+"""Breaks of the check in another engine: how drafts are counted there, and when a certificate holds."""
+
+from __future__ import annotations
+
+from tests.mutants.patching import Break
+
+_VERIFY = "tests/unit/verify"
+_COUNTING = (f"{_VERIFY}/test_counting.py",)
+_EXPORT = "tests/unit/export/test_export.py"
+_ENGINE = (f"{_VERIFY}/test_transformers_engine.py",)
+
+BREAKS = (
+    Break(
+        "drafts-without-an-accepted-end", "tasks.verify.counting", "count_drafts",
+        "counts.accepted += accepted", "counts.accepted += accepted - (final + accepted == len(tokens))",
+        _COUNTING,
+    ),
+    Break(
+        "drafts-begin-one-token-late", "tasks.verify.counting", "count_drafts",
+        "else read[prompt:]", "else read[prompt + 1 :]",
+        _COUNTING,
+    ),
+    Break(
+        "calls-of-another-text-counted", "tasks.verify.counting", "count_drafts",
+        " or read[0] != tokens[final - 1]", "",
+        _COUNTING,
+    ),
+    Break(
+        "assistant-reads-the-text-twice", "tasks.verify.transformers_engine", "TransformersEngine.decode",
+        "**masks,", "",
+        _ENGINE,
+    ),
+    Break(
+        "assistant-stops-in-doubt", "tasks.verify.transformers_engine", "draft_constantly",
+        "assistant_confidence_threshold = 0.0", "assistant_confidence_threshold = 0.4",
+        _ENGINE,
+    ),
+    Break(
+        "assistant-adapts-its-length", "tasks.verify.transformers_engine", "draft_constantly",
+        '"constant"', '"heuristic"',
+        _ENGINE,
+    ),
+    Break(
+        "certificate-holds-for-other-texts", "tasks.verify.comparison", "Comparison.holds",
+        " and not self.differing", "",
+        (f"{_VERIFY}/test_comparison.py",),
+    ),
+    Break(
+        "exported-drafter-keeps-its-threshold", "tasks.export.to_transformers", "write",
+        "settings.assistant_confidence_threshold = 0.0", "pass",
+        (f"{_EXPORT}::test_the_drafter_for_transformers_drafts_as_the_certificate_says",),
+    ),
+    Break(
+        "exported-thresholds-not-said", "tasks.export.source", "left_behind",
+        "if point.method not in _KEPT_METHODS or", "if",
+        (f"{_EXPORT}::test_what_is_left_behind_is_said_and_not_copied",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,202 @@
+"""Exported pairs, opened as their own README says, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.decoding import load_pair
+from tasks.decoding.certificate import engine_draft_length
+from tasks.decoding.pair_folder import read_manifest, write_pair_folder
+from tasks.decoding.settings.configured import configure_method
+from tasks.errors import stage
+from tasks.export import __main__ as command
+from tasks.models.extras import FILES
+from tasks.models.pruned_head import FILE as DRAFT_TOKENS
+from tasks.verify.transformers_engine import TransformersEngine
+from tests.pair_folders import LETTERS, agreeing_pair
+
+CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: agreeing_pair(tmp_path_factory.mktemp(name), name) for name in ("t5", "llama", "gpt2")}
+
+
+def export(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pair: Path, form: str, out: Path
+) -> tuple[int, str]:
+    """Exit status and the last line that was written."""
+    monkeypatch.setattr(sys, "argv", ["export", str(pair), "--to", form, str(out)])
+    status = 0
+    try:
+        with stage():
+            command.main()
+    except SystemExit as end:
+        status = int(end.code or 0)
+    printed, said = capsys.readouterr()
+    return status, (said if status else printed).splitlines()[-1]
+
+
+def shown(out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[int]]:
+    """What the Python of the README prints when it is run in its folder, and the token ids that it makes of the text."""
+    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(out)
+    printed, names = io.StringIO(), dict[str, Any]()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 (the code is this project's own)
+    return printed.getvalue().strip(), names["ids"]
+
+
+def with_manifest(folder: Path, pair: Path, **changed: Any) -> Path:
+    """A copy of a pair with another manifest."""
+    manifest = dataclasses.replace(read_manifest(pair), **changed)
+    return write_pair_folder(folder / "other", manifest, pair / "large", pair / "drafter", LETTERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("t5", "transformers"), ("llama", "transformers"), ("t5", "ctranslate2"), ("gpt2", "ctranslate2")]
+)
+def test_the_call_in_the_readme_writes_the_large_models_text(
+    name: str,
+    form: str,
+    pairs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, line = export(monkeypatch, capsys, pairs[name], form, tmp_path / "out")
+    assert (status, line.startswith(f"{tmp_path / 'out'}: for {form}; not carried over: ")) == (0, True)
+    pair = load_pair(pairs[name])
+    [expected] = pair.generate(LETTERS[0], method="vanilla_large")
+    assert len(expected.text) > 2
+    assert shown(tmp_path / "out", monkeypatch) == (expected.text.strip(), *pair.encode([LETTERS[0]]))
+
+
+def test_the_drafter_for_transformers_drafts_as_the_certificate_says(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder holds the settings, so the engine is opened with others and must not need its own."""
+    export(monkeypatch, capsys, pairs["t5"], "transformers", tmp_path / "out")
+    monkeypatch.setattr("tasks.verify.transformers_engine.draft_constantly", lambda drafter, draft_length: None)
+    pair, engine = load_pair(pairs["t5"]), TransformersEngine(tmp_path / "out", 0)
+    sources, limit = pair.encode(LETTERS), pair.manifest.text.max_target_tokens
+    for source, text in zip(sources, LETTERS, strict=True):
+        [expected] = pair.generate(text, settings=None)
+        found = engine.decode(source, limit)
+        assert (found.tokens, dict(found.counts.kept)) == (expected.tokens, dict(expected.counts.kept))
+
+
+def test_ctranslate2_has_the_real_vocabulary(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(monkeypatch, capsys, pairs["t5"], "ctranslate2", tmp_path / "out")
+    for model in ("large", "drafter"):
+        vocabulary = json.loads((tmp_path / "out" / model / "shared_vocabulary.json").read_text(encoding="utf-8"))
+        assert vocabulary[:5] == ["<pad>", "</s>", "<unk>", "▁", "a"]
+    assert not list((tmp_path / "out" / "tokenizer").glob("*.safetensors"))
+
+
+def test_vllm_is_told_of_the_drafter_in_the_documented_keys(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = export(monkeypatch, capsys, pairs["llama"], "vllm", tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "speculative_config.json").read_text(encoding="utf-8"))
+    assert status == 0
+    assert found == {"method": "draft_model", "model": "drafter", "num_speculative_tokens": 3}
+    for model in ("large", "drafter"):
+        config = json.loads((tmp_path / "out" / model / "config.json").read_text(encoding="utf-8"))
+        assert config["architectures"] == ["LlamaForCausalLM"]
+    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "was not run in vLLM" in page
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    compile(code, "README.md", "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "line"),
+    [
+        ("t5", "vllm", "vLLM runs no encoder-decoder such as t5; export to transformers or ctranslate2 instead"),
+        ("llama", "ctranslate2", "CTranslate2 runs Llama models only where heads times their size is the width"),
+    ],
+)
+def test_what_an_engine_cannot_run_is_one_line_and_no_folder(
+    name: str,
+    form: str,
+    line: str,
+    pairs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, said = export(monkeypatch, capsys, pairs[name], form, tmp_path / "out")
+    assert status == 2
+    assert line in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_left_behind_is_said_and_not_copied(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_manifest(tmp_path, pairs["t5"], point=configure_method("bild", {"fallback_threshold": 0.7}))
+    (folder / "drafter" / DRAFT_TOKENS).touch()
+    (folder / "large" / FILES[0]).touch()
+    _, line = export(monkeypatch, capsys, folder, "transformers", tmp_path / "out")
+    page = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    for clause in ("the operating point (bild ", "fallback_threshold=0.7", "the draft vocabulary", "draft heads"):
+        assert clause in line
+        assert clause in page
+    assert f"draft {engine_draft_length(read_manifest(folder))} tokens at a time" in page
+    assert not (tmp_path / "out" / "drafter" / DRAFT_TOKENS).exists()
+    assert not (tmp_path / "out" / "large" / FILES[0]).exists()
+
+
+def test_a_lossless_pair_leaves_only_its_measurements_behind(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, line = export(monkeypatch, capsys, pairs["t5"], "transformers", tmp_path / "out")
+    assert line.endswith("not carried over: measurements and certificate, which stay in pair.json")
+
+
+def test_a_chat_pair_is_prompted_as_it_was_trained(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = read_manifest(pairs["llama"])
+    text = dataclasses.replace(
+        manifest.text, chat_template=True, instruction="ab {source} cd", system="bad", max_source_tokens=40
+    )
+    folder = with_manifest(tmp_path, pairs["llama"], text=text)
+    for model in ("large", "drafter"):
+        (folder / model / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
+    _, line = export(monkeypatch, capsys, folder, "transformers", tmp_path / "out")
+    assert "the instruction and system message around a source, which README.md shows" in line
+    pair = load_pair(folder)
+    [expected] = pair.generate(LETTERS[0], method="vanilla_large")
+    assert shown(tmp_path / "out", monkeypatch) == (expected.text.strip(), *pair.encode([LETTERS[0]]))
+
+
+def test_bad_folders_are_one_line(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    broken = with_manifest(tmp_path, pairs["t5"])
+    (broken / "large" / "config.json").write_text("{", encoding="utf-8")
+    for pair, out, line in (
+        (tmp_path / "nowhere", tmp_path / "out", "nowhere/pair.json cannot be read"),
+        (pairs["t5"], there, "there exists; name a new folder, or remove it"),
+        (pairs["t5"], tmp_path / "a" / "b", "is no folder; make it, or name another"),
+        (broken, tmp_path / "out", "config.json is not JSON"),
+    ):
+        status, said = export(monkeypatch, capsys, pair, "transformers", out)
+        assert status == 2
+        assert line in said
