@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -76,6 +76,32 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     remove(old)
 
 
+def link_folder(folder: Path, new: Path, twins: Iterable[Path] = ()) -> None:
+    """Make a folder with the files of another one, as hard links where the file system allows it, else as copies.
+
+    A link takes no space, and keeps its content when the other name is removed or replaced. Only for files that nobody
+    rewrites in place.
+
+    Args:
+        folder: The folder whose files are wanted.
+        new: The folder to make; it must not exist.
+        twins: Folders with the same content, preferred to `folder`. They may disappear meanwhile.
+    """
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        name = file.relative_to(folder)
+        target = new / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for source in [*(twin / name for twin in twins), file]:
+            try:
+                os.link(source, target)
+                break
+            except OSError:  # gone, or on another file system
+                continue
+        else:
+            with atomic_path(target) as partial:
+                shutil.copy2(file, partial)
+
+
 def remove(path: Path) -> None:
     """Remove a file, or a folder with everything in it; do nothing if there is none."""
     if path.is_dir():
@@ -88,6 +114,14 @@ def checksum(file: Path) -> str:
     """Return the SHA-256 digest of a file's bytes, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def folder_checksum(folder: Path) -> str:
+    """Return a SHA-256 digest, in hexadecimal, of the names and contents of all files under a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{checksum(file)}\n".encode())
+    return digest.hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -22,6 +22,7 @@ from tasks.evaluation.report.page import page
 from tasks.evaluation.report.pair_export import export_pair
 from tasks.evaluation.report.points import sweep_command
 from tasks.evaluation.report.recommendation import as_lines
+from tasks.evaluation.report.registered_pair import registered_pair
 from tasks.evaluation.report.rendered_tables import tables_markdown
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown, as_text
@@ -34,6 +35,7 @@ from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
 from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock
+from tasks.models.settings import TextSettings
 from tasks.paths import DRAFTERS, TaskPaths
 
 _TERMINAL = 120
@@ -214,8 +216,7 @@ def main() -> None:
     with host_lock():
         dataset = params.published(arguments.task)
         names, corpus = list(task.corpus.test_sets), task.corpus.described
-        summary = make_report(task.metric, paths, task.seeds, dataset, names, corpus)
-        export_pair(summary, task.text, paths, task.seeds[0])
+        summary = make_report(task.metric, task.text, paths, task.seeds, dataset, names, corpus)
     print(as_text(summary))
     if summary.test_sets:
         print(test_sets_text(summary))
@@ -223,9 +224,15 @@ def main() -> None:
 
 
 def make_report(
-    metric: str, paths: TaskPaths, seeds: Sequence[int], dataset: str, test_names: Sequence[str] = (), corpus: str = ""
+    metric: str,
+    text: TextSettings,
+    paths: TaskPaths,
+    seeds: Sequence[int],
+    dataset: str,
+    test_names: Sequence[str] = (),
+    corpus: str = "",
 ) -> Summary:
-    """Summarise the sweeps of a task, write every file of the report, and record it in MLflow."""
+    """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
     arms = read_arms(paths, metric, seeds)
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
@@ -234,7 +241,8 @@ def make_report(
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
     inputs += [paths.rows(drafter, None, f"test.{name}") for drafter in DRAFTERS for name in test_names[1:]]
-    record_report(paths, metric, flat_metrics(summary), files, inputs)
+    pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
+    record_report(paths, metric, flat_metrics(summary), files, inputs, pair)
     return summary
 
 

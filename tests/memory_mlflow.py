@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tasks.tracking import recorder, upload
+from tasks.files import link_folder
+from tasks.tracking import RegisteredModel, recorder, registration, upload
 from tasks.tracking.client import Unavailable
 from tasks.tracking.upload import PARENT_TAG
+from tests.memory_registry import MemoryRegistry, ModelOutput
 
 
 class Metric(NamedTuple):
@@ -61,10 +63,11 @@ class Stored:
         return str(self.data.tags.get(PARENT_TAG, ""))
 
 
-class MemoryMlflow:
+class MemoryMlflow(MemoryRegistry):
     """The store and its client; `fault` is called with the number of a request and the work, which it does or does not do."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.runs: dict[str, Stored] = {}
         self.experiments: dict[str, Any] = {}
         self.fault: Callable[[int, Callable[[], None]], None] = lambda number, work: work()
@@ -181,18 +184,24 @@ def _copy(run: Stored) -> Stored:
     return copy
 
 
+def _write_model(path: Path, model: RegisteredModel, pair: Path, model_id: str, run_id: str) -> None:
+    link_folder(pair, path / "artifacts/pair")
+    (path / "MLmodel").write_text(model_id, encoding="utf-8")
+
+
 @contextmanager
 def memory_mlflow(folder: Path) -> Iterator[MemoryMlflow]:
     """Replace MLflow by a store in memory; runs wait in `folder`/outbox."""
     store, others = MemoryMlflow(), set(threading.enumerate())
     package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
-    entities.__dict__.update(Metric=Metric, Param=Param, ViewType=SimpleNamespace(ALL=3))
+    entities.__dict__.update(LoggedModelOutput=ModelOutput, Metric=Metric, Param=Param, ViewType=SimpleNamespace(ALL=3))
     package.__dict__["entities"] = entities
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "mlflow", package)
         patch.setitem(sys.modules, "mlflow.entities", entities)
         patch.setattr(upload, "connect", store.connect)
         patch.setattr(recorder, "connect", store.connect)
+        patch.setattr(registration, "write_model", _write_model)
         patch.setattr(upload, "_PAUSE_SECONDS", 0.0)
         patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
         patch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@server")

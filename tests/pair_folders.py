@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tasks.decoding.pair_folder import PairManifest, write_pair_folder
 from tasks.decoding.settings.configured import configure_method
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TextSettings
 from tests.architectures import FAMILIES, realistic
-from tests.calibration import SOURCES, saved
+from tests.calibration import SOURCES, tiny
 from tests.toys import VOCABULARY, toy_t5
 
 POINT = configure_method("speculative", {"draft_length": 3})
@@ -19,8 +22,18 @@ LETTERS = ["ab cd", "ba dc fe", "abc def gh", "hg fed", "a c e g", "hb gd", "cab
 
 
 def tiny_pair(folder: Path, max_target_tokens: int = 10) -> Path:
-    """The folder of a tiny pair whose large model drafts for itself; writes it to `folder`/pair and gives that path."""
-    saved("t5", folder / "model")
+    """The folder of a tiny pair whose large model drafts for itself; writes it to `folder`/pair and gives that path.
+
+    Its weights are random and large enough for different sources to give different texts; those of `tests.calibration.tiny`
+    give padding alone.
+    """
+    model, tokenizer = copy.deepcopy(tiny("t5"))
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if weights.dim() > 1:
+                weights.copy_(torch.randn(weights.shape, generator=random) * (1.0 if "shared" in name else 0.3))
+    save_model(model, tokenizer, folder / "model")
     manifest = PairManifest(POINT, TextSettings(max_source_tokens=32, max_target_tokens=max_target_tokens), "toy")
     return write_pair_folder(folder / "pair", manifest, folder / "model", folder / "model", SOURCES[:8])
 

@@ -107,7 +107,12 @@ def uploaded_hypotheses(folder: Path) -> list[Path]:
 
 
 def record_report(
-    paths: TaskPaths, metric: str, metrics: Mapping[str, float], files: Sequence[Path], inputs: Sequence[Path | str]
+    paths: TaskPaths,
+    metric: str,
+    metrics: Mapping[str, float],
+    files: Sequence[Path],
+    inputs: Sequence[Path | str],
+    pair: tracking.RegisteredModel | None = None,
 ) -> None:
     """Records the report as a run with its numbers and files; the files are attached to the runs of the sweeps as well.
 
@@ -117,12 +122,15 @@ def record_report(
         metrics: the report's numbers under flat names.
         files: the files that it wrote.
         inputs: the files that it reads, for lineage.
+        pair: the recommended pair, which becomes a version of a registered model.
     """
     tags = {"kind": "report", "stage": "report", "metric": metric, **lineage(inputs=inputs)}
     with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
         report.log_metrics(metrics)
         for file in files:
             report.log_artifact(file, folder="report", also_in=_sweeps(paths))
+        if pair is not None:
+            report.log_model(pair)
 
 
 def pair_metrics(pair: PairRecord) -> dict[str, float]:

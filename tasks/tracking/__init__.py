@@ -2,14 +2,16 @@
 
     recorder.py  what a stage uses       outbox.py  the files
     upload.py    sends what is missing   client.py  opens MLflow       views.py  what an experiment's page offers under Views
+    registration.py  makes a pair a version of a registered model
+    model_files.py   the files of such a model                         served_pair.py  the code that it runs
 
 No stage reads from MLflow, needs it, or sends anything while it times something. What could not be sent is sent when the next
 run ends, or by `python -m tasks.tracking`.
 """
 
 from tasks.tracking.client import tracking_uri
-from tasks.tracking.outbox import outbox_folder
+from tasks.tracking.outbox import RegisteredModel, outbox_folder
 from tasks.tracking.recorder import Recorder
 from tasks.tracking.upload import upload_all
 
-__all__ = ["Recorder", "outbox_folder", "tracking_uri", "upload_all"]
+__all__ = ["Recorder", "RegisteredModel", "outbox_folder", "tracking_uri", "upload_all"]

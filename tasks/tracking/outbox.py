@@ -1,8 +1,9 @@
 """The outbox: runs on disk, each in a folder that is removed once MLflow holds the run.
 
 `TIME-KEY/run.jsonl` grows with the run. Each line is an object with fields of `Run`: the lists of all lines are joined, other
-values replaced. `files/` holds copies of artifacts; `lock` is locked by the process that writes the run, then by the one that
-sends it. The kernel releases the locks of a process that dies: a run that is neither locked nor ended was killed.
+values replaced. `files/` holds copies of artifacts, `models/CHECKSUM` pairs to register; `lock` is locked by the process that
+writes the run, then by the one that sends it. The kernel releases the locks of a process that dies: a run that is neither
+locked nor ended was killed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,25 @@ from typing import Any
 RUN_FILE = "run.jsonl"
 Metric = tuple[str, float, int, int]
 """Name, value, step and time of one value; times are milliseconds since the epoch, MLflow's unit."""
+
+
+@dataclass
+class RegisteredModel:
+    """A pair that MLflow shall register as a version of a model."""
+
+    name: str
+    """Of the registered model."""
+    path: str
+    """The pair's folder: in a run, its path under the run's folder."""
+    description: str
+    """What the version's page says, in Markdown."""
+    tags: dict[str, str]
+    metadata: dict[str, Any]
+    """Plain values that the file MLmodel carries."""
+    examples: list[str]
+    """Texts of the input example."""
+    content: str = ""
+    """Checksum of the pair's folder."""
 
 
 @dataclass
@@ -36,6 +56,7 @@ class Run:
     artifacts: list[tuple[str, str, list[str]]] = field(default_factory=list)
     """Path under the run's folder, folder in MLflow, and keys of earlier runs that keep the file as well."""
     children: list[Run] = field(default_factory=list)
+    models: list[RegisteredModel] = field(default_factory=list)
 
 
 def outbox_folder(root: Path = Path()) -> Path:
@@ -69,6 +90,7 @@ def read(folder: Path) -> Run:
         run.end = run.end or int(1000 * file.stat().st_mtime)
         run.metrics = list({(name, step): (name, value, step, at) for name, value, step, at in run.metrics}.values())
         run.children = list({child["key"]: Run(**child) for child in fields.get("children", ())}.values())
+        run.models = [RegisteredModel(**model) for model in fields.get("models", ())]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{file} cannot be read ({error}); repair it or remove its folder") from error
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import re
 import shutil
@@ -17,8 +18,9 @@ from typing import Self
 
 from filelock import FileLock
 
+from tasks.files import folder_checksum, link_folder
 from tasks.tracking.client import connect, tracking_uri
-from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, outbox_folder
+from tasks.tracking.outbox import RUN_FILE, Metric, RegisteredModel, Run, append, now_ms, outbox_folder
 from tasks.tracking.upload import Upload, upload_all
 
 _LONGEST_TEXT = 6000
@@ -71,6 +73,18 @@ class Recorder:
         (self.folder / copy).parent.mkdir(parents=True)
         (shutil.copytree if path.is_dir() else shutil.copy2)(path, self.folder / copy)
         append(self.folder, artifacts=[(str(copy), folder, list(also_in))])
+
+    def log_model(self, model: RegisteredModel) -> None:
+        """Keep a pair that is to be registered, its files as hard links where possible: a large model is not copied.
+
+        The pair's folder may be replaced or removed later, but its files must not be rewritten in place. Runs that wait with
+        the same pair share its files.
+        """
+        folder = Path(model.path)
+        content = folder_checksum(folder)
+        kept = Path("models", content)
+        link_folder(folder, self.folder / kept, [*self.folder.parent.glob(f"*/{kept}")])
+        append(self.folder, models=[vars(dataclasses.replace(model, path=str(kept), content=content))])
 
     def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from tasks.tracking.client import Unavailable, connect, one_line, sqlite_file
 from tasks.tracking.outbox import RUN_FILE, Metric, Run, append, now_ms, read
+from tasks.tracking.registration import register
 from tasks.tracking.views import view_tags
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class Upload:
             return bool(missing)
         self.send_values(self.run, stored)
         self._send_artifacts(run_id)
+        for model in self.run.models:
+            register(self._client, self._experiment, run_id, model, self._folder, self.run.start)
         self._client.set_terminated(run_id, self.run.status, self.run.end)
         return True
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tasks.files import atomic_folder, atomic_path, atomic_write, checksum, partial_path, remove
+from tasks.files import (
+    atomic_folder,
+    atomic_path,
+    atomic_write,
+    checksum,
+    folder_checksum,
+    link_folder,
+    partial_path,
+    remove,
+)
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -74,3 +86,44 @@ def test_files_folders_and_missing_paths_can_be_removed(tmp_path: Path) -> None:
 def test_a_checksum_is_of_the_bytes(tmp_path: Path) -> None:
     file = atomic_write(tmp_path / "abc", "abc")
     assert checksum(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "one/inner").mkdir(parents=True)
+    (tmp_path / "one/a.txt").write_text("a")
+    (tmp_path / "one/inner/b.txt").write_text("b")
+    return tmp_path / "one"
+
+
+def test_a_checksum_depends_on_every_name_and_every_byte(folder: Path) -> None:
+    sums = [folder_checksum(folder)]
+    (folder / "a.txt").write_text("A")
+    sums.append(folder_checksum(folder))
+    (folder / "a.txt").rename(folder / "c.txt")
+    sums.append(folder_checksum(folder))
+    (folder / "inner").rename(folder / "other")
+    sums.append(folder_checksum(folder))
+    assert len(set(sums)) == 4
+    shutil.copytree(folder, folder.parent / "copy")
+    assert folder_checksum(folder.parent / "copy") == sums[-1]
+
+
+def test_a_linked_folder_shares_its_files_with_a_twin_before_the_folder(folder: Path, tmp_path: Path) -> None:
+    link_folder(folder, tmp_path / "first")
+    assert (tmp_path / "first/inner/b.txt").samefile(folder / "inner/b.txt")
+    (folder / "a.txt").unlink()
+    (folder / "a.txt").write_text("a")
+    link_folder(folder, tmp_path / "second", [tmp_path / "gone", tmp_path / "first"])
+    assert (tmp_path / "second/a.txt").samefile(tmp_path / "first/a.txt")
+    assert not (tmp_path / "second/a.txt").samefile(folder / "a.txt")
+
+
+def test_files_that_cannot_be_linked_are_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    link_folder(folder, tmp_path / "new", [tmp_path / "gone"])
+    assert folder_checksum(tmp_path / "new") == folder_checksum(folder)
+    assert not (tmp_path / "new/a.txt").samefile(folder / "a.txt")

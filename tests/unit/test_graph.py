@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tasks.paths import TaskPaths
+from tasks.tracking.model_files import CODE
 
 ROOT = Path(__file__).parents[2]
 EMBEDDED = ("tasks.corpora.summarization", "tasks.corpora.translation")
@@ -103,6 +104,18 @@ def code_of(module: str) -> set[str]:
             waiting.extend(imported(file))
     code = {str(file.relative_to(ROOT)) for file in found if does_something(file)} - {"tasks/__init__.py"}
     return {file for file in code if not any(covers(package.replace(".", "/"), file) for package in EMBEDDED)}
+
+
+def test_a_registered_model_carries_the_code_that_decodes() -> None:
+    needed, waiting = set[str](), ["tasks.decoding.inference"]
+    while waiting:
+        for name in with_packages(waiting.pop()):
+            file = module_file(name)
+            if name.split(".")[0] == "tasks" and file is not None and str(file.relative_to(ROOT)) not in needed:
+                needed.add(str(file.relative_to(ROOT)))
+                waiting.extend(imported(file))
+    assert len(needed) > 80
+    assert [file for file in sorted(needed) if not any(covers(f"tasks/{carried}", file) for carried in CODE)] == []
 
 
 def does_something(file: Path) -> bool:

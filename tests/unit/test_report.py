@@ -104,7 +104,7 @@ def run(
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, _, _, files, _),) = run(monkeypatch, drawn=True)
+    ((_, _, _, files, _, _),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and not {"sweep", "pair"} & set(path.parts)}
     names = {path.name for path in written if path.parent == paths.results}
@@ -161,7 +161,7 @@ def test_every_test_set_stands_in_the_report_by_its_name(
         rows[-1] |= {"difference_bounds": {"lower": -2.4, "upper": -1.6, "compared": 1}, "speedup": best + 1}
         text = "".join(json.dumps(one) + "\n" for one in rows)
         paths.rows(drafter, test="test.coco").write_text(text, encoding="utf-8")
-    ((_, _, metrics, _, inputs),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
+    ((_, _, metrics, _, inputs, _),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     assert [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]] == [
         ("flickr", "test", 5),
@@ -274,12 +274,14 @@ def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
 
 
 def test_numbers_and_files_are_recorded(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    [(where, metric, numbers, files, inputs)] = run(monkeypatch)
+    [(where, metric, numbers, files, inputs, pair)] = run(monkeypatch)
     assert (where, metric) == (paths, "rougeL")
     assert numbers["bild_aligned_no_loss_test_speedup"] == 2.0
     assert {"summary.json", "table.md", "report.html", "pareto.png"} <= {file.name for file in files}
     assert all(file.is_file() for file in files)
     assert inputs == [paths.rows("unaligned"), paths.rows("aligned")]
+    assert (pair.name, pair.path, pair.tags["method"]) == ("draftline-toy", str(paths.results / "pair"), "bild")
+    assert read_manifest(Path(pair.path)).chosen in pair.description
 
 
 def test_missing_rows_end_in_one_line(

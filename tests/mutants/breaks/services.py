@@ -7,6 +7,7 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit"
 _KILLED = (f"{_UNIT}/tracking/test_upload.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
 _UNANSWERED = (f"{_UNIT}/tracking/test_upload.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
+_REGISTERED = f"{_UNIT}/tracking/test_registration.py"
 _DOCTOR = f"{_UNIT}/test_doctor.py"
 
 BREAKS = (
@@ -49,6 +50,41 @@ BREAKS = (
         "sent-lines-lost", "tasks.tracking.outbox", "read",
         "fields.get(name, []) + value", "value",
         _KILLED,
+    ),
+    Break(
+        "same-pair-registered-twice", "tasks.tracking.registration", "register",
+        "_version(client, model) or ", "",
+        (f"{_REGISTERED}::test_the_same_pair_has_one_version_and_every_report_shows_it",),
+    ),
+    Break(
+        "half-sent-model-taken-for-whole", "tasks.tracking.registration", "_logged_model",
+        'if logged.status != "READY":', "if not found:",
+        (f"{_REGISTERED}::test_a_registration_killed_at_any_request_neither_loses_nor_doubles",),
+    ),
+    Break(
+        "late-report-takes-the-alias", "tasks.tracking.registration", "_point_alias",
+        "> reported", "> 2 * reported",
+        (f"{_REGISTERED}::test_an_older_report_that_arrives_late_does_not_take_the_alias",),
+    ),
+    Break(
+        "version-in-use-removed", "tasks.tracking.registration", "_version",
+        "if not client.get_model_version(model.name, double.version).aliases:", "if double:",
+        (f"{_REGISTERED}::test_versions_made_twice_are_removed_unless_an_alias_names_them",),
+    ),
+    Break(
+        "model-without-its-code", "tasks.tracking.model_files", "CODE",
+        '"models", "settings.py"', '"models"',
+        (f"{_UNIT}/test_graph.py::test_a_registered_model_carries_the_code_that_decodes",),
+    ),
+    Break(
+        "waiting-pairs-copied", "tasks.tracking.recorder", "Recorder.log_model",
+        '[*self.folder.parent.glob(f"*/{kept}")]', "[]",
+        (f"{_REGISTERED}::test_waiting_runs_share_the_files_of_a_pair_that_is_written_anew",),
+    ),
+    Break(
+        "checksum-without-names", "tasks.files", "folder_checksum",
+        "{file.relative_to(folder).as_posix()}", "",
+        (f"{_UNIT}/test_files.py",),
     ),
     Break(
         "stages-run-before-their-needs", "flows.graph", "_load",

@@ -16,7 +16,7 @@ from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
-from tasks.tracking import outbox_folder, upload_all
+from tasks.tracking import RegisteredModel, outbox_folder, upload_all
 from tasks.tracking.upload import KEY_TAG
 from tasks.tracking.views import view_tags
 from tests.memory_mlflow import MemoryMlflow, Stored, memory_mlflow
@@ -238,6 +238,16 @@ def test_the_report_is_stored_with_its_own_run_and_both_sweeps(mlflow: MemoryMlf
     assert found["report"].data.tags.items() >= {"kind": "report", "metric": "bleu"}.items()
     for name in ("report", "sweep unaligned", "sweep aligned"):
         assert found[name].artifacts == {"report/report.html": "<h1>"}
+
+
+def test_the_pair_of_a_report_is_registered_under_its_run(mlflow: MemoryMlflow, tmp_path: Path) -> None:
+    (tmp_path / "pair").mkdir()
+    (tmp_path / "pair/pair.json").write_text("{}", encoding="utf-8")
+    pair = RegisteredModel("draftline-toy", str(tmp_path / "pair"), "the verdict", {}, {}, [])
+    record_report(TaskPaths("toy"), "bleu", {}, [], [], pair)
+    report = runs(mlflow)["report"]
+    [version] = mlflow.versions
+    assert (version.name, version.description, version.run_id) == ("draftline-toy", "the verdict", report.info.run_id)
 
 
 def test_a_report_on_sweeps_that_recorded_no_run_has_its_own(mlflow: MemoryMlflow) -> None:

@@ -104,7 +104,9 @@ def test_a_value_that_mlflow_refuses_is_omitted_with_a_warning(
     assert "refuses refused of run 'run': a bad name" in warning
 
 
-@pytest.mark.parametrize("line", [b"not json", b"[]", b'{"unknown": 1}', b'{"metrics": [["loss"]]}', b'{"children": [{}]}'])
+@pytest.mark.parametrize(
+    "line", [b"not json", b"[]", b'{"unknown": 1}', b'{"metrics": [["loss"]]}', b'{"children": [{}]}', b'{"models": [{}]}']
+)
 def test_a_file_that_cannot_be_read_is_named_and_others_are_sent(outbox: Path, mlflow: MemoryMlflow, line: bytes) -> None:
     run = record("one")
     with (run.folder / RUN_FILE).open("ab") as file:

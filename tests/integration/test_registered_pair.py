@@ -1,0 +1,155 @@
+"""A pair in a real MLflow: registered from the outbox, opened by its alias, and served, each time with the offline texts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tasks.decoding import load_pair
+from tasks.tracking import Recorder, RegisteredModel, upload_all
+from tasks.tracking.client import connect
+from tests.calibration import SOURCES
+from tests.pair_folders import tiny_pair
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+
+MODEL = "models:/draftline-toy@candidate"
+TEXTS = SOURCES[:4]
+COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted")
+NOT_NEEDED = (
+    "accelerate",
+    "altair",
+    "datasets",
+    "deepspeed",
+    "dvc",
+    "gguf",
+    "prefect",
+    "rouge_score",
+    "sacrebleu",
+    "vl_convert",
+)
+"""Packages of this project that the model does not ask for."""
+ELSEWHERE = """
+import json, sys
+sys.modules.update(dict.fromkeys(sys.argv[3:]))  # their import fails
+import mlflow
+model = mlflow.pyfunc.load_model(sys.argv[1], model_config={"threads": 1})
+answers = [model.predict({"text": json.loads(sys.argv[2])}, params=params) for params in (None, {"method": "vanilla_large"})]
+import tasks
+print(json.dumps([tasks.__file__, *(answer.to_dict("records") for answer in answers)]))
+"""
+
+
+@dataclass
+class Registered:
+    """A database with a registered pair."""
+
+    folder: Path
+    client: Any
+    environment: dict[str, str]
+    offline: list[dict[str, Any]]
+    """What `load_pair` gives for `TEXTS`."""
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Registered:
+    folder = tmp_path_factory.mktemp("registered")
+    uri, pair = f"sqlite:///{folder / 'mlflow.db'}", tiny_pair(folder)
+    model = RegisteredModel("draftline-toy", str(pair), "**the verdict**", {"task": "toy"}, {"verdict": "the verdict"}, TEXTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
+        for _ in range(2):
+            with Recorder("toy", "report", {}, {}, flush_seconds=0) as run:
+                run.log_model(model)
+    assert upload_all(folder / "outbox", uri) == (2, [])
+    opened = load_pair(pair, threads=1)
+    outputs = [opened.generate(text)[0] for text in TEXTS]
+    offline = [{"text": one.text, **{name: getattr(one.counts, name) for name in COUNTS}} for one in outputs]
+    assert len({one["text"] for one in offline}) > 1
+    return Registered(folder, connect(uri), {**os.environ, "MLFLOW_TRACKING_URI": uri, "PYTHONPATH": ""}, offline)
+
+
+def test_a_version_carries_the_verdict_and_is_shown_by_both_reports(registered: Registered) -> None:
+    [version] = registered.client.search_model_versions("name = 'draftline-toy'")
+    assert (version.description, version.tags["task"]) == ("**the verdict**", "toy")
+    experiment = registered.client.get_experiment_by_name("toy").experiment_id
+    [model] = registered.client.search_logged_models([experiment])
+    assert model.status == "READY"
+    for run in registered.client.search_runs([experiment]):
+        outputs = registered.client.get_run(run.info.run_id).outputs.model_outputs
+        assert [output.model_id for output in outputs] == [model.model_id]
+
+
+def test_the_model_holds_signature_example_and_no_pickle(registered: Registered) -> None:
+    [model] = registered.folder.glob("mlartifacts/models/*/artifacts")
+    described = (model / "MLmodel").read_text(encoding="utf-8")
+    assert '"name": "text"' in described and '"name": "max_new_tokens"' in described and "the verdict" in described
+    assert str(Path(__file__).parents[2]) not in described
+    assert json.loads((model / "input_example.json").read_text(encoding="utf-8"))["data"] == [[text] for text in TEXTS]
+    assert not list(model.rglob("*.pkl"))
+    assert "torch==" in (model / "requirements.txt").read_text(encoding="utf-8")
+    assert (model / "artifacts/pair/large/model.safetensors").is_file()
+
+
+def test_the_alias_opens_the_pair_in_another_place_without_the_project(registered: Registered, tmp_path: Path) -> None:
+    """Nothing of the repository is on the path there: the model brings the code that decodes."""
+    command = [sys.executable, "-c", ELSEWHERE, MODEL, json.dumps(TEXTS), *NOT_NEEDED]
+    done = subprocess.run(command, cwd=tmp_path, env=registered.environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    place, own, vanilla = json.loads(done.stdout.splitlines()[-1])
+    assert not Path(place).is_relative_to(Path(__file__).parents[2])
+    assert [one["method"] for one in (*own, *vanilla)] == ["speculative"] * 4 + ["vanilla_large"] * 4
+    assert [{name: one[name] for name in registered.offline[0]} for one in own] == registered.offline
+    assert [one["text"] for one in vanilla] == [one["text"] for one in registered.offline]
+
+
+@pytest.mark.slow
+def test_mlflow_serves_the_pair(registered: Registered, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", MODEL, "--env-manager", "local", "--port", str(port)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen(
+            command, cwd=tmp_path, env={**registered.environment, "PATH": path}, stdout=log, stderr=log, start_new_session=True
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_up(url, server, tmp_path / "log")
+        table = {"columns": ["text"], "data": [[text] for text in TEXTS]}
+        answer = httpx.post(f"{url}/invocations", json={"dataframe_split": table}, timeout=60).json()["predictions"]
+        assert [one["text"] for one in answer] == [one["text"] for one in registered.offline]
+        short = {"inputs": {"text": TEXTS}, "params": {"max_new_tokens": 3}}
+        assert [one["tokens"] for one in httpx.post(f"{url}/invocations", json=short).json()["predictions"]] == [3] * 4
+        for asked, reason in (
+            ({**short, "params": {"method": "none"}}, "method is none; it must be one of"),
+            ({"dataframe_split": {**table, "data": [["red"], [None]]}}, "the column text holds nan; give a text in each row"),
+        ):
+            refused = httpx.post(f"{url}/invocations", json=asked)
+            assert refused.status_code == 400 and reason in refused.json()["message"]
+    finally:
+        os.killpg(server.pid, 15)  # it starts uvicorn as a child
+        server.wait(30)
+
+
+def wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            httpx.get(f"{url}/ping").raise_for_status()
+            return
+        except httpx.HTTPError:
+            time.sleep(0.2)
+    raise AssertionError(log.read_text(encoding="utf-8"))
