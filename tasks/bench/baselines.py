@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
+from tasks.verify.transformers_engine import assisting_masks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -75,7 +76,7 @@ def assisted(
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length
     settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
     settings.num_assistant_tokens_schedule = "constant"
-    return generate(model, [source], limit, assistant_model=assistant)
+    return generate(model, [source], limit, assistant_model=assistant, **assisting_masks(model))
 
 
 def new_tokens(model: PreTrainedModel, output: Tensor, sources: Rows) -> Rows:

@@ -1,10 +1,10 @@
 """Which way of decoding a batch is the fastest here: measured while serving, for each kind of batch.
 
-Drafting pays for one text and rarely for many, and only on text that the drafter knows. So one way leads for each kind of batch,
-and the others are tried beside it from time to time. A trial counts as a ratio to the leader's latest batches: what else the
-machine does slows both, whereas times of an idle warm-up and of a busy hour cannot be compared. A way that is faster by ratio
-takes the lead. Trials become rarer while the leader stays ahead, and frequent again when it becomes slower than it was, as where
-a drafter meets text that it does not know. The large model alone is always among the ways.
+Drafting pays for one text and rarely for many, and only on text that the drafter knows. So one way leads for each kind of
+batch, and the others are tried beside it from time to time. A trial counts as a ratio to the leader's latest batches: what else
+the machine does slows both, whereas times of an idle warm-up and of a busy hour cannot be compared. A way that is faster by
+ratio takes the lead. Trials become rarer while the leader stays ahead, and frequent again when it becomes slower than it was,
+as where a drafter meets text that it does not know. The large model alone is always among the ways.
 """
 
 from __future__ import annotations

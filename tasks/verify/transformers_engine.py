@@ -55,16 +55,12 @@ class TransformersEngine:
             limit: Most new tokens, the end token included.
         """
         ids = torch.tensor([source])
-        encoded = self._large.config.is_encoder_decoder
-        prompt = 1 if encoded else len(source)
-        # Without this mask the drafter of an encoder-decoder reads, from the second draft on, the whole text once more behind
-        # what its cache holds of it: `_prefill` (5.23) leaves out the cached part only where a mask is as long as the text.
-        masks = {"decoder_attention_mask": torch.ones(1, 1, dtype=torch.long)} if encoded else {}
+        prompt = 1 if self._large.config.is_encoder_decoder else len(source)
         with _recorded(self._large) as calls:
             output = self._large.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                **masks,
+                **assisting_masks(self._large),
                 max_new_tokens=limit,
                 do_sample=False,
                 num_beams=1,
@@ -73,6 +69,15 @@ class TransformersEngine:
             )
         tokens = output[0, prompt:].tolist()
         return Generation(tokens, "", count_drafts(calls, prompt, tokens))
+
+
+def assisting_masks(large: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the arguments of `generate` without which assisted generation drafts worse than the drafter can.
+
+    From the second draft on, the drafter of an encoder-decoder would read the whole text once more behind what its cache holds
+    of it: `_prefill` of transformers 5.23 leaves out the cached part only where a mask is as long as the text.
+    """
+    return {"decoder_attention_mask": torch.ones(1, 1, dtype=torch.long)} if large.config.is_encoder_decoder else {}
 
 
 def draft_constantly(drafter: PreTrainedModel, draft_length: int) -> None:
