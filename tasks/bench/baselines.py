@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -76,7 +76,8 @@ def assisted(
     settings.num_assistant_tokens = 20 if draft_length is None else draft_length
     settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
     settings.num_assistant_tokens_schedule = "constant"
-    return generate(model, [source], limit, assistant_model=assistant, **assisting_masks(model))
+    options: dict[str, Any] = {"assistant_model": assistant, **assisting_masks(model)}
+    return generate(model, [source], limit, **options)
 
 
 def new_tokens(model: PreTrainedModel, output: Tensor, sources: Rows) -> Rows:
