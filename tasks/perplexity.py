@@ -31,6 +31,7 @@ from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
 from tasks.models.pair import check_architectures, check_pair, max_positions, vocabulary_size
 from tasks.models.tokenizers import encode, load_tokenizer
+from tasks.text_files import read_text_file
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -44,12 +45,7 @@ def read_text(path: Path) -> str:
     """
     if path.suffix == ".jsonl":
         return "\n".join(text for example in stream_jsonl(path) for text in (example.source, *example.references[:1]))
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a text file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+    return read_text_file(path)
 
 
 def stream(tokenizer: PreTrainedTokenizerBase, path: Path, chunk: int) -> tuple[Rows, Rows]:

@@ -23,6 +23,7 @@ from tasks.generate.decoded import decode_text
 from tasks.generate.opening import OwnPair, open_folder, open_own, open_task
 from tasks.generate.printing import TextWriter, legend, statistics_line
 from tasks.paths import DRAFTERS
+from tasks.text_files import read_text_file
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,12 +79,7 @@ def _lines(arguments: argparse.Namespace) -> tuple[str, Iterable[str]]:
         if sys.stdin.isatty():
             print("reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
         return "standard input", sys.stdin
-    try:
-        return str(path), path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); name a text file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+    return str(path), read_text_file(path).splitlines()
 
 
 def open_pair(arguments: argparse.Namespace) -> DecodingPair:

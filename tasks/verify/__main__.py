@@ -22,6 +22,7 @@ from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.models.pruned_head import pruned_head
+from tasks.text_files import read_text_file
 from tasks.verify.comparison import Engine, compare
 from tasks.verify.printing import as_json, described, verdict
 from tasks.verify.transformers_engine import TransformersEngine
@@ -51,12 +52,7 @@ def read_texts(pair: Path, file: Path | None) -> list[str]:
         if found := read_examples(pair):
             return found
         raise InputError(f"{pair} has no examples; name a file of texts with --file")
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"{file} cannot be read ({error.strerror}); name a text file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
+    lines = read_text_file(file).splitlines()
     if not lines:
         raise InputError(f"{file} holds no text; write one a line")
     for number, line in enumerate(lines, start=1):
