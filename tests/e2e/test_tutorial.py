@@ -32,13 +32,14 @@ def commands() -> list[str]:
 
 
 def add_task(clone: Path) -> None:
-    """Do what the page says about params.yaml: copy the block, replace its corpus, list the task."""
+    """Do what the page says about params.yaml: copy the block, replace its corpus, list the task, set the other one aside."""
     [shown] = [yaml.safe_load(block) for block in blocks("yaml")]
     params = read_params(clone)
     copied = {**params["tasks"]["translation"], **shown["tasks"]["mytask"], "seeds": [1]}
     # The grid of these tests has methods for trained extras; one entry shows the way as well.
     copied["sweep"] = {**copied["sweep"], "grid": [{"method": "speculative", "values": {"draft_length": [3]}}]}
     params["active"] = shown["active"]
+    params["inactive"] = {**params.get("inactive", {}), **shown["inactive"]}
     params["tasks"]["mytask"] = copied
     write_params(clone, params)
 
