@@ -10,6 +10,7 @@ from tasks.export.readme import encoding, example, readme
 from tasks.export.source import ExportSource, left_behind
 from tasks.models.extras import FILES as EXTRAS
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
+from tasks.verify.transformers_engine import draft_constantly
 
 ONLY_HERE = shutil.ignore_patterns(*EXTRAS, DRAFT_TOKENS)
 """Files of a model's folder that only this project reads."""
@@ -22,10 +23,7 @@ def write(source: ExportSource, out: Path) -> list[str]:
     shutil.copytree(source.large, out / LARGE, ignore=ONLY_HERE)
     shutil.copytree(source.drafter, out / DRAFTER, ignore=ONLY_HERE)
     settings = GenerationConfig.from_pretrained(source.drafter)
-    # `generate` reads these from the drafter's folder alone; its default threshold ends drafts early.
-    settings.num_assistant_tokens = source.draft_length
-    settings.num_assistant_tokens_schedule = "constant"
-    settings.assistant_confidence_threshold = 0.0
+    draft_constantly(settings, source.draft_length)
     settings.save_pretrained(out / DRAFTER)
     lost = left_behind(source)
     (out / "README.md").write_text(readme(source, "transformers", _how(source), _code(source), lost), encoding="utf-8")

@@ -60,7 +60,8 @@ class _Pending:
             if kind == "failed":
                 raise value
             if kind == "done":
-                return value  # type: ignore[no-any-return]
+                finished: tuple[Generation, str] = value
+                return finished
 
 
 @dataclass

@@ -19,7 +19,7 @@ from tasks.models.tokenizers import load_from
 from tasks.verify.counting import count_drafts
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedModel
 
 
 class TransformersEngine:
@@ -37,7 +37,7 @@ class TransformersEngine:
             InputError: there is no loadable model.
         """
         self._large, self._drafter = (_plain_model(folder / name) for name in (LARGE, DRAFTER))
-        draft_constantly(self._drafter, draft_length)
+        draft_constantly(self._drafter.generation_config, draft_length)
 
     @property
     def version(self) -> str:
@@ -80,12 +80,11 @@ def assisting_masks(large: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {"decoder_attention_mask": torch.ones(1, 1, dtype=torch.long)} if large.config.is_encoder_decoder else {}
 
 
-def draft_constantly(drafter: PreTrainedModel, draft_length: int) -> None:
-    """Make a drafter draft `draft_length` tokens at a time.
+def draft_constantly(settings: GenerationConfig, draft_length: int) -> None:
+    """Make the drafter of this configuration draft `draft_length` tokens at a time, however unsure it is.
 
     `generate` reads these three values from the drafter's configuration and ignores them among its own arguments.
     """
-    settings = drafter.generation_config
     settings.num_assistant_tokens = draft_length
     settings.num_assistant_tokens_schedule = "constant"
     settings.assistant_confidence_threshold = 0.0

@@ -34,10 +34,10 @@ def running_server(words: list[str], environment: Mapping[str, str] | None = Non
     with tempfile.TemporaryFile() as said:
         environment = dict(os.environ if environment is None else environment)
         with supervisor.running(command, env=environment, stderr=said, stdout=subprocess.DEVNULL) as process:
-            yield _address(process, said.fileno())
+            yield _address(process, said.fileno(), words)
 
 
-def _address(process: subprocess.Popen[bytes], said: int) -> tuple[str, str]:
+def _address(process: subprocess.Popen[bytes], said: int, words: list[str]) -> tuple[str, str]:
     end = time.monotonic() + _START
     while time.monotonic() < end:
         text = os.pread(said, 1 << 16, 0).decode("utf-8", errors="replace")
@@ -47,7 +47,7 @@ def _address(process: subprocess.Popen[bytes], said: int) -> tuple[str, str]:
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    raise RuntimeError(f"{' '.join(map(str, process.args))} did not start: {text.strip().splitlines()[-1:]}")  # type: ignore[arg-type]
+    raise RuntimeError(f"{' '.join(words)} did not start: {' '.join(text.strip().splitlines()[-1:])}")
 
 
 @contextmanager
