@@ -6,6 +6,8 @@ from tasks.alignment.settings import AlignSettings
 
 _LOSSES = {
     "sequence": "on the large model's outputs, by cross-entropy (BiLD: Kim et al., 2023, section 3.5.1)",
+    "gatekeeper": "on the large model's outputs, by cross-entropy of weight {sure_weight:g} where it is right "
+    "and by KL(q|uniform) elsewhere (Gatekeeper: Rabanser et al., 2025)",
     "forward_kl": "on the large model's predictions, by KL(p|q) at each position (DistillSpec: Zhou et al., 2023)",
     "reverse_kl": "on the large model's predictions, by KL(q|p) at each position (DistillSpec: Zhou et al., 2023)",
     "jensen_shannon": "on the large model's predictions, by the Jensen-Shannon divergence of weight {beta:g} at each position "
@@ -32,7 +34,7 @@ _WRITERS = {
 
 def describe_method(settings: AlignSettings) -> str:
     """Return one sentence on loss and training text."""
-    parts = [f"It was trained {_LOSSES[settings.loss].format(beta=settings.beta)}"]
+    parts = [f"It was trained {_LOSSES[settings.loss].format(beta=settings.beta, sure_weight=settings.sure_weight)}"]
     if settings.kl_until:
         parts[0] += (
             f", into which KL(p|q) turned linearly over the first {settings.kl_until:.0%} of its steps (after LK losses: "

@@ -8,7 +8,11 @@ from typing import ClassVar
 from tasks.settings import setting, settings
 from tasks.training.settings import WEIGHT_CHOICES, TrainingSettings
 
-LOSSES = ("sequence", "forward_kl", "reverse_kl", "jensen_shannon", "total_variation", "negative_log_acceptance")
+OF_TEXT = ("sequence", "gatekeeper")
+"""Losses that read the text alone."""
+DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon", "total_variation", "negative_log_acceptance")
+"""Losses that compare both models' predictions."""
+LOSSES = (*OF_TEXT, *DIVERGENCES)
 POSITION_WEIGHTS = ("none", "decay", "acceptance")
 WRITERS = ("drafter", "interleaved")
 
@@ -35,15 +39,24 @@ class AlignSettings(TrainingSettings):
         ge=0,
     )
     loss: str = setting(
-        "sequence: cross-entropy of the text (BiLD, 3.5.1). Otherwise a divergence between the large model's softmax p and the "
-        "drafter's q at each position: forward_kl, KL(p|q); reverse_kl, KL(q|p); jensen_shannon; total_variation, which is 1 "
-        "minus the acceptance rate and hardly moves a drafter that starts at random (DistillSpec, section 4); "
-        "negative_log_acceptance, -log Σ min(p, q), whose gradient does not vanish there (LK losses: Samarin et al., 2026).",
+        "sequence: cross-entropy of the text (BiLD, 3.5.1). gatekeeper: that where the drafter's likeliest token is the text's "
+        "and KL(q|uniform) elsewhere, so that its confidence says where to defer (Rabanser et al., 2025). Otherwise a "
+        "divergence between the large model's softmax p and the drafter's q at each position: forward_kl, KL(p|q); reverse_kl, "
+        "KL(q|p); jensen_shannon; total_variation, which is 1 minus the acceptance rate and hardly moves a drafter that starts "
+        "at random (DistillSpec, section 4); negative_log_acceptance, -log Σ min(p, q), whose gradient does not vanish there "
+        "(LK losses: Samarin et al., 2026).",
         default="sequence",
         choices=LOSSES,
     )
     beta: float = setting(
         "jensen_shannon only: weight of p in the mixture M = beta p + (1 - beta) q, and of KL(p|M) in the loss.",
+        default=0.5,
+        gt=0,
+        lt=1,
+    )
+    sure_weight: float = setting(
+        "gatekeeper only: weight α of the cross-entropy where the drafter is right; 1 - α weighs KL(q|uniform) where it is "
+        "not. A small α defers more reliably, a large one drafts better (Rabanser et al., 2025).",
         default=0.5,
         gt=0,
         lt=1,
@@ -114,10 +127,32 @@ class AlignSettings(TrainingSettings):
         "Weight of positions that were not rejected; rejected positions weigh 1.", default=0.1, ge=0, le=1
     )
 
+    acceptance_head: int = setting(
+        "Residual layers of a head, for speculative_predicted, that predicts whether the large model accepts a drafted token "
+        "(SpecDec++). It is trained after the drafter of either arm, which it does not change. 0: none.",
+        default=0,
+        unit="layers",
+        ge=0,
+        le=8,
+    )
+    acceptance_steps: int = setting("acceptance_head only: its optimiser steps.", default=500, unit="steps", ge=1)
+    acceptance_temperature: float = setting(
+        "acceptance_head only: softmax temperature at which both models draw the tokens that it learns from; 0 is greedy. It "
+        "should be that of decoding.",
+        default=0.0,
+        ge=0,
+    )
+    rejection_weight: float = setting(
+        "acceptance_head only: weight of a rejected token in its loss; an accepted one weighs 1. Higher weights end drafts "
+        "earlier (SpecDec++: 1 to 12, and 6 for its published head).",
+        default=6.0,
+        gt=0,
+    )
+
     @property
     def reads_stored(self) -> bool:
         """Whether the loss reads the predictions stored in the calibration set."""
-        return self.loss != "sequence" and self.reference == "stored"
+        return self.loss in DIVERGENCES and self.reference == "stored"
 
     @property
     def reads_progress(self) -> bool:
@@ -128,6 +163,8 @@ class AlignSettings(TrainingSettings):
     def control(self) -> AlignSettings:
         """The settings of the control: the same training from the same start, by cross-entropy of the references."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
+        head = ("acceptance_head", "acceptance_steps", "acceptance_temperature", "rejection_weight")
+        same |= {name: getattr(self, name) for name in head}
         return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary)
 
     def validate(self) -> None:
@@ -158,15 +195,21 @@ class AlignSettings(TrainingSettings):
             )
 
     def _validate_loss(self) -> None:
-        if self.kl_until and self.loss in ("sequence", "forward_kl"):
-            what = "has no divergence" if self.loss == "sequence" else "is KL(p|q) itself"
+        if self.kl_until and self.loss in (*OF_TEXT, "forward_kl"):
+            what = "has no divergence" if self.loss in OF_TEXT else "is KL(p|q) itself"
             raise ValueError(
                 f"kl_until is {self.kl_until}, but loss {self.loss} {what}; set loss to another divergence, for example "
                 "total_variation"
             )
-        if self.label_weight and self.loss == "sequence":
+        if self.label_weight and self.loss in OF_TEXT:
             raise ValueError(
-                f"label_weight is {self.label_weight}, but loss sequence is the cross-entropy alone; set loss to a divergence"
+                f"label_weight is {self.label_weight}, but loss {self.loss} learns from the text alone; set loss to a "
+                "divergence"
+            )
+        if self.position_weights == "acceptance" and self.loss == "gatekeeper":
+            raise ValueError(
+                "position_weights is acceptance, but loss gatekeeper wants a drafter that is not accepted to be unsure; set "
+                "position_weights to decay or none"
             )
 
     def _validate_rollouts(self) -> None:
@@ -176,9 +219,10 @@ class AlignSettings(TrainingSettings):
             )
         if self.on_policy and self.reference == "stored":
             raise ValueError("on_policy text has no stored reference; set reference to live, or on_policy to 0")
-        if self.on_policy and self.loss == "sequence":
+        if self.on_policy and self.loss in OF_TEXT:
             raise ValueError(
-                "on_policy text is the drafter's own, which loss sequence would only teach it again; set loss to a divergence"
+                f"on_policy text is the drafter's own, which loss {self.loss} would only teach it again; set loss to a "
+                "divergence"
             )
         if self.replay_rounds and self.reference == "stored":
             raise ValueError("replay_rounds write text without a stored reference; set reference to live, or them to 0")

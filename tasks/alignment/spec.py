@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.alignment.acceptance import HeldOutAcceptance
+from tasks.alignment.acceptance_head import acceptance_head_trainer
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
 from tasks.alignment.draft_vocabulary import prune_drafter
+from tasks.alignment.gatekeeper import GatekeeperLoss
 from tasks.alignment.position_weights import DecayedSource, ReachedCrossEntropyLoss
 from tasks.alignment.progress import ProgressSource
 from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
@@ -57,6 +59,8 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         InputError: the two models do not make a pair, or stored predictions are missing for these texts.
     """
     large = load_model(large_folder, context.device)
+    if context.job.model.own_tokenizer:
+        return _sequence_spec(context, settings, large)
     check_pair(context.tokenizer, load_tokenizer(large_folder), "the drafter", str(large_folder))
     check_architectures(context.model, large)
     vocabulary = vocabulary_size(context.tokenizer, context.model, large)
@@ -76,7 +80,19 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         source=source,
         evaluation=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
         loss=_loss(settings, large, vocabulary),
+        finish=acceptance_head_trainer(context, settings, large, vocabulary) if settings.acceptance_head else None,
     )
+
+
+def _sequence_spec(context: TrainingContext, settings: AlignSettings, large: PreTrainedModel) -> TrainingSpec:
+    """Return the alignment of a drafter with a tokenizer of its own, which learns from text alone."""
+    check_architectures(context.model, large)
+    source: BatchSource = DatasetSource(context.examples, settings)
+    if settings.position_weights == "decay":
+        source = DecayedSource(source, settings.position_window, settings.position_decay)
+    if settings.reads_progress:
+        source = ProgressSource(source, settings.steps)
+    return TrainingSpec(source, EvaluationData(context.held_out), _loss(settings, large, len(context.tokenizer)))
 
 
 def _attach_stored_logits(context: TrainingContext) -> None:
@@ -129,6 +145,8 @@ def _loss(settings: AlignSettings, large: PreTrainedModel, vocabulary: int) -> L
     window = settings.position_window if settings.position_weights == "acceptance" else 0
     if settings.loss == "sequence":
         return ReachedCrossEntropyLoss(window) if window else None
+    if settings.loss == "gatekeeper":
+        return GatekeeperLoss(vocabulary, settings.sure_weight)
     live = large if settings.reference == "live" else None
     apart = divergence(settings.loss, settings.beta)
     return DivergenceLoss(apart, vocabulary, live, settings.label_weight, kl_until=settings.kl_until, window=window)

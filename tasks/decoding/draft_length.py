@@ -32,6 +32,20 @@ def expected_operations(acceptance_rate: float, draft_length: int, operations_ra
     return runs / expected_tokens(acceptance_rate, draft_length)
 
 
+def oracle_tokens(acceptance_rate: float) -> float:
+    """Return the expected tokens for each run of the large model if an oracle chose γ: 1 / (1 - α), α < 1 (section 3.5)."""
+    return 1 / (1 - acceptance_rate)
+
+
+def oracle_speedup(acceptance_rate: float, cost_ratio: float) -> float:
+    """Return the speed-up with that oracle: 1 / (1 - α + α c), and 1 where c is above 1, since it then drafts nothing.
+
+    No draft length has a greater one in theory. The paper gives the tokens; a run of the large model then follows α / (1 - α)
+    runs of the drafter, all of whose tokens are kept.
+    """
+    return 1 / (1 - acceptance_rate + acceptance_rate * min(cost_ratio, 1.0))
+
+
 def largest_entropy(min_acceptance: float, entropy_factor: float) -> float:
     """Return the entropy H at which the lower bound 1 - √(c H) on the acceptance rate is `min_acceptance` (AdaEDL).
 

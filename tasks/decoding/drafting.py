@@ -42,13 +42,14 @@ class DraftBuilder:
             entropy: The entropy of the scores there, in nats.
         """
         self.predictions += 1
-        if confidence <= self._rule.fallback_threshold:
+        scattered = entropy > self._rule.max_entropy
+        if confidence <= self._rule.fallback_threshold or (scattered and self._rule.entropy_falls_back):
             self.going, self.fallback = False, True
             return
         self.tokens.append(token)
         self._cumulative_confidence *= confidence
         ended = token in self._ends or len(self.tokens) == self._budget
-        unsure = self._cumulative_confidence < self._rule.stop_below or entropy > self._rule.max_entropy
+        unsure = self._cumulative_confidence < self._rule.stop_below or scattered
         self.going = not (ended or unsure)
 
 

@@ -71,7 +71,7 @@ class DecodingPair:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer that both models share."""
+        """The large model's tokenizer."""
         return self.opened.tokenizer
 
     @property
@@ -191,7 +191,7 @@ def load_pair(
     Args:
         folder: The folder, with `pair.json` in it.
         large: In place of a folder: a folder, a GGUF file or a name on the hub of the large model, with its tokenizer.
-        drafter: The small model that drafts for it, with the same tokenizer.
+        drafter: The small model that drafts for it; one with another tokenizer drafts the tokens of both.
         text: With `large`: lengths and chat template; none takes 512 source and 128 target tokens without a template.
         device: `cpu`, `cuda`, or `auto` for a GPU if there is one.
         dtype: `float32`, `bfloat16`, or `int8` (native runtime only).

@@ -54,6 +54,10 @@ class Request:
     sampling: SamplingSettings = dataclasses.field(default_factory=SamplingSettings)
     seed: int = 0
 
+    def at(self, temperature: float) -> Request:
+        """The same request at another temperature."""
+        return dataclasses.replace(self, sampling=dataclasses.replace(self.sampling, temperature=temperature))
+
 
 class DecodingMethod(Protocol):
     """A method ready to run: the speculative loop, a composition of several, or a beam search."""

@@ -89,9 +89,9 @@ def _run(parts: LoopParts, native: _NativeParts, prompt: list[int], limit: int) 
     large, _large_buffers = native.large.prepare(longest_run, window + 1, length)
     tokens = (ctypes.c_int32 * length)(*prompt)
     turns = (NativeTurn * max(1, limit))()
-    best, confidence = (ctypes.c_int32 * (window + 1))(), (ctypes.c_double * max(1, window))()
+    best, (confidence, entropies) = (ctypes.c_int32 * (window + 1))(), [(ctypes.c_double * max(1, window))() for _ in range(2)]
     run = native.large.functions.draftline_speculative_loop
-    count = run(small, large, rules, tokens, len(prompt), turns, best, confidence)
+    count = run(small, large, rules, tokens, len(prompt), turns, best, confidence, entropies)
     if count < 0:
         failed = turns[:-count]
         if failed[-1].verified:

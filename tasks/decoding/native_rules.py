@@ -50,7 +50,10 @@ def native_rules(
     adds_bonus = acceptance.bonus is not BonusToken.NONE
     ends = [integers(sorted(tokens)) for tokens in (drafter_ends, target_ends)]
     bounds = None if deferral is None else Deferral(*astuple(deferral))
-    flags = draft_rule.first_from_target, draft_rule.ends_unverified, draft_rule.target_after_rollback, adds_bonus
+    flags = (
+        *(draft_rule.entropy_falls_back, draft_rule.first_from_target),
+        *(draft_rule.ends_unverified, draft_rule.target_after_rollback, adds_bonus),
+    )
     packed = LoopRules(
         *(pack_acceptance(greedy), draft_rule.fallback_threshold, draft_rule.stop_below, draft_rule.max_entropy),
         draft_rule.window,

@@ -20,7 +20,8 @@ class DraftRule:
 
     `fallback_threshold` stops it before a token whose position has a top score at or under the threshold (BiLD, 3.3).
     `stop_below` stops it after the token with which the product of the top scores falls under this bound. Zero disables
-    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this.
+    either. `max_entropy` stops it after the token at whose position the entropy of the scores, in nats, is above this, or
+    before that token where `entropy_falls_back` (SpecCascade, ChowLog).
     `adaptive` chooses each window, at most `window` tokens, from the counts of the text so far.
     """
 
@@ -28,6 +29,7 @@ class DraftRule:
     fallback_threshold: float = 0.0
     stop_below: float = 0.0
     max_entropy: float = math.inf
+    entropy_falls_back: bool = False
     adaptive: Callable[[Counts], int] | None = None
     ends_unverified: bool = False
     """Whether a text may end inside a draft that the target has not seen."""
@@ -111,6 +113,7 @@ class TurnRules:
         fallback: bool,
         verified: bool = True,
         layers: int = 0,
+        computed: int | None = None,
     ) -> bool:
         """Add a turn to a row and return whether the text has ended.
 
@@ -123,6 +126,7 @@ class TurnRules:
             fallback: Whether drafting stopped because the drafter was not confident.
             verified: Whether the target saw the draft.
             layers: Decoder layers that the target ran, where it leaves some out.
+            computed: Positions of the target in its run; none: those of this draft alone.
         """
         counts, tokens, kept = row.counts, row.tokens, len(accepted)
         counts.small_steps += steps
@@ -132,7 +136,7 @@ class TurnRules:
             row.proposers += SMALL * kept
         if verified:
             counts.large_calls += 1
-            counts.verified[drafted + self.bonus] += 1
+            counts.verified[drafted + self.bonus if computed is None else computed] += 1
             counts.layers += layers
         if drafted:
             counts.drafted += drafted

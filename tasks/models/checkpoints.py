@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import contextlib
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,10 +159,26 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
-    loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
-        **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
-    )
+    with _without_advice_on_heads():
+        loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
+            **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
+        )
     return loaded
+
+
+@contextlib.contextmanager
+def _without_advice_on_heads() -> Iterator[None]:
+    """Silence one warning: T5's configuration cannot say that a head is its own, which `transformers` then advises to set."""
+
+    def heeded(record: logging.LogRecord) -> bool:
+        return "so we will NOT tie them" not in record.getMessage()
+
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(heeded)
+    try:
+        yield
+    finally:
+        logger.removeFilter(heeded)
 
 
 def embedded_tokens(model: PreTrainedModel) -> int:

@@ -1,4 +1,4 @@
-"""Modules that are trained with a model: parallel heads for drafting, and a classifier for early exits.
+"""Modules that are trained with a model: parallel heads for drafting, a classifier for early exits, a head for acceptance.
 
 They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
 files, so that `transformers` still loads the folder.
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_HEADS, _CLASSIFIER = "draft_heads", "exit_classifier"
+_HEADS, _CLASSIFIER, _ACCEPTANCE = "draft_heads", "exit_classifier", "acceptance_head"
 
 
 class ParallelHeads(torch.nn.Module):
@@ -63,6 +64,33 @@ class ExitClassifier(torch.nn.Module):
         return hidden @ self.weight + self.bias
 
 
+class AcceptanceHead(torch.nn.Module):
+    """Predicts whether the large model accepts a drafted token, from the drafter's state after that token (SpecDec++).
+
+    Layers x + silu(W x + b), then a linear one. The paper's two classes are one logit here, their difference.
+    """
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(layers, width, width))
+        self.bias = torch.nn.Parameter(torch.zeros(layers, width))
+        self.out = torch.nn.Parameter(torch.zeros(width))
+        self.out_bias = torch.nn.Parameter(torch.zeros(1))
+
+    def initialise(self, seed: int) -> None:
+        """Draw normal weights that keep the scale of a state; biases stay 0."""
+        generator = torch.Generator().manual_seed(seed)
+        for weight in (self.weight, self.out):
+            torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5, generator=generator)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map hidden states of shape (..., width) to logits of the probability, (...)."""
+        hidden = hidden.to(self.out.dtype)
+        for weight, bias in zip(self.weight, self.bias, strict=True):
+            hidden = hidden + functional.silu(functional.linear(hidden, weight, bias))
+        return hidden @ self.out + self.out_bias
+
+
 def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
     """Return the draft heads of a model, or None."""
     return getattr(model, _HEADS, None)
@@ -71,6 +99,11 @@ def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
 def classifier_of(model: PreTrainedModel) -> ExitClassifier | None:
     """Return the exit classifier of a model, or None."""
     return getattr(model, _CLASSIFIER, None)
+
+
+def acceptance_head_of(model: PreTrainedModel) -> AcceptanceHead | None:
+    """Return the acceptance head of a model, or None."""
+    return getattr(model, _ACCEPTANCE, None)
 
 
 def add_heads(model: PreTrainedModel, count: int, seed: int) -> None:
@@ -88,13 +121,32 @@ def add_classifier(model: PreTrainedModel) -> None:
         setattr(model, _CLASSIFIER, ExitClassifier(model.config.d_model).to(model.device))
 
 
+def add_acceptance_head(model: PreTrainedModel, layers: int, seed: int) -> AcceptanceHead:
+    """Add a new acceptance head to a model of any architecture, in place of one that it has, and return it."""
+    head = AcceptanceHead(layers, _width(model))
+    head.initialise(seed)
+    setattr(model, _ACCEPTANCE, head.to(model.device))
+    return head
+
+
+def drop_acceptance_head(model: PreTrainedModel) -> None:
+    """Remove the acceptance head of a model, if it has one: it knows the drafts of these weights alone."""
+    if acceptance_head_of(model) is not None:
+        delattr(model, _ACCEPTANCE)
+
+
+def _width(model: PreTrainedModel) -> int:
+    width: int = model.config.get_text_config().hidden_size
+    return width
+
+
 def own_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Return the state of a model without its draft heads and its exit classifier."""
+    """Return the state of a model without the modules of this file."""
     return {name: tensor for name, tensor in model.state_dict().items() if name.partition(".")[0] not in _FILES}
 
 
 def save_extras(model: PreTrainedModel, folder: Path) -> None:
-    """Write one file each for the draft heads and the exit classifier, where the model has them."""
+    """Write one file each for the modules of this file that the model has."""
     from safetensors.torch import save_file
 
     for name, (file, _) in _FILES.items():
@@ -117,7 +169,7 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
             continue
         try:
             weights = load_file(folder / file)
-            extra = build(model.config.d_model, weights)
+            extra = build(_width(model), weights)
             extra.load_state_dict(weights)
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).strip().split("\n")[0]
@@ -133,6 +185,7 @@ def _heads_like(width: int, weights: dict[str, Tensor]) -> torch.nn.Module:
 _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]]] = {
     _HEADS: ("heads.safetensors", _heads_like),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
+    _ACCEPTANCE: ("acceptance_head.safetensors", lambda width, weights: AcceptanceHead(len(weights["weight"]), width)),
 }
 
 FILES = tuple(file for file, _ in _FILES.values())

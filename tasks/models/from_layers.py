@@ -10,7 +10,8 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.layers import decoder_path
-from tasks.models.settings import LayersSettings, from_large_problem
+from tasks.models.settings import LayersSettings, from_large_problem, no_encoder_problem
+from tasks.models.shared_encoder import mark_shared_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -51,12 +52,25 @@ def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTr
         _set_depth(config, depth, settings.encoder_layers)
     with torch.random.fork_rng(devices=[]):
         small: PreTrainedModel = type(large)(config)
+    # `transformers` ties the head of every new T5 and mT5, also where that of the large model is its own.
+    own_head = large.get_output_embeddings().weight is not large.get_input_embeddings().weight
+    if own_head or settings.share_encoder:
+        _untie_head(small)
     weights = large.state_dict()
     for layers_path, layers in kept:
         weights = _chosen(weights, layers_path, layers)
     small.load_state_dict({name: weights[name] for name in small.state_dict()})
     small.generation_config = copy.deepcopy(large.generation_config)
+    if settings.share_encoder:
+        mark_shared_encoder(small)
     return small.to(device=large.device, dtype=large.dtype).eval()
+
+
+def _untie_head(small: PreTrainedModel) -> None:
+    """Give a model whose head is its embedding a head of its own."""
+    head = small.get_output_embeddings()
+    if head.weight is small.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
 
 
 def check_layers(large: PreTrainedModel, settings: LayersSettings) -> None:
@@ -67,12 +81,9 @@ def check_layers(large: PreTrainedModel, settings: LayersSettings) -> None:
     """
     path = decoder_path(large)
     _require(settings.layers, getattr(large.config, _DEPTHS[path]), "layers", "decoder layers")
+    if settings.about_encoder is not None and path not in _ENCODERS:
+        raise InputError(no_encoder_problem(settings.about_encoder, f"the large model, a {large.config.model_type}"))
     if settings.encoder_layers is not None:
-        if path not in _ENCODERS:
-            raise InputError(
-                f"models.small.from_large names encoder_layers, but the large model, a {large.config.model_type}, has no "
-                "encoder; leave them out"
-            )
         _require(settings.encoder_layers, getattr(large.config, _ENCODERS[path][1]), "encoder_layers", "encoder layers")
 
 

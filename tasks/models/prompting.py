@@ -95,6 +95,30 @@ class SourceEncoder:
             )
 
 
+class SourceDecoder:
+    """Reads sources back from their token ids: what `SourceEncoder` put around them is left out."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, text: TextSettings) -> None:
+        """Raise `InputError` as `SourceEncoder` does."""
+        self._tokenizer = tokenizer
+        self._frame = SourceEncoder(tokenizer, text)([""])[0] if text.chat_template else []
+
+    def __call__(self, rows: list[list[int]]) -> list[str]:
+        """Return the text of each source; next to a chat template a character or two may be the template's."""
+        return [str(self._tokenizer.decode(self._unframed(row), skip_special_tokens=True)) for row in rows]
+
+    def _unframed(self, row: list[int]) -> list[int]:
+        begin = _common(row, self._frame)
+        end = min(_common(row[::-1], self._frame[::-1]), len(row) - begin, len(self._frame) - begin)
+        return row[begin : len(row) - end]
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """Return the length of the common beginning."""
+    shorter = min(len(one), len(other))
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
+
+
 def encode_sources(tokenizer: PreTrainedTokenizerBase, sources: list[str], text: TextSettings) -> list[list[int]]:
     """Return the token ids of each source as `SourceEncoder` encodes it; raise `InputError` as it does."""
     return SourceEncoder(tokenizer, text)(sources)

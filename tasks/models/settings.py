@@ -29,12 +29,24 @@ class LayersSettings:
     encoder_layers: tuple[int, ...] | None = setting(
         "The encoder layers of the large model that are copied; none: all.", default=None, ge=0
     )
+    share_encoder: bool = setting(
+        "Freeze the copied encoder in training with the embedding that it reads (in T5 and BART the decoder's too), so that it "
+        "stays the large model's and runs once in decoding; a head that was tied to that embedding gets weights of its own.",
+        default=False,
+    )
 
     def validate(self) -> None:
         for name in ("layers", "encoder_layers"):
             layers = getattr(self, name)
             if layers is not None and (not layers or list(layers) != sorted(set(layers))):
                 raise ValueError(f"{name} is {list(layers)}; it must name at least one layer, each once, in ascending order")
+        if self.share_encoder and self.encoder_layers is not None:
+            raise ValueError("share_encoder takes the whole encoder; leave encoder_layers out")
+
+    @property
+    def about_encoder(self) -> str | None:
+        """The name of a setting that needs an encoder, if one is set."""
+        return "encoder_layers" if self.encoder_layers is not None else "share_encoder" if self.share_encoder else None
 
 
 def from_large_problem(setting: str, named: int, depth: int, kind: str) -> str:
@@ -45,6 +57,11 @@ def from_large_problem(setting: str, named: int, depth: int, kind: str) -> str:
     )
 
 
+def no_encoder_problem(setting: str, model: str) -> str:
+    """Return the message that a setting is about the encoder of a large model that has none; `model` describes the model."""
+    return f"models.small.from_large names {setting}, but {model}, has no encoder; leave it out"
+
+
 @settings
 class ModelSettings:
     """An encoder-decoder or a decoder-only model; the shape is used only without `pretrained` and `from_large`."""
@@ -52,6 +69,11 @@ class ModelSettings:
     pretrained: str | None = setting(
         "Hub name, folder or GGUF file of a checkpoint of any architecture; none: a random initialisation of this shape.",
         default=None,
+    )
+    own_tokenizer: bool = setting(
+        "Small model only: it keeps the tokenizer of its `pretrained`, another one than tokenizer.pretrained. It is trained on "
+        "text in its own tokens, and drafts the tokens that both tokenizers have.",
+        default=False,
     )
     from_large: LayersSettings | None = setting("Layers of the large model to start from; none: not so.", default=None)
     architecture: str = setting(
@@ -74,6 +96,10 @@ class ModelSettings:
     def validate(self) -> None:
         if self.pretrained is not None and self.from_large is not None:
             raise ValueError("pretrained and from_large both say where the model starts; leave one out")
+        if self.own_tokenizer and self.pretrained is None:
+            raise ValueError(
+                "own_tokenizer is true, but a model that starts here has none; set its pretrained, or leave it out"
+            )
         if self.pretrained is None and self.architecture != "t5" and self.d_model % self.heads:
             raise ValueError(
                 f"d_model is {self.d_model}, heads is {self.heads}; {self.architecture} needs d_model to be a multiple of heads"

@@ -68,6 +68,12 @@ class TrainingJob:
         return self.paths.model("large")
 
     @property
+    def tokenizer(self) -> str | Path:
+        """Where the model's tokenizer is: the task's, unless the model keeps its own."""
+        own = self.model.pretrained if self.model.own_tokenizer else None
+        return self.paths.tokenizer if own is None else own
+
+    @property
     def folder(self) -> Path:
         """Where the model is saved."""
         return self.paths.model(self.name, self.seed)
@@ -96,12 +102,12 @@ def open_context(job: TrainingJob) -> TrainingContext:
             "set its pretrained to a folder or a hub model, or trunk to trained"
         )
     device, _ = set_up(job.machine)
-    tokenizer = load_tokenizer(job.paths.tokenizer)
+    tokenizer = load_tokenizer(job.tokenizer)
     large = job.large if job.model.from_large is not None else None
     model = initial_model(job.model, len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, large)
     check_trainable(model, job.name)
     check_precision(model, job.name, job.training, device)
-    check_vocabulary(tokenizer, str(job.paths.tokenizer), job.model)
+    check_vocabulary(tokenizer, str(job.tokenizer), job.model)
     check_lengths(model, job.name, job.text)
     examples, held_out = (
         JsonlDataset(file, tokenizer, job.text, decoder_only=not model.config.is_encoder_decoder)

@@ -9,6 +9,7 @@ import torch
 from tasks.errors import InputError
 from tasks.models.pair import check_pair
 from tasks.models.settings import ModelSettings
+from tasks.models.shared_encoder import reads_large_encoder
 from tasks.models.tokenizers import load_tokenizer
 from tasks.training.settings import TrainingSettings
 
@@ -23,7 +24,8 @@ def check_precision(model: PreTrainedModel, name: str, settings: TrainingSetting
     """Refuse float16 for models and devices that cannot train in it.
 
     Raises:
-        InputError: the model has T5's layers, whose activations overflow in float16, or trains on a CPU.
+        InputError: the model has T5's layers, whose activations overflow in float16, reads the large model's encoder, or trains
+            on a CPU.
     """
     if settings.precision != "float16":
         return
@@ -31,6 +33,11 @@ def check_precision(model: PreTrainedModel, name: str, settings: TrainingSetting
         raise InputError(
             f"precision is float16, but the {name} model is of type {model.config.model_type}, whose activations overflow in "
             "it; set precision to bfloat16 or float32"
+        )
+    if reads_large_encoder(model):
+        raise InputError(
+            f"precision is float16, which rounds all weights, but with from_large.share_encoder the {name} model's encoder "
+            "stays the large model's; set precision to bfloat16 or float32"
         )
     if device.type == "cpu":
         raise InputError(
@@ -53,7 +60,10 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, tokenizer_name: str, se
         own = load_tokenizer(settings.pretrained)
     except InputError:
         return
-    check_pair(tokenizer, own, f"the tokenizer at {tokenizer_name}", f"that of {settings.pretrained}")
+    try:
+        check_pair(tokenizer, own, f"the tokenizer at {tokenizer_name}", f"that of {settings.pretrained}")
+    except InputError as error:
+        raise InputError(f"{error}; a small model may keep its own with own_tokenizer: true") from None
 
 
 def check_trainable(model: PreTrainedModel, name: str) -> None:

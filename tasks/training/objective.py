@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
-from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
+from tasks.models.extras import add_classifier, add_heads, classifier_of, drop_acceptance_head, heads_of
 from tasks.models.layers import decoder_layers, require_layered
 from tasks.models.pruned_head import pruned_head
+from tasks.models.shared_encoder import freeze_encoder, reads_large_encoder
 from tasks.training import distributed
 from tasks.training.auxiliary import AuxiliaryLoss
 from tasks.training.data import IGNORED, Batch
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Objective(torch.nn.Module):
-    """A model with its loss. A frozen trunk runs without dropout, so that its hidden states are those of decoding."""
+    """A model with its loss.
+
+    A frozen trunk or encoder runs without dropout, so that its hidden states are those of decoding.
+    """
 
     def __init__(self, model: PreTrainedModel, settings: TrainingSettings, loss: Loss | None = None) -> None:
         """Add the heads of the settings to `model`, and mark the weights to train.
@@ -93,6 +97,8 @@ class Objective(torch.nn.Module):
         super().train(mode)
         if self.frozen:
             self.model.eval()
+        elif reads_large_encoder(self.model):
+            self.model.get_encoder().eval()
         return self
 
 
@@ -111,12 +117,15 @@ def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
             raise InputError(f"exit_layer is {settings.exit_layer}, but the decoder has {layers} layers; it must be less")
         if settings.exit_classifier and layers == 1:
             raise InputError("exit_classifier is set, but the decoder has one layer, with none to exit before; give it more")
+    drop_acceptance_head(model)  # it was trained for the weights that change now
     model.config.exit_layer = settings.exit_layer
     if settings.draft_heads:
         add_heads(model, settings.draft_heads, settings.seed)
     if settings.exit_classifier:
         add_classifier(model)
     model.requires_grad_(settings.trunk == "trained")
+    if reads_large_encoder(model):
+        freeze_encoder(model)
     for extra, wanted in ((heads_of(model), settings.draft_heads > 0), (classifier_of(model), settings.exit_classifier)):
         if extra is not None:
             extra.requires_grad_(wanted)

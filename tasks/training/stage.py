@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tasks import tracking
@@ -13,8 +13,8 @@ from tasks.corpora.example import read_jsonl
 from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others
-from tasks.lineage import lineage
-from tasks.locks import folder_lock, working_lock
+from tasks.lineage import datasets, lineage
+from tasks.locks import folder_lock, share_lock, working_lock
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import save_model
 from tasks.models.training_record import TrainingRecord, read_training_record
@@ -26,7 +26,11 @@ from tasks.training.loop import EvaluationData, TrainingResult, train
 from tasks.training.losses import Loss
 from tasks.training.objective import Objective
 from tasks.training.quality import HeldOutQuality
+from tasks.training.share import room_of, training_share
 from tasks.training.sources import BatchSource
+
+_CARD = "README.md"
+"""The card in a model's folder."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class TrainingSpec:
     evaluation: EvaluationData
     loss: Loss | None = None
     """None: cross-entropy of the text, and the losses of the heads that the settings add."""
+    finish: Callable[[], dict[str, float]] | None = None
+    """Adds to the trained model before it is saved, in every process, and returns what it measured; None: nothing."""
 
 
 def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], TrainingSpec]) -> None:
@@ -67,12 +73,16 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     job, evaluation = opened.job, _evaluation_data(opened, spec.evaluation)
     objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
-    with working_lock(opened.device.type), _recording(opened, parameters) as log:
+    with _sharing(opened), working_lock(opened.device.type), _recording(opened, parameters) as record:
+        log: LogMetrics = _nowhere if record is None else record.log_metrics
         outcome = train(
             objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=log, label=job.label
         )
+        if spec.finish is not None:
+            outcome = dataclasses.replace(outcome, measured={**outcome.measured, **spec.finish()})
         log(_final_metrics(outcome), outcome.steps)
-    if distributed.is_main():
+        if record is None:
+            return
         folder, log_file = job.folder, job.paths.training_log(job.name, job.seed)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with writing_to_resume(f"the log of the {job.name} model", partial_path(log_file), opened.resume):
@@ -80,10 +90,22 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         check = _check(opened)
         with writing_to_resume(f"the {job.name} model", partial_path(folder), opened.resume):
             _save(opened, outcome, check)
-        remove(opened.resume)
-        print(_summary_line(job, parameters, outcome))
-        if check is not None:
-            _print_check(job, check)
+        _record_model(opened, record, outcome, parameters)
+    remove(opened.resume)
+    print(_summary_line(job, parameters, outcome))
+    if check is not None:
+        _print_check(job, check)
+
+
+def _nowhere(metrics: Mapping[str, float], step: int) -> None:
+    """Take metrics of a process whose run is not recorded."""
+
+
+def _sharing(opened: TrainingContext) -> contextlib.AbstractContextManager[None]:
+    """Wait until the device has room for this training; the ranks of one training share the machine as their settings say."""
+    if distributed.world_size() > 1:
+        return contextlib.nullcontext()
+    return share_lock(opened.device.type, training_share(opened), room_of(opened.device))
 
 
 def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> EvaluationData:
@@ -98,10 +120,10 @@ def _evaluation_data(opened: TrainingContext, evaluation: EvaluationData) -> Eva
 
 
 @contextlib.contextmanager
-def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]:
-    """Record the run in MLflow, from rank 0 alone."""
+def _recording(opened: TrainingContext, parameters: int) -> Iterator[tracking.Recorder | None]:
+    """Record the run in MLflow, from rank 0 alone; None for the others."""
     if not distributed.is_main():
-        yield lambda *_: None
+        yield None
         return
     job = opened.job
     origin = lineage(inputs=[job.train_file, job.paths.tokenizer])
@@ -114,7 +136,20 @@ def _recording(opened: TrainingContext, parameters: int) -> Iterator[LogMetrics]
         params={**model, **dataclasses.asdict(job.training), "parameters": parameters},
         live=True,
     ) as record:
-        yield record.log_metrics
+        read = {"training": job.train_file, "validation": job.held_out_file, "tokenizer": job.paths.tokenizer}
+        for context, file in read.items():
+            record.log_inputs(datasets([file], context))
+        yield record
+
+
+def _record_model(opened: TrainingContext, record: tracking.Recorder, outcome: TrainingResult, parameters: int) -> None:
+    """Show the saved model with its card beside the run; its weights stay with DVC."""
+    job = opened.job
+    tags = {"folder": job.folder.as_posix(), "work": opened.resume.name, "parameters": parameters, "task": job.paths.task}
+    settings = {name: value for section in _card_settings(job).values() for name, value in section.items()}
+    measured = [f"kept_{name}" for name in outcome.measured]
+    name = job.name if job.seed is None else f"{job.name}-{job.seed}"  # MLflow allows no slash
+    record.log_trained(name, job.folder / _CARD, tags, settings, measured)
 
 
 def _final_metrics(outcome: TrainingResult) -> dict[str, float]:

@@ -177,9 +177,12 @@ class ModelDrafter(StepwiseDrafter):
         self.decoder.reorder(rows)
 
     def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
+        return self.run(tokens, drafted, going).last([1] * len(tokens))
+
+    def run(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Step:
         """Feed each row that is still drafting the tokens that its cache lacks."""
         pending = [
             (row + new)[cached:] if active else []
             for row, new, cached, active in zip(tokens, drafted, self.decoder.lengths, going, strict=True)
         ]
-        return self.decoder.forward(pending).last([1] * len(tokens))
+        return self.decoder.forward(pending)

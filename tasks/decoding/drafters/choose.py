@@ -10,6 +10,7 @@ from tasks.decoding.drafters.early_layer import early_layer_drafter
 from tasks.decoding.drafters.heads import heads_drafter
 from tasks.decoding.drafters.random_tokens import RandomDrafter
 from tasks.decoding.drafters.recycling import RecyclingDrafter
+from tasks.decoding.drafters.retokenized import retokenized_drafter
 from tasks.decoding.drafters.staged import StagedDrafter
 from tasks.decoding.drafters.suffixes import SuffixDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, UnigramDrafter
@@ -26,6 +27,7 @@ _BUILDERS: dict[str, Build] = {
     "staged": lambda pair, sampling, source: StagedDrafter(
         SuffixDrafter(pair.outputs_tree, pair.large, sampling), pair.small, sampling, source, shares_encoder=pair.shares_encoder
     ),
+    "retokenized": lambda pair, sampling, source: retokenized_drafter(pair.small, pair.large, sampling),
     "unigram": lambda pair, sampling, source: UnigramDrafter(pair.tables, pair.large, sampling, source),
     "bigram": lambda pair, sampling, source: BigramDrafter(pair.tables, pair.large, sampling, source),
     "copy": lambda pair, sampling, source: CopyDrafter(pair.large, sampling),

@@ -42,18 +42,23 @@ class DeterministicDrafter(StatelessDrafter, ABC):
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         sure = rule.fallback_threshold < 1
-        drafted = [
-            self.propose(row, text, example, budget) if sure and budget > 0 else []
-            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
-        ]
+        drafted, steps = self.proposals(tokens, examples, budgets if sure else [0] * len(tokens))
         fallback = [
             rule.fallback_threshold > 0 and len(new) < budget and not (new and new[-1] in self.end_tokens)
             for new, budget in zip(drafted, budgets, strict=True)
         ]
-        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, [0] * len(tokens))
+        draft = Draft(drafted, empty_predictions(len(tokens)), fallback, steps)
         if any(drafted):
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
+
+    def proposals(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int]) -> tuple[Rows, list[int]]:
+        """Return the proposal for each row, none where the budget is 0, and the model runs that it took."""
+        drafted = [
+            self.propose(row, text, example, budget) if budget > 0 else []
+            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
+        ]
+        return drafted, [0] * len(tokens)
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Predict uniformly over ordinary tokens: nothing is known beyond the proposal."""

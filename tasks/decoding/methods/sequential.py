@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, accept_all, deterministic_rule
-from tasks.decoding.cascade_rules import Deferral, diff
+from tasks.decoding.cascade_rules import DEFERRALS, Deferral
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
@@ -80,9 +80,13 @@ def _sequence_cascade(
 def _token_cascade(
     pair: Pair, settings: TokenCascadeSettings, sampling: SamplingSettings, source: TokenSource
 ) -> DecodingMethod:
-    # A draft stops at or under its threshold, the cascade only under 1 - α: the next number below is the same bound.
-    under = math.nextafter(1 - settings.deferral_cost, -math.inf)
-    rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
+    cost = settings.deferral_cost
+    if settings.rule == "chow":
+        # A draft stops at or under its threshold, the cascade only under 1 - α: the next number below is the same bound.
+        under = math.nextafter(1 - cost, -math.inf)
+        rule = DraftRule(window=settings.max_draft, fallback_threshold=under, ends_unverified=True)
+    else:
+        rule = DraftRule(window=settings.max_draft, max_entropy=cost, entropy_falls_back=True, ends_unverified=True)
     return SpeculativeLoop(pair.large, accept_all, sampling, source, make_drafter("small", pair, sampling, source), rule)
 
 
@@ -93,12 +97,12 @@ def oracle(deferral: Deferral, alpha: float) -> AcceptanceRule:
 
 
 def _diff_oracle(pair: Pair, settings: DiffOracleSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
-    drafter = make_drafter("small", pair, sampling, source)
-    return SpeculativeLoop(pair.large, oracle(diff, settings.deferral_cost), sampling, source, drafter, DraftRule(window=1))
+    drafter, rule = make_drafter("small", pair, sampling, source), oracle(DEFERRALS[settings.rule], settings.deferral_cost)
+    return SpeculativeLoop(pair.large, rule, sampling, source, drafter, DraftRule(window=1))
 
 
 SPECS = (
     MethodSpec("sequence_cascade", "Narasimhan et al., 2024, equation 1", False, _sequence_cascade),
-    MethodSpec("token_cascade", "Narasimhan et al., 2024, Algorithm 2", False, _token_cascade),
-    MethodSpec("diff_oracle", "Narasimhan et al., 2024, Algorithm 3 and equation 5", False, _diff_oracle),
+    MethodSpec("token_cascade", "Narasimhan et al., 2024, Algorithm 2 and Table 3", False, _token_cascade),
+    MethodSpec("diff_oracle", "Narasimhan et al., 2024, Algorithm 3 and Table 3", False, _diff_oracle),
 )

@@ -9,6 +9,7 @@ from tasks.decoding.adaptive import SelfTimedMethod, with_adaptive_window
 from tasks.decoding.block_verification import block_verification
 from tasks.decoding.draft_length import largest_entropy
 from tasks.decoding.drafters.choose import make_drafter
+from tasks.decoding.drafters.predicted import predicted_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.lenience import lenient, lossy
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
@@ -24,10 +25,13 @@ from tasks.decoding.settings.speculative import (
     LenientSettings,
     LossySettings,
     MarginSettings,
+    PredictedSettings,
+    SeveralDraftsSettings,
     SpeculativeSettings,
     TopKSettings,
     TypicalSettings,
 )
+from tasks.decoding.several_drafts import CopySource, SeveralDrafts
 from tasks.decoding.tolerance import among_the_best, found_its_way_back, near_the_top, typical, within_divergence
 from tasks.decoding.turn import DraftRule
 
@@ -46,6 +50,11 @@ def _speculative(pair: Pair, settings: SpeculativeSettings, sampling: SamplingSe
 
 def _block(pair: Pair, settings: BlockSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     return fixed_window(pair, settings, sampling, source, block_verification)
+
+
+def _several(pair: Pair, settings: SeveralDraftsSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    drafter = make_drafter(settings.drafter, pair, sampling, CopySource(source, settings.drafts))
+    return SeveralDrafts(pair.large, drafter, sampling, source, settings.draft_length, settings.drafts)
 
 
 def _lenient(pair: Pair, settings: LenientSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
@@ -90,6 +99,14 @@ def _entropy(pair: Pair, settings: EntropySettings, sampling: SamplingSettings, 
     return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
 
 
+def _predicted(pair: Pair, settings: PredictedSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    drafter = predicted_drafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder)
+    # A draft stops at or under its threshold, this rule only under 1 - h: the next number below is the same bound.
+    under = math.nextafter(1 - settings.max_rejection, -math.inf)
+    rule = DraftRule(window=settings.max_draft, fallback_threshold=under)
+    return SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, rule)
+
+
 def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     method = SpeculativeLoop(pair.large, speculative_sampling, sampling, source, drafter, DraftRule(window=settings.max_draft))
@@ -101,6 +118,7 @@ def _adaptive(pair: Pair, settings: AdaptiveSettings, sampling: SamplingSettings
 SPECS = (
     MethodSpec("speculative", "Leviathan et al., 2023, Algorithm 1", True, _speculative),
     MethodSpec("speculative_block", "Sun et al., 2024, Algorithm 2", True, _block),
+    MethodSpec("speculative_several", "Sun et al., 2023 (SpecTr), Algorithms 2 and 3", True, _several),
     MethodSpec("speculative_lenient", "Leviathan et al., 2023, appendix A.5", False, _lenient),
     MethodSpec("speculative_lossy", "Narasimhan et al., 2024, section 2; Tran-Thien, 2023", False, _lossy),
     MethodSpec("speculative_typical", "Cai et al., 2024 (Medusa), section 2.3.1", False, _typical),
@@ -110,5 +128,6 @@ SPECS = (
     MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
     MethodSpec("speculative_entropy", "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", True, _entropy),
+    MethodSpec("speculative_predicted", "Huang et al., 2024 (SpecDec++), Algorithm 1", True, _predicted),
     MethodSpec("speculative_adaptive", "Leviathan et al., 2023, Theorem 3.8", True, _adaptive),
 )

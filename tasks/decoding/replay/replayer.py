@@ -111,7 +111,8 @@ class _Replayer:
         rule, budget = self.turns.draft_rule, self.turns.budget(self.row)
         if self.drafter is None and budget > 0:
             return self._by_look_up(budget)
-        key = (self.target.model, rule.fallback_threshold, rule.stop_below, rule.max_entropy, budget)
+        stops = rule.fallback_threshold, rule.stop_below, rule.max_entropy, rule.entropy_falls_back
+        key = (self.target.model, *stops, budget)
         draft = self.node.drafts.get(key)
         if draft is None:
             draft = self.node.drafts[key] = self._by_model(budget)

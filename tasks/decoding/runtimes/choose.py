@@ -22,6 +22,7 @@ from tasks.decoding.runtimes.packed import FORMATS
 from tasks.decoding.runtimes.per_row import PerRowDecoder
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.errors import InputError
+from tasks.models.shared_encoder import keep_encoder_once, reads_large_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,7 +31,13 @@ _PROBE = 16
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
-def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = None, runtime: Runtime = AUTO) -> Decoder:
+def open_decoder(
+    model: PreTrainedModel,
+    name: str,
+    vocabulary: int | None = None,
+    runtime: Runtime = AUTO,
+    large: Decoder | None = None,
+) -> Decoder:
     """Return a runtime for a model of `transformers`.
 
     Args:
@@ -38,6 +45,7 @@ def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = Non
         name: The model's name in messages.
         vocabulary: Ids from this one on, which pad the embedding matrix, are never predicted; none: the model's own number.
         runtime: The runtime; `auto` is the fastest one that supports this model on its device, else the reference.
+        large: A decoder whose model has the same encoder, in the same tensors; the native runtime then keeps it once.
 
     Raises:
         InputError: the model has no end token, or caches something other than keys and values, which cannot be rewound; or
@@ -46,7 +54,7 @@ def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = Non
     _require_rewindable(model, name)
     opened: NativeDecoder | FusedDecoder | None = None
     if runtime.name in ("auto", "native"):
-        opened = _native(model, name, vocabulary, runtime)
+        opened = _native(model, name, vocabulary, runtime, large)
     if opened is None and not runtime.int8 and runtime.name in ("auto", "fused"):
         opened = _fused(model, name, vocabulary, runtime)
     if opened is not None:
@@ -59,7 +67,9 @@ def open_decoder(model: PreTrainedModel, name: str, vocabulary: int | None = Non
     return _reference(model, name, vocabulary)
 
 
-def _native(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> NativeDecoder | None:
+def _native(
+    model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime, large: Decoder | None
+) -> NativeDecoder | None:
     """Return none if this runtime does not support the model and another one may."""
     number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
     here = model.device.type == "cpu"
@@ -77,7 +87,8 @@ def _native(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: 
         else None
     )
     if lacking is None and blueprint is not None and functions is not None:
-        return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format)
+        beside = large if isinstance(large, NativeDecoder) else None
+        return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format, beside)
     if runtime.name == "native":
         raise InputError(f"the native runtime {lacking}; set machine.runtime to auto")
     return None
@@ -143,12 +154,20 @@ def open_pair(
         runtime: The runtime of both.
 
     Raises:
-        InputError: a model cannot be decoded with on this machine.
+        InputError: a model cannot be decoded with on this machine, or the small one was trained on another model's encoder.
     """
     shared = shares_encoder(small, large)  # before opening, which lets go of weights that this reads
+    if shared:
+        keep_encoder_once(small, large)
+    elif reads_large_encoder(small):
+        raise InputError(
+            "the small model was trained on the frozen encoder of its large model, but the encoder of this large model is "
+            "another; name the large model that it was made of"
+        )
+    verifier = open_decoder(large, "large", vocabulary, runtime)
     return Pair(
-        open_decoder(small, "small", vocabulary, runtime),
-        open_decoder(large, "large", vocabulary, runtime),
+        open_decoder(small, "small", vocabulary, runtime, verifier if shared else None),
+        verifier,
         calibration=[] if calibration is None else calibration,
         shares_encoder=shared,
     )

@@ -130,7 +130,7 @@ class LoopRules(ctypes.Structure):
     _fields_ = (
         ("acceptance", Acceptance),
         *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_entropy")),
-        *((name, ctypes.c_int32) for name in ("window", "first_from_target", "ends_unverified")),
+        *((name, ctypes.c_int32) for name in ("window", "entropy_falls_back", "first_from_target", "ends_unverified")),
         *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
         ("limit", ctypes.c_int64),
         ("small_ends", _Pointer),
@@ -224,7 +224,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             integer,
         ),
         "draftline_speculative_loop": (
-            [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), pointer, pointer],
+            [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), *[pointer] * 3],
             integer,
         ),
         "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),

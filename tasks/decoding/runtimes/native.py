@@ -24,7 +24,8 @@ from tasks.decoding.decoder import (
     Step,
     StopRule,
 )
-from tasks.decoding.runtimes.blueprint import Blueprint
+from tasks.decoding.runtimes import layout
+from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack
 from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
 from tasks.decoding.runtimes.loaded_model import LoadedModel
 from tasks.decoding.runtimes.native_acceptance import pack_acceptance
@@ -53,8 +54,12 @@ class NativeDecoder(LoadedModel):
         name: str,
         vocabulary: int | None,
         number_format: str,
+        large: NativeDecoder | None = None,
     ) -> None:
         """Take a model, its blueprint, the functions of `compiled.library`, and the number format of the matrices.
+
+        `large` is a decoder in the same format whose encoder is this model's too. That encoder is kept once, as are an
+        embedding and a head that are the same tensors.
 
         Raises:
             ValueError: `vocabulary` is more than the model predicts over.
@@ -65,9 +70,12 @@ class NativeDecoder(LoadedModel):
         self.described = f"native, {number_format}"
         self._functions = functions
         panel = functions.draftline_panel()
-        self._decoder = PackedStack(blueprint.decoder, number_format, functions)
-        self._encoder = None
-        if blueprint.encoder is not None:
+        self._large = large
+        self._head = blueprint.decoder.head if blueprint.decoder.head_tokens is None else None
+        shared = (None, None) if large is None else large._packed_weights_of(blueprint.decoder, number_format)
+        self._decoder = PackedStack(blueprint.decoder, number_format, functions, *shared)
+        self._encoder: NativeEncoder | None = None if large is None else large._encoder
+        if self._encoder is None and blueprint.encoder is not None:
             tied = tied_head(blueprint.encoder, blueprint.decoder.head, number_format)
             head = self._decoder.native.head if tied else None
             self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, functions, head))
@@ -200,7 +208,7 @@ class NativeDecoder(LoadedModel):
             transformers_model=self.model,
             runtime=self.runtime,
             step_bytes=self._decoder.step_bytes,
-            weight_bytes=sum(self._weights().values()),
+            weight_bytes=sum(self._own_weights().values()),
             cache_bytes=self._cache_bytes,
         )
 
@@ -216,6 +224,17 @@ class NativeDecoder(LoadedModel):
     def _weights(self) -> dict[int, int]:
         """Bytes of the packed weights by their address: both stacks may hold one embedding."""
         return self._decoder.held | ({} if self._encoder is None else self._encoder.held)
+
+    def _own_weights(self) -> dict[int, int]:
+        """The same without those of the decoder that shares its encoder."""
+        others = {} if self._large is None else self._large._weights()
+        return {address: size for address, size in self._weights().items() if address not in others}
+
+    def _packed_weights_of(self, stack: Stack, number_format: str) -> tuple[layout.Linear | None, layout.Linear | None]:
+        """Return this model's packed head where it is the embedding of another model's stack, and where it is its head."""
+        head, packed = self._head, self._decoder.native.head
+        same = head is not None and stack.head_tokens is None and _same_matrix(head, stack.head)
+        return packed if tied_head(stack, head, number_format) else None, packed if same else None
 
     def _cache_bytes(self, source_tokens: int, target_tokens: int) -> int:
         if self._encoder is None:
@@ -262,6 +281,13 @@ class NativeDecoder(LoadedModel):
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
+
+
+def _same_matrix(one: Linear, other: Linear | None) -> bool:
+    """Return whether two heads without biases are one tensor."""
+    if other is None or one.bias is not None or other.bias is not None or one.shape != other.shape:
+        return False
+    return one.weight.data_ptr() == other.weight.data_ptr()
 
 
 def _by_row(flat: Tensor, counts: list[int]) -> Tensor:

@@ -27,7 +27,12 @@ class PackedStack:
     """A `Stack` of `kernel/`, and the tensors that it points to."""
 
     def __init__(
-        self, stack: blueprint.Stack, number_format: str, functions: ctypes.CDLL, tied: layout.Linear | None = None
+        self,
+        stack: blueprint.Stack,
+        number_format: str,
+        functions: ctypes.CDLL,
+        tied: layout.Linear | None = None,
+        head: layout.Linear | None = None,
     ) -> None:
         """Pack all matrices in `number_format` (one of `FORMATS`); norms, embeddings and biases stay in float32.
 
@@ -39,7 +44,11 @@ class PackedStack:
             number_format: Of the matrices.
             functions: Those of `compiled.library`.
             tied: The packed head of another stack, which must outlive this one, if its rows are this stack's embedding.
+            head: The packed head of another stack, which must outlive this one, if it is this stack's head too.
         """
+        embedded = tied_head(stack, stack.head, number_format)
+        if head is not None:
+            stack = replace(stack, head=None)
         # What is packed is not held here.
         self.blueprint = replace(stack, layers=(), head=None, embedding=stack.embedding.detach().to("meta"))
         self._kept: list[object] = []
@@ -50,8 +59,8 @@ class PackedStack:
         self._files = FilePages()
         layers = (layout.Layer * len(stack.layers))(*(self._layer(layer) for layer in stack.layers))
         self._kept.append(layers)
-        head = self._linear(stack.head)
-        tied = head if tied is None and tied_head(stack, stack.head, number_format) else tied
+        head = self._linear(stack.head) if head is None else head
+        tied = head if tied is None and embedded else tied
         self.native = layout.Stack(
             layers=len(stack.layers),
             width=stack.width,

@@ -16,7 +16,15 @@ from tasks.decoding.settings.cascades import (
     SpeculativeCascadeSettings,
     TokenCascadeSettings,
 )
-from tasks.decoding.settings.common import CALIBRATED, DRAFTERS, OF_SMALL, DraftingSettings, SamplingSettings, VanillaSettings
+from tasks.decoding.settings.common import (
+    CALIBRATED,
+    DRAFTERS,
+    LOOK_UPS,
+    OF_SMALL,
+    DraftingSettings,
+    SamplingSettings,
+    VanillaSettings,
+)
 from tasks.decoding.settings.early_exit import CalmSettings
 from tasks.decoding.settings.speculative import (
     AdaptiveSettings,
@@ -28,6 +36,8 @@ from tasks.decoding.settings.speculative import (
     LenientSettings,
     LossySettings,
     MarginSettings,
+    PredictedSettings,
+    SeveralDraftsSettings,
     SpeculativeSettings,
     TopKSettings,
     TypicalSettings,
@@ -39,6 +49,7 @@ __all__ = [
     "CASCADE_RULES",
     "DRAFTERS",
     "GREEDY_ONLY",
+    "LOOK_UPS",
     "METHOD_SETTINGS",
     "OF_SMALL",
     "ORACLES",
@@ -59,8 +70,10 @@ __all__ = [
     "LenientSettings",
     "LossySettings",
     "MarginSettings",
+    "PredictedSettings",
     "SamplingSettings",
     "SequenceCascadeSettings",
+    "SeveralDraftsSettings",
     "SpeculativeBeamSettings",
     "SpeculativeCascadeSettings",
     "SpeculativeSettings",

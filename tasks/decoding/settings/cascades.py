@@ -24,6 +24,21 @@ At its smallest α a rule defers everywhere, which is speculative decoding. The 
 are compared (E.1); at 0 most of these rules still keep tokens of the small model. OPT multiplies α by D_TV, which may be small.
 """
 CASCADE_RULES = tuple(CASCADE_BOUNDS)
+_FIT = "-1 to 1 where probabilities are compared, any number where entropies are, in nats (_log)"
+
+
+def _require_in_bounds(rule: str, cost: float) -> None:
+    """Check α of a rule.
+
+    Raises:
+        ValueError: it is outside the rule's bounds.
+    """
+    least, most = CASCADE_BOUNDS[rule]
+    broken = f"deferral_cost is {cost}; with the rule {rule} it must be"
+    if not cost >= least:
+        raise ValueError(f"{broken} at least {least:g}")
+    if not cost <= most:
+        raise ValueError(f"{broken} at most {most:g}")
 
 
 @settings
@@ -45,17 +60,31 @@ class SequenceCascadeSettings:
 class TokenCascadeSettings:
     """The small model while it is confident, then one large-model token; no verification (SpecCascade, Algorithm 2)."""
 
-    deferral_cost: float = setting(
-        "α: the small model continues while its top probability is at least 1 - α.", default=0.5, ge=0, le=1
+    rule: str = setting(
+        "What the large model is asked by: chow, a top probability under 1 - α, or chow_log, an entropy above α.",
+        default="chow",
+        choices=("chow", "chow_log"),
     )
+    deferral_cost: float = setting(f"α of the rule: {_FIT}. At the smallest the large model writes all.", default=0.5)
     max_draft: int = setting("Most small-model tokens in a row.", default=10, unit="tokens", ge=1, le=64)
+
+    def validate(self) -> None:
+        _require_in_bounds(self.rule, self.deferral_cost)
 
 
 @settings
 class DiffOracleSettings:
     """Both models at every step; defer where the large one is more confident by more than α (SpecCascade, Algorithm 3)."""
 
-    deferral_cost: float = setting("α: defer where max q < max p - α; -1 always defers.", default=0.1, ge=-1, le=1)
+    rule: str = setting(
+        "How confidence is compared: diff, by top probabilities, max q < max p - α; diff_log, by entropies, H(p) < H(q) - α.",
+        default="diff",
+        choices=("diff", "diff_log"),
+    )
+    deferral_cost: float = setting(f"α of the rule: {_FIT}. The smallest always defers.", default=0.1)
+
+    def validate(self) -> None:
+        _require_in_bounds(self.rule, self.deferral_cost)
 
 
 @settings
@@ -70,12 +99,7 @@ class SpeculativeCascadeSettings(SpeculativeSettings):
     )
 
     def validate(self) -> None:
-        least, most = CASCADE_BOUNDS[self.rule]
-        broken = f"deferral_cost is {self.deferral_cost}; with the rule {self.rule} it must be"
-        if not self.deferral_cost >= least:
-            raise ValueError(f"{broken} at least {least:g}")
-        if not self.deferral_cost <= most:
-            raise ValueError(f"{broken} at most {most:g}")
+        _require_in_bounds(self.rule, self.deferral_cost)
 
 
 METHODS: dict[str, type] = {

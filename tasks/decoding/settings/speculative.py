@@ -18,6 +18,28 @@ class BlockSettings(SpeculativeSettings):
     """Speculative decoding with block verification (Sun et al., 2024): exact, and with more accepted tokens when sampling."""
 
 
+SEVERAL_DRAFTERS = ("small", "unigram", "bigram", "early_layer")
+"""Drafters that draw their tokens, so that several drafts of one text differ."""
+
+
+@settings
+class SeveralDraftsSettings(SpeculativeSettings):
+    """Speculative decoding that verifies several drafts of a text in one run (SpecTr): exact for greedy and for sampling."""
+
+    drafter: str = setting(
+        "What proposes tokens; a drafter that proposes tokens with certainty would propose the same ones again.",
+        default="small",
+        choices=SEVERAL_DRAFTERS,
+    )
+    drafts: int = setting(
+        "k: drafts of each text, as rows of a batch; greedy ones begin with the drafter's k likeliest tokens.",
+        default=2,
+        unit="drafts",
+        ge=2,
+        le=16,
+    )
+
+
 @settings
 class LenientSettings(SpeculativeSettings):
     """Speculative decoding with lenience (SD, A.5)."""
@@ -147,6 +169,16 @@ class EntropySettings(DraftingSettings):
 
 
 @settings
+class PredictedSettings:
+    """Speculative decoding whose drafts end where a trained head expects a rejection (SpecDec++)."""
+
+    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
+    max_rejection: float = setting(
+        "h: a draft ends where 1 - Π P(accept) over its tokens is above this; 1 never ends it.", default=0.7, ge=0, le=1
+    )
+
+
+@settings
 class AdaptiveSettings(DraftingSettings):
     """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
 
@@ -159,6 +191,7 @@ class AdaptiveSettings(DraftingSettings):
 METHODS: dict[str, type] = {
     "speculative": SpeculativeSettings,
     "speculative_block": BlockSettings,
+    "speculative_several": SeveralDraftsSettings,
     "speculative_lenient": LenientSettings,
     "speculative_lossy": LossySettings,
     "speculative_typical": TypicalSettings,
@@ -168,6 +201,7 @@ METHODS: dict[str, type] = {
     "speculative_forgiving": ForgivingSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_entropy": EntropySettings,
+    "speculative_predicted": PredictedSettings,
     "speculative_adaptive": AdaptiveSettings,
 }
 """The settings of each method of this family, by the method's name."""

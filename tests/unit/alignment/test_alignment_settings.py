@@ -16,7 +16,12 @@ from tasks.alignment.settings import LOSSES, AlignSettings
         ({"beta": 1.0}, "beta is 1.0; it must be less than 1"),
         ({"on_policy": 1.5}, "on_policy is 1.5; it must be at most 1"),
         ({"on_policy": 0.5}, "on_policy text is the drafter's own.* set loss to a divergence"),
-        ({"label_weight": 0.5}, "label_weight is 0.5, but loss sequence is the cross-entropy alone"),
+        ({"label_weight": 0.5}, "label_weight is 0.5, but loss sequence learns from the text alone"),
+        ({"loss": "gatekeeper", "label_weight": 0.5}, "but loss gatekeeper learns from the text alone"),
+        ({"loss": "gatekeeper", "kl_until": 0.5}, "but loss gatekeeper has no divergence"),
+        ({"loss": "gatekeeper", "on_policy": 0.5}, "which loss gatekeeper would only teach it again"),
+        ({"loss": "gatekeeper", "position_weights": "acceptance"}, "set position_weights to decay or none"),
+        ({"loss": "gatekeeper", "sure_weight": 1.0}, "sure_weight is 1.0; it must be less than 1"),
         ({"loss": "forward_kl", "label_weight": 1.0}, "label_weight is 1.0; it must be less than 1"),
         (
             {"loss": "forward_kl", "label_weight": 0.5, "on_policy": 0.5},

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence, forward_kl, total_variation
-from tasks.alignment.settings import LOSSES
+from tasks.alignment.settings import DIVERGENCES
 from tasks.models.pruned_head import prune_head
 from tasks.training.data import Batch
 from tasks.training.objective import Objective
@@ -21,7 +21,7 @@ from tests.distillation import CAUSAL, DRAFTED, TARGETS, WEIGHTS, Stored, by_sin
 
 
 @CAUSAL
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "sequence"])
+@pytest.mark.parametrize("loss", DIVERGENCES)
 def test_a_batch_is_the_sum_over_its_positions(loss: str, causal: bool) -> None:
     drafter, large = pair(causal)
     apart = divergence(loss, 0.3)
@@ -112,7 +112,7 @@ def test_a_batch_without_a_reference_is_an_error() -> None:
 
 @CAUSAL
 @pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "sequence"])
+@pytest.mark.parametrize("loss", DIVERGENCES)
 def test_a_draft_vocabulary_learns_p_given_that_the_token_is_in_it(loss: str, live: bool, causal: bool) -> None:
     """Each position counts by the probability of that; labels outside are left out. Stored are the five likeliest tokens."""
     drafter, large = pair(causal)

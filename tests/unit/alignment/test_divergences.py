@@ -22,9 +22,8 @@ from tasks.alignment.divergences import (
     reverse_kl,
     total_variation,
 )
-from tasks.alignment.settings import LOSSES
+from tasks.alignment.settings import DIVERGENCES
 
-DIVERGENCES = [name for name in LOSSES if name != "sequence"]
 P, Q = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.25, 0.5])
 
 

@@ -11,7 +11,7 @@ import torch
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence, total_variation
 from tasks.alignment.position_weights import DecayedSource, ReachedCrossEntropyLoss, decayed, reach
-from tasks.alignment.settings import LOSSES
+from tasks.alignment.settings import DIVERGENCES
 from tasks.models.pruned_head import prune_head
 from tasks.training.data import Batch, TokenDataset
 from tasks.training.objective import Objective
@@ -88,7 +88,7 @@ def test_positions_are_counted_from_the_first_target_of_each_text(causal: bool) 
 @CAUSAL
 @pytest.mark.parametrize("pruned", [False, True], ids=["all tokens", "draft vocabulary"])
 @pytest.mark.parametrize("live", [True, False], ids=["live", "stored"])
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "sequence"])
+@pytest.mark.parametrize("loss", DIVERGENCES)
 def test_every_divergence_is_weighted_by_the_acceptance_before_it(loss: str, live: bool, pruned: bool, causal: bool) -> None:
     """The acceptance is Σ min(p, q) over all tokens, those that are not stored as one; q is 0 outside of a draft vocabulary."""
     drafter, large = pair(causal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tasks.alignment.stored import FOLDER, pack_top_logits
 from tasks.errors import InputError
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
+from tasks.models.extras import acceptance_head_of
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
@@ -114,6 +116,10 @@ def test_the_loss_reads_its_weights_from_the_settings(tokenizer: Any, tmp_path: 
 
     soft, hard = loss_of(loss="jensen_shannon", beta=0.1), loss_of()
     assert loss_of(loss="jensen_shannon", beta=0.1, label_weight=0.25) == pytest.approx(0.75 * soft + 0.25 * hard, rel=1e-5)
+    # Of the two models here no prediction is right, so that all of Gatekeeper is its other term.
+    assert loss_of(loss="gatekeeper", sure_weight=0.2) == pytest.approx(
+        4 * loss_of(loss="gatekeeper", sure_weight=0.8), rel=1e-5
+    )
 
 
 def test_only_a_loss_that_changes_over_training_reads_its_progress(tokenizer: Any, tmp_path: Path) -> None:
@@ -234,3 +240,28 @@ def test_a_partitioned_drafter_cannot_generate_text(what: dict[str, Any]) -> Non
     assert AlignSettings(zero_stage=2, **chosen).zero_stage == 2
     with pytest.raises(ValueError, match=f"{next(iter(what))} is set, but no process has the whole drafter .* zero_stage 3"):
         AlignSettings(zero_stage=3, **chosen)
+
+
+def test_an_acceptance_head_is_trained_after_the_drafter_on_the_large_model_s_texts(tokenizer: Any, tmp_path: Path) -> None:
+    """Of either arm: the control's own training set holds references."""
+    context = opened(tokenizer)
+    calibration = context.job.paths.calibration_set
+    calibration.parent.mkdir(parents=True)
+    rows = [{"source": "abc", "references": ["abd"]}, {"source": "bcd", "references": ["abe abf"]}]
+    calibration.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    large = saved(tmp_path / "large", tokenizer)
+    settings = AlignSettings(acceptance_head=2, acceptance_steps=3, batch_size=2)
+    assert alignment_spec(context, AlignSettings(), large).finish is None
+    spec = alignment_spec(context, settings, large)
+    before = {name: weight.clone() for name, weight in context.model.state_dict().items()}
+    assert acceptance_head_of(context.model) is None and spec.finish is not None
+    assert spec.finish().keys() <= {"acceptance_head_auc"}
+    own = acceptance_head_of(context.model)
+    assert own is not None and own.weight.shape == (2, 16, 16)
+    assert all(torch.equal(weight, context.model.state_dict()[name]) for name, weight in before.items())
+    known = dataclasses.replace(context, job=dataclasses.replace(context.job, train_file=calibration))
+    finish = alignment_spec(known, settings, large).finish
+    assert finish is not None
+    finish()
+    other = acceptance_head_of(context.model)
+    assert other is not None and not torch.equal(own.out, other.out)

@@ -22,6 +22,7 @@ from tasks.decoding.settings import (
     DiffOracleSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
+    TokenCascadeSettings,
     VanillaSettings,
 )
 from tests.architectures import pair_of
@@ -141,6 +142,15 @@ def test_greedy_opt_is_diff(pair: tuple[PredictionBlock, PredictionBlock], alpha
 def test_an_alpha_out_of_bounds_is_refused(rule: str, deferral_cost: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SpeculativeCascadeSettings(rule=rule, deferral_cost=deferral_cost)
+
+
+def test_cascades_without_verification_have_the_bounds_of_their_rules() -> None:
+    with pytest.raises(ValueError, match="with the rule chow it must be at most 1"):
+        TokenCascadeSettings(deferral_cost=1.5)
+    with pytest.raises(ValueError, match="with the rule diff it must be at least -1"):
+        DiffOracleSettings(deferral_cost=-2.0)
+    assert TokenCascadeSettings(rule="chow_log", deferral_cost=1.5).deferral_cost == 1.5
+    assert DiffOracleSettings(rule="diff_log", deferral_cost=-2.0).deferral_cost == -2.0
 
 
 def test_an_alpha_within_bounds_is_taken() -> None:

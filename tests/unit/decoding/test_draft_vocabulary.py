@@ -29,7 +29,7 @@ from tasks.decoding.settings import (
 from tasks.models.pruned_head import prune_head
 from tests.architectures import models
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, model_distribution, p_value
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.methods import DECODED_ONLY, LAYERED, SETTINGS
 from tests.toys import END, Predict, Prefix, prefix_pair, toy_sources
 
 TOKENS = [END, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 20, 23]
@@ -163,7 +163,7 @@ def test_every_method_decides_as_on_the_reference_and_in_a_replay(method: str) -
             for pair in (
                 pruned_pair("t5"),
                 pruned_pair("t5", REFERENCE),
-                *([] if method in GREEDY_ONLY else [replay_pair(pruned_pair("t5"), PredictionCache(pruned_pair("t5")))]),
+                *([] if method in DECODED_ONLY else [replay_pair(pruned_pair("t5"), PredictionCache(pruned_pair("t5")))]),
             )
         )
         for found in (natively, *replayed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import subprocess
 import sys
@@ -20,16 +21,18 @@ from tasks.decoding.settings.configured import configure_method
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings
-from tests.calibration import SOURCES, TEXT, saved
+from tests.calibration import SOURCES, TEXT, saved, tiny
+from tests.toys import with_acceptance_head
 
 POINT = configure_method("bild", {"fallback_threshold": 0.02, "rollback_threshold": 3.0, "max_draft": 3})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pair whose large model drafts for itself."""
+    """A pair whose large model drafts for itself, with an acceptance head."""
     models = tmp_path_factory.mktemp("models") / "large"
     tokenizer = saved("t5", models)
+    save_model(with_acceptance_head(copy.deepcopy(tiny("t5")[0])), tokenizer, models)
     rows = tokenizer(SOURCES[:8])["input_ids"]
     text = dataclasses.replace(TEXT, max_target_tokens=10)
     return write_pair_folder(models.parent / "pair", PairManifest(POINT, text), models, models, SOURCES[:4], rows)

@@ -37,15 +37,20 @@ def next_scores(predict: Predict, source: Prefix, text: list[int]) -> Tensor:
     return torch.softmax(predict(source, tuple(text)), -1)
 
 
+def entropy(scores: Tensor) -> float:
+    return -math.fsum(one * math.log(one) for one in scores.double().tolist() if one > 0)
+
+
 def algorithm_2(small: Predict, large: Predict, source: Prefix, settings: TokenCascadeSettings) -> Generation:
-    """TokenCascade: x from q if max q is at least 1 - α, otherwise from p, and always from p after max_draft tokens of q."""
+    """TokenCascade: x from q if q is sure enough, otherwise from p, and always from p after max_draft tokens of q."""
     text, proposers, waiting, counts = [START], "", 0, Counts()
     while text[-1] != END and len(text) - 1 < LIMIT:
         deferred = waiting == settings.max_draft
         if not deferred:
             counts.small_steps += 1
             q = next_scores(small, source, text)
-            deferred = float(q.max()) < 1 - settings.deferral_cost
+            cost = settings.deferral_cost
+            deferred = float(q.max()) < 1 - cost if settings.rule == "chow" else entropy(q) > cost
             counts.fallbacks += deferred
             counts.drafted += not deferred
         if deferred:
@@ -82,6 +87,10 @@ def diff(cost: float) -> Delta:
     return lambda q, p: float(q.max()) < float(p.max()) - cost
 
 
+def diff_log(cost: float) -> Delta:
+    return lambda q, p: entropy(p) < entropy(q) - cost
+
+
 def far(threshold: float) -> Delta:
     return lambda q, p: -math.log(max(float(p[int(q.argmax())]), 1e-45)) > threshold
 
@@ -95,9 +104,12 @@ def deferred_in(generations: list[Generation]) -> set[str]:
 
 
 @pytest.mark.parametrize("max_draft", [1, 3, 10])
-@pytest.mark.parametrize("cost", [0.0, 0.3, 0.6, 1.0])
-def test_the_token_cascade_is_algorithm_2(toys: Toys, cost: float, max_draft: int) -> None:
-    settings = TokenCascadeSettings(deferral_cost=cost, max_draft=max_draft)
+@pytest.mark.parametrize(
+    ("rule", "cost"),
+    [("chow", 0.0), ("chow", 0.3), ("chow", 0.6), ("chow", 1.0), ("chow_log", 0.0), ("chow_log", 0.8), ("chow_log", 1.4)],
+)
+def test_the_token_cascade_is_algorithm_2(toys: Toys, rule: str, cost: float, max_draft: int) -> None:
+    settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=max_draft)
     for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
         sources = toy_sources(count)
         found = decode("token_cascade", settings, pair, sources, Request(LIMIT))
@@ -105,13 +117,14 @@ def test_the_token_cascade_is_algorithm_2(toys: Toys, cost: float, max_draft: in
         assert deferred_in(found) == ({"l"} if cost == 0 else {"s", "l"})
 
 
+@pytest.mark.parametrize(("rule", "delta"), [("diff", diff), ("diff_log", diff_log)])
 @pytest.mark.parametrize("cost", [0.0, 0.1, 0.3, 1.0])
-def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float) -> None:
+def test_the_diff_oracle_is_algorithm_3(toys: Toys, cost: float, rule: str, delta: Callable[[float], Delta]) -> None:
     for pair, predicts, count in ((prefix_pair(*TABLES), TABLES, 24), (toys.cached, toys.predicts, 6)):
         sources = toy_sources(count)
-        found = decode("diff_oracle", DiffOracleSettings(deferral_cost=cost), pair, sources, Request(LIMIT))
-        assert found == [algorithm_3(*predicts, tuple(source), diff(cost)) for source in sources]
-        assert deferred_in(found) == ({"s"} if cost == 1 else {"s", "c"})
+        found = decode("diff_oracle", DiffOracleSettings(rule=rule, deferral_cost=cost), pair, sources, Request(LIMIT))
+        assert found == [algorithm_3(*predicts, tuple(source), delta(cost)) for source in sources]
+        assert deferred_in(found) == ({"s"} if (rule, cost) == ("diff", 1) else {"s", "c"})
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 2.0, 5.0, math.inf])
@@ -154,6 +167,15 @@ UNSURE = BildOracleSettings(rollback_threshold=1.0)
                 verified=Counter({4: 1}), kept=Counter({(3, 3): 1}),
             ),
             id="a sure mistake is not verified",
+        ),
+        pytest.param(
+            "token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=1.0, max_draft=3),
+            says([2, 7, 7, 5, 6, 7], unsure=[1, 2]), says(SIX), [*SIX, END], "sllsssl",
+            Counts(
+                tokens=7, small_steps=6, large_calls=3, drafted=4, accepted=4, fallbacks=2,
+                verified=Counter({1: 1, 2: 1, 4: 1}), kept=Counter({(1, 1): 1, (3, 3): 1}),
+            ),
+            id="deferred where the entropy is high, before the token there",
         ),
         pytest.param(
             "diff_oracle", DiffOracleSettings(deferral_cost=0.5), says([2, 3, 7, 7], unsure=[0, 2]),
@@ -242,6 +264,16 @@ def test_the_limits_are_one_model_alone(toys: Toys) -> None:
     ends: tuple[tuple[str, Any, Any], ...] = (
         ("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.0), SequenceCascadeSettings(deferral_cost=1.0)),
         ("token_cascade", TokenCascadeSettings(deferral_cost=0.0), TokenCascadeSettings(deferral_cost=1.0, max_draft=LIMIT)),
+        (
+            "token_cascade",
+            TokenCascadeSettings(rule="chow_log", deferral_cost=-math.inf),
+            TokenCascadeSettings(rule="chow_log", deferral_cost=math.inf, max_draft=LIMIT),
+        ),
+        (
+            "diff_oracle",
+            DiffOracleSettings(rule="diff_log", deferral_cost=-math.inf),
+            DiffOracleSettings(rule="diff_log", deferral_cost=math.inf),
+        ),
         ("bild_oracle", BildOracleSettings(rollback_threshold=0.0), BildOracleSettings(rollback_threshold=math.inf)),
     )
     for method, strict, loose in ends:

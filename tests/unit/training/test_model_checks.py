@@ -40,6 +40,12 @@ def test_float16_is_refused_only_on_a_cpu() -> None:
         check_precision(of_type("t5"), "large", TrainingSettings(precision=precision), CPU)
 
 
+def test_float16_is_refused_for_a_shared_encoder_which_it_would_round() -> None:
+    model = SimpleNamespace(config=SimpleNamespace(model_type="bart", shares_encoder=True))
+    with pytest.raises(InputError, match="the small model's encoder stays the large model's; set precision to"):
+        check_precision(model, "small", TrainingSettings(precision="float16"), GPU)
+
+
 def tokenizer_of(seed: int) -> Any:
     letters = random.Random(seed)
     words = ("".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=4)) for _ in range(200))
@@ -54,6 +60,6 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     ours.save_pretrained(tmp_path)
     check_vocabulary(ours, "data/tokenizer", start)
     tokenizer_of(2).save_pretrained(tmp_path)
-    words = f"token .* in the tokenizer at data/tokenizer but .* in that of {tmp_path}; train or load both models with one"
+    words = f"token .* in the tokenizer at data/tokenizer but .* in that of {tmp_path}; train or load .*; a small model may"
     with pytest.raises(InputError, match=words):
         check_vocabulary(ours, "data/tokenizer", start)

@@ -19,6 +19,7 @@ from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.models.training_record import read_training_record
 from tasks.paths import TaskPaths
+from tasks.tracking import DataSet
 from tasks.training import stage
 from tasks.training.context import TrainingContext, TrainingJob, open_context
 from tasks.training.log import LogMetrics
@@ -82,12 +83,21 @@ class Recorded:
     metrics: list[tuple[int, dict[str, float]]]
     tags: Mapping[str, str]
     params: Mapping[str, Any]
+    inputs: list[DataSet]
+    trained: list[tuple[Any, ...]]
 
     def __init__(self, *_: str, tags: Mapping[str, str], params: Mapping[str, Any], **__: Any) -> None:
         type(self).metrics, type(self).tags, type(self).params = [], tags, params
+        type(self).inputs, type(self).trained = [], []
 
     def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         self.metrics.append((step, metrics))
+
+    def log_inputs(self, inputs: list[DataSet]) -> None:
+        self.inputs.extend(inputs)
+
+    def log_trained(self, *about: Any) -> None:
+        self.trained.append(about)
 
     def __enter__(self) -> Recorded:
         return self
@@ -159,6 +169,22 @@ def test_a_record_ends_with_the_weights_that_are_kept(job: TrainingJob, measured
     }
     assert Recorded.tags["work"] == open_context(job).resume.name
     assert (Recorded.params["seed"], Recorded.params["model_seed"]) == (5, 3)
+    [(name, card, tags, settings, metrics)] = Recorded.trained
+    assert (name, card, tags["folder"]) == ("small", job.folder / "README.md", "models/toy/small")
+    assert card.is_file()
+    assert settings["d_model"] == TINY.d_model
+    assert metrics == ["kept_validation_loss", "kept_acceptance_rate"]
+    assert Recorded.inputs == []
+
+
+def test_the_data_sets_of_a_training_are_recorded_as_dvc_knows_them(job: TrainingJob, measured: list[dict[str, float]]) -> None:
+    lock = "stages: {prepare: {outs: [{path: data/toy/corpus, md5: abc.dir, size: 9, nfiles: 2}]}}"
+    Path("dvc.lock").write_text(lock, encoding="utf-8")
+    train_stage(job, make_spec)
+    assert [(data.name, data.digest, data.context) for data in Recorded.inputs] == [
+        ("data/toy/corpus/train.jsonl", "abc.dir", "training"),
+        ("data/toy/corpus/validation.jsonl", "abc.dir", "validation"),
+    ]
 
 
 def test_a_training_leaves_its_log_beside_the_results(job: TrainingJob, measured: list[dict[str, float]]) -> None:

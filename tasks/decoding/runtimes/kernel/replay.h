@@ -63,14 +63,15 @@ bool accepts(const LoopRules& rules, const ReplayNode& node) {
 bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best) {
     const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
     const int64_t budget = budget_of(rules, path.text);
-    double cumulative = 1, confidence = 1;
+    double cumulative = 1, confidence = 1, nats = 0;
     for (int32_t node = path.node; turn.predicted < budget; node = step(path.nodes, node, best[turn.predicted - 1])) {
         if (node < 0 || path.nodes[node].small.best < 0) return false;
         best[turn.predicted] = path.nodes[node].small.best;
         confidence = path.nodes[node].small.top;
-        if (stops.after(best[turn.predicted++], confidence, path.nodes[node].small.entropy, cumulative)) break;
+        nats = path.nodes[node].small.entropy;
+        if (stops.after(best[turn.predicted++], confidence, nats, cumulative)) break;
     }
-    if (turn.predicted) cut_draft(rules, path.text, turn, best, confidence);
+    if (turn.predicted) cut_draft(rules, path.text, turn, best, confidence, nats);
     return true;
 }
 

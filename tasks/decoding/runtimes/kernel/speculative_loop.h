@@ -19,7 +19,7 @@ struct Deferral {
 struct LoopRules {
     Acceptance acceptance;
     double fallback_threshold, stop_below, max_entropy;
-    int32_t window, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
+    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
     int64_t limit;
     const int32_t *small_ends, *large_ends;
     int64_t small_end_count, large_end_count;
@@ -115,14 +115,15 @@ int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const L
 }
 
 // Predicts by a table, as `draftline_continue` does by a model.
-int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, int64_t budget, int32_t* best, double* confidence) {
+int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, int64_t budget, int32_t* best, double* confidence,
+                double* entropies) {
     const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
     double cumulative = 1;
     for (int32_t index = 0; index < budget; index++) {
         best[index] = table.next[last];
         confidence[index] = stops.reads_scores() ? table.confidence[last] : 1;
-        const double nats = stops.reads_entropy() ? table.entropy[last] : 0;
-        if (stops.after(best[index], confidence[index], nats, cumulative)) return index + 1;
+        entropies[index] = stops.reads_entropy() ? table.entropy[last] : 0;
+        if (stops.after(best[index], confidence[index], entropies[index], cumulative)) return index + 1;
         last = best[index];
     }
     return budget;
@@ -135,9 +136,9 @@ int64_t budget_of(const LoopRules& rules, const Text& text) {
 }
 
 // Cuts the predictions of a turn into its draft, which goes behind the text: without one that was not confident enough, and no
-// further than a token that ends the text.
-void cut_draft(const LoopRules& rules, const Text& text, Turn& turn, const int32_t* best, double last_confidence) {
-    turn.fallback = last_confidence <= rules.fallback_threshold;
+// further than a token that ends the text. `last_confidence` and `last_nats` are of the last prediction.
+void cut_draft(const LoopRules& rules, const Text& text, Turn& turn, const int32_t* best, double last_confidence, double last_nats) {
+    turn.fallback = last_confidence <= rules.fallback_threshold || (rules.entropy_falls_back && last_nats > rules.max_entropy);
     turn.drafted = turn.predicted - turn.fallback;
     for (int32_t index = 0; index < turn.drafted; index++)
         if (contains(rules.large_ends, rules.large_end_count, best[index])) {
@@ -148,18 +149,19 @@ void cut_draft(const LoopRules& rules, const Text& text, Turn& turn, const int32
 }
 
 // 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
-bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence) {
+bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence,
+             double* entropies) {
     const int64_t budget = budget_of(rules, text);
     if (budget <= 0) return true;
     const OneRow row(text.tokens, text.small_cached, text.count);
-    turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence)
+    turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence, entropies)
                                 : draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold,
                                                      rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count,
                                                      small.hidden, small.logits, rules.deferral ? small.stride : 0, small.vocabulary,
-                                                     best, confidence, nullptr);
+                                                     best, confidence, entropies);
     if (best[turn.predicted - 1] < 0) return false;
     text.small_cached = text.count + turn.predicted - 1;
-    cut_draft(rules, text, turn, best, confidence[turn.predicted - 1]);
+    cut_draft(rules, text, turn, best, confidence[turn.predicted - 1], entropies[turn.predicted - 1]);
     return true;
 }
 
@@ -221,12 +223,12 @@ extern "C" {
 
 // Writes a text behind its prompt of `prompt` tokens, until it ends or has `limit` more. Returns the number of turns, each of
 // which is in `turns`. Where logits are broken, returns minus that number: the last turn's `verified` is 1 where the large
-// model's are. `best` (window + 1) and `confidence` (window) are buffers.
+// model's are. `best` (window + 1), `confidence` and `entropies` (window) are buffers.
 int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* large, const LoopRules* rules, int32_t* tokens,
-                                   int64_t prompt, Turn* turns, int32_t* best, double* confidence) {
+                                   int64_t prompt, Turn* turns, int32_t* best, double* confidence, double* entropies) {
     Text text{tokens, prompt, prompt};
     return run_turns(
-        *rules, text, turns, [&](Turn& turn) { return propose(*small, *rules, text, turn, best, confidence); },
+        *rules, text, turns, [&](Turn& turn) { return propose(*small, *rules, text, turn, best, confidence, entropies); },
         [&](Turn& turn) { return verify(*small, *large, *rules, text, turn, best); });
 }
 }

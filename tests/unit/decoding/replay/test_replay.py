@@ -21,21 +21,21 @@ from tasks.decoding.settings import (
     CASCADE_RULES,
     BeamSettings,
     BildSettings,
+    EntropySettings,
     FuzzySettings,
     SamplingSettings,
     SequenceCascadeSettings,
     SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
+    TokenCascadeSettings,
 )
 from tasks.decoding.token_statistics import CachedStatistics
 from tests.architectures import pair_of
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS
+from tests.methods import DECODED_ONLY, SETTINGS
 from tests.toys import END, Prefix, prefix_pair, says, toy_sources
 
 SOURCES = toy_sources(8)
-DECODED_ONLY = GREEDY_ONLY | LAYERED
-"""Beams read several tokens at a position, and early exits read other layers."""
 GREEDY: list[tuple[str, Any]] = [
     *((method, settings) for method, several in SETTINGS.items() if method not in DECODED_ONLY for settings in several),
     ("bild", BildSettings(fallback_threshold=0.0, rollback_threshold=0.0, max_draft=1)),
@@ -110,6 +110,20 @@ def test_the_small_model_s_log_probabilities_are_replayed() -> None:
     decoded, replayed = (method.small.run(SOURCES, range(len(SOURCES)), 9) for method in methods)  # type: ignore[attr-defined]  # cascades have it
     assert any(one.log_probabilities for one in decoded)
     assert replayed == rounded(decoded)
+
+
+def test_drafts_that_entropy_ends_before_and_after_a_token_are_told_apart() -> None:
+    pair, request = pair_of("t5"), Request(14)
+    replaying = replay_pair(pair, PredictionCache(pair))
+    # Both stop at an entropy above 1, the first one after the token there and the second one before it.
+    methods: list[tuple[str, Any]] = [
+        ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.5, entropy_factor=0.25)),
+        ("token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=1.0, max_draft=6)),
+    ]
+    for source in SOURCES:
+        for method, settings in methods:
+            [decoded], [replayed] = (decode(method, settings, one, [source], request) for one in (pair, replaying))
+            assert replayed == decoded
 
 
 def test_known_predictions_are_not_run_again() -> None:

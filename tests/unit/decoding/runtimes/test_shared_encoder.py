@@ -11,9 +11,15 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows, Runtime
+from tasks.decoding.method import Pair
 from tasks.decoding.registry import Request, decode
-from tasks.decoding.runtimes.choose import open_pair, shares_encoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
+from tasks.decoding.runtimes.native_stack import NativeEncoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
+from tasks.errors import InputError
+from tasks.models.from_layers import model_from_layers
+from tasks.models.pruned_head import prune_head
+from tasks.models.settings import LayersSettings
 from tests.architectures import models, over_runtimes
 from tests.toys import toy_sources, toy_t5
 
@@ -124,3 +130,65 @@ def test_equal_weights_under_another_configuration_are_noticed() -> None:
         for weight in one.get_encoder().parameters():
             weight.normal_()
     assert not shares_encoder(with_encoder_of(other, one), one)
+
+
+def made_of_layers(pruned: bool, own_head: bool = False) -> tuple[Any, Any]:
+    """A large model, and a drafter of its first layer on its encoder, moved away from it everywhere else."""
+    large = toy_t5(2, 1, 3)
+    if own_head:
+        large.lm_head.weight = torch.nn.Parameter(large.lm_head.weight.detach().flip(1).clone())
+    small = model_from_layers(large, LayersSettings(layers=(0,), share_encoder=True))
+    kept = {weight.data_ptr() for weight in small.get_encoder().parameters()}
+    with torch.no_grad():
+        for weight in small.parameters():
+            if weight.data_ptr() not in kept:
+                weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(weight.numel()))
+    if pruned:
+        prune_head(small, [*range(8), *range(10, 20)])
+    return small, large
+
+
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize(("pruned", "own_head"), [(False, False), (True, False), (True, True)])
+def test_a_drafter_of_the_large_model_s_encoder_decodes_alike_and_is_held_once(
+    number_format: str, pruned: bool, own_head: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the pair of two encoders: equal tokens and counts in the native loop, which encodes each source once."""
+    dtype = torch.bfloat16 if number_format == "bfloat16" else torch.float32
+    runtime = Runtime("native", int8=number_format == "int8")
+    small, large = (model.to(dtype) for model in made_of_layers(pruned, own_head))
+    apart = [open_decoder(copy.deepcopy(model), name, runtime=runtime) for model, name in ((small, "small"), (large, "large"))]
+    two_encoders = Pair(apart[0], apart[1])
+    pair = open_pair(small, large, runtime=runtime)
+    assert pair.shares_encoder
+    encoded: list[int] = []
+    encode = NativeEncoder.encode
+
+    def counted(self: NativeEncoder, sources: Rows, name: str) -> EncoderOutput:
+        encoded.append(len(sources))
+        return encode(self, sources, name)
+
+    monkeypatch.setattr(NativeEncoder, "encode", counted)
+    for method, settings in DRAFTED.items():
+        for source in SOURCES[:6]:
+            encoded.clear()
+            found = decode(method, settings, pair, [source], Request(10))
+            assert encoded == [1]
+            assert found == decode(method, settings, two_encoders, [source], Request(10))
+            assert encoded == [1, 1, 1]
+    alone = decode("vanilla_small", VanillaSettings(), pair, SOURCES, Request(10))
+    assert alone == decode("vanilla_small", VanillaSettings(), two_encoders, SOURCES, Request(10))
+    held = [one.capabilities.weight_bytes for one in (pair.small, pair.large, *apart)]
+    assert held[1] == held[3]
+    rows, width = large.shared.weight.shape
+    encoder = sum(weight.numel() for weight in large.encoder.parameters()) - rows * width
+    bytes_of_a_number = {"float32": 4, "bfloat16": 2, "int8": 1}[number_format]
+    # The embedding, which is float32 in every format, is the large model's where it has the large model's address.
+    embedding = 4 * rows * width if number_format == "float32" else 0
+    assert held[2] - held[0] >= encoder * bytes_of_a_number + embedding
+
+
+def test_a_drafter_of_another_large_model_s_encoder_is_refused() -> None:
+    small, _ = made_of_layers(pruned=False)
+    with pytest.raises(InputError, match="encoder of this large model is another; name the large model that it was made of"):
+        open_pair(small, toy_t5(3, 1, 3))
