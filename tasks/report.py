@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasks.errors import InputError, stage
@@ -32,6 +32,7 @@ from tasks.evaluation.results.pair import PairRecord, read_pair
 from tasks.evaluation.results.points import TimedMeasurements
 from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
+from tasks.evaluation.results.temperatures import STEM, split_at, temperature_of
 from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock
@@ -42,6 +43,8 @@ _TERMINAL = 120
 """Characters in a line of the recommendation."""
 _CSV = ("relative_latency", "speedup", "quality", "drafter", "method", "settings")
 
+FrontierRow = tuple[float, float, float, str, str, str]
+"""The values of `_CSV`."""
 Maker = Callable[[Path], object]
 """Writes one file under the path that it is given."""
 
@@ -114,6 +117,21 @@ def read_further(paths: TaskPaths, metric: str, seeds: Sequence[int], arms: Arms
     return found
 
 
+def read_temperatures(paths: TaskPaths, metric: str, arms: Arms, seed: int) -> dict[tuple[str, float], list[SweepRow]]:
+    """The current rows of each main sweep at the further temperatures that it has, by drafter and temperature, ascending.
+
+    Raises:
+        InputError: see `read_rows_of`.
+    """
+    found: dict[tuple[str, float], list[SweepRow]] = {}
+    for drafter in DRAFTERS:
+        stems = [file.stem.partition("-")[2] for file in paths.sweep(drafter).glob(f"rows-{STEM}*.jsonl")]
+        for name in sorted(stems, key=temperature_of):
+            rows = read_rows_of(paths, metric, drafter, None, name)
+            found[drafter, temperature_of(name)] = current_rows(rows, arms[drafter, seed][1])
+    return found
+
+
 def current_rows(rows: Sequence[SweepRow], pair: PairRecord | None) -> list[SweepRow]:
     """The rows of the baselines and of the grid that was swept last, without those measured for an earlier grid."""
     if pair is None or pair.grid is None:
@@ -143,23 +161,25 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
     return {**{name: value for name, value in metrics.items() if value is not None}, **flat_test_metrics(summary)}
 
 
-def frontier_csv(summary: Summary) -> str:
-    """The models alone and the frontier of each method with each drafter on validation, for DVC's plots."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_CSV)
+def frontier_rows(summary: Summary) -> Iterator[FrontierRow]:
+    """The models alone and the frontier of each method with each drafter on validation, in the columns of `_CSV`."""
 
-    def write(measured: TimedMeasurements, drafter: str, method: str, settings: Settings) -> None:
-        numbers = (measured.relative_latency, measured.speedup, measured.quality)
-        writer.writerow((*numbers, drafter, method, settings_text(settings)))
+    def row(measured: TimedMeasurements, drafter: str, method: str, settings: Settings) -> FrontierRow:
+        return measured.relative_latency, measured.speedup, measured.quality, drafter, method, settings_text(settings)
 
-    write(summary.vanilla.large, "", "vanilla_large", {})
+    yield row(summary.vanilla.large, "", "vanilla_large", {})
     for drafter, model in summary.vanilla.small_models():
-        write(model, drafter, "vanilla_small", {})
+        yield row(model, drafter, "vanilla_small", {})
     for front in summary.pareto:
         if front.method != ALL_METHODS:
             for point in map(summary.timed_point, front.points):
-                write(point, point.drafter, point.method, point.settings)
+                yield row(point, point.drafter, point.method, point.settings)
+
+
+def frontier_csv(summary: Summary) -> str:
+    """The rows of the frontier, for DVC's plots."""
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([_CSV, *frontier_rows(summary)])
     return file.getvalue()
 
 
@@ -237,12 +257,15 @@ def make_report(
     sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
     pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
     further = read_further(paths, metric, seeds, arms, test_names)
-    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further, corpus)
+    temperatures = read_temperatures(paths, metric, arms, seeds[0])
+    summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further, corpus, temperatures)
     files = write(makers(summary, sweeps), paths.results)
     inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
     inputs += [paths.rows(drafter, None, f"test.{name}") for drafter in DRAFTERS for name in test_names[1:]]
+    inputs += [paths.rows(drafter, None, split_at(temperature)) for drafter, temperature in temperatures]
     pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
-    record_report(paths, metric, flat_metrics(summary), files, inputs, pair)
+    frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
+    record_report(paths, metric, flat_metrics(summary), files, inputs, pair, as_lines(summary), frontier)
     return summary
 
 

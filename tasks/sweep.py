@@ -2,20 +2,22 @@
 
 The drafter of the first seed is swept over the whole grid, those of the others over `sweep.seed_methods`.
 
-`python -m tasks.sweep --task translation --drafter aligned`
+`python -m tasks.sweep --task translation --drafter aligned --workers 2`
 """
 
 from __future__ import annotations
 
 import dataclasses
-import shutil
+import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
 from tasks.corpora.example import read_jsonl
+from tasks.dask_workers import find_cluster
 from tasks.decoding.registry import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
@@ -27,41 +29,22 @@ from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, Tim
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.scoring.scripts import misfit
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
+from tasks.evaluation.sweeping.fan_out import FanOut
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweeping.temperatures import measure_temperatures, points_at
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
-from tasks.loaded_pair import LoadedPair, load_pair, measure_pair, require_composable
+from tasks.loaded_pair import LoadedPair, load_pair, load_pair_alone, measure_pair, require_composable
 from tasks.locks import timing_lock
 from tasks.models.training_record import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.schema import Params, Task
-
-_CODE = [
-    "decoding",
-    "models",
-    *(
-        f"evaluation/sweeping/{module}"
-        for module in ("costs", "hypotheses", "outputs", "point_evaluator", "replaying", "shown_examples")
-    ),
-    "evaluation/scoring",
-    "evaluation/selection",
-    "evaluation/sweeping/token_check",
-    *(
-        f"evaluation/{module}"
-        for module in ("chrf", "metrics", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")
-    ),
-]
-"""Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
-_PLANNING = ("grid", "plan", "near", "sample", "seed_methods", "margins", "batch_sizes", "batch_examples")
-"""Settings that select points or come after them, and do not change how a point is measured; its row stays valid.
-
-Margins select points by bounds that the rows hold; their confidence changes the bounds and is part of the fingerprint.
-"""
+from tasks.sweep_work import cache_folder, files_fingerprint, load_pair_elsewhere, work_fingerprint
 
 
 def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], list[PairRecord]]:
@@ -103,9 +86,18 @@ def sweep(
     grid = expand(task.sweep.grid)
     model, other = paths.model(drafter, seed), None if first else seed
     loaded = load_pair(params, task, paths, model, grid)
+    fan_out = fan_out_of(params, task, paths, model, grid, loaded)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
-    evaluator = PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, task.sweep, loaded.device)
+    temperatures = task.sweep.temperatures if first else ()
+    for temperature in temperatures:
+        require_composable(points_at(temperature, grid), loaded.pair, request.at(temperature))
+
+    def evaluator_at(temperature: float) -> PointEvaluator:
+        asked = request.at(temperature)
+        return PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, asked, task.sweep, loaded.device)
+
+    evaluator = evaluator_at(request.sampling.temperature)
     validation, test, *further = (
         Split(name, read_jsonl(paths.split(name)), loaded.tokenizer, task.text, task.sweep)
         for name in (CHOSEN_ON, REPORTED_ON, *paths.further_tests())
@@ -117,8 +109,9 @@ def sweep(
     measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
     settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    with timing_lock(loaded.device), SweepRecord(paths, drafter, loaded.described, settings, inputs, other) as record:
-        acceptance, sizes = measure_pair(loaded, validation.sources, request, task, params.machine.dtype == "int8")
+    about = (paths, drafter, loaded.described, settings, inputs, other, len(grid) <= task.sweep.child_runs)
+    with timing_lock(loaded.device), SweepRecord(*about) as record:
+        acceptance, sizes = measure_pair(*(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid))
         training = read_training_record(model)
         pair = PairRecord(
             drafter=drafter,
@@ -133,11 +126,12 @@ def sweep(
         record.pair(pair)
         writer = RowWriter(evaluator, rows, paths.task, drafter, record.point)
         cache = cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}"))
-        runner = SweepRunner(writer, cache)
+        runner = SweepRunner(writer, cache, fan_out)
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
         rows.compact()
-        tested = measure_tests(further, writer, cache, done, grid, paths)
+        tested = measure_tests(further, writer, cache, done, grid, paths, fan_out)
+        varied = measure_temperatures(temperatures, evaluator_at, writer, validation, grid, cache, fan_out)
         by_batch = first and task.sweep.batch_sizes
         wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
         pair = dataclasses.replace(
@@ -149,6 +143,7 @@ def sweep(
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
             margins=task.sweep.margins,
+            risk=task.sweep.risk,
             lineage={**origin, "settings": _settings_record(params, task)},
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
@@ -156,7 +151,7 @@ def sweep(
         written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
         kept = sorted(written.parent.glob("rows*.jsonl"))
         record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
-    return [*done, *tested], pair
+    return [*done, *tested, *varied], pair
 
 
 def measure_tests(
@@ -166,6 +161,7 @@ def measure_tests(
     done: Sequence[SweepRow],
     grid: Sequence[SweepPoint],
     paths: TaskPaths,
+    fan_out: FanOut,
 ) -> list[SweepRow]:
     """Measure the baselines and the chosen points on the test sets beside the main one.
 
@@ -178,6 +174,7 @@ def measure_tests(
         done: The rows of validation, on which points are chosen.
         grid: The points.
         paths: The task's files.
+        fan_out: See `SweepRunner`.
 
     Returns:
         The rows.
@@ -191,7 +188,7 @@ def measure_tests(
         work = fingerprint({"work": main.rows.fingerprint}, [paths.split(split.name)], [])
         rows = SweepRowFile(folder / paths.rows(main.drafter, test=split.name).name, work)
         writer = RowWriter(main.evaluator, rows, main.task, main.drafter, main.on_row, main.costs)
-        found += SweepRunner(writer, cache).report(done, grid, split)
+        found += SweepRunner(writer, cache, fan_out).report(done, grid, split)
         rows.compact()
     return found
 
@@ -200,26 +197,31 @@ def _settings_record(params: Params, task: Task) -> dict[str, JsonValue]:
     return {"sweep": codec.encode(task.sweep), "machine": codec.encode(params.machine.alone())}
 
 
-def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Mapping[str, str]) -> str:
-    """The fingerprint of everything that a row depends on, the hardware included, since times belong to one machine."""
-    hardware = {name: value for name, value in origin.items() if name.startswith("host_")}
-    measured_as = {name: value for name, value in vars(task.sweep).items() if name not in _PLANNING}
-    how = {
-        "confidence": task.sweep.margins.confidence,
-        "metric": task.metric,
-        "text": task.text,
-        "machine": params.machine.alone(),
-        "ran on": [loaded.described, hardware],
-    }
-    return fingerprint(measured_as | how, loaded.inputs, _CODE)
+def fan_out_of(
+    params: Params, task: Task, paths: TaskPaths, model: Path, grid: Sequence[SweepPoint], loaded: LoadedPair
+) -> FanOut:
+    """The processes that share what is not timed: those of `machine.workers`, and the workers of `machine.dask`."""
+    what = (params, task, paths, model, grid)
+    cluster = None
+    if params.machine.dask is not None:
+        there = functools.partial(load_pair_elsewhere, *what, files_fingerprint(loaded))
+        cluster = find_cluster(params.machine.dask, there, loaded.device)
+    return FanOut(params.machine.workers, functools.partial(load_pair_alone, *what), cluster)
 
 
-def cache_folder(work: str, folder: Path) -> Path:
-    """The folder of cached predictions for this fingerprint; folders of other fingerprints are removed."""
-    for other in folder.glob("*") if folder.is_dir() else ():
-        if other.name != work:
-            shutil.rmtree(other)
-    return folder / work
+def with_workers(params: Params, workers: int | None, dask: str | None = None) -> Params:
+    """The parameters with the processes and the Dask scheduler of the command line, if they are given there.
+
+    Raises:
+        InputError: it is out of bounds.
+    """
+    given: dict[str, Any] = {name: value for name, value in (("workers", workers), ("dask", dask)) if value is not None}
+    if not given:
+        return params
+    try:
+        return params.model_copy(update={"machine": dataclasses.replace(params.machine, **given)})
+    except ValueError as error:
+        raise InputError(f"--workers: {error}") from None
 
 
 def main() -> None:
@@ -228,8 +230,13 @@ def main() -> None:
 
     parser = task_parser(__doc__)
     parser.add_argument("--drafter", required=True, choices=DRAFTERS)
+    workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
+    parser.add_argument("--workers", type=int, metavar="N", help=workers)
+    dask = "Dask scheduler whose workers replay and decode too, such as tcp://127.0.0.1:8786 (default: machine.dask)"
+    parser.add_argument("--dask", metavar="ADDRESS", help=dask)
     arguments = parser.parse_args()
-    params, paths = load(arguments.params), TaskPaths(arguments.task)
+    params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
+    paths = TaskPaths(arguments.task)
     done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.drafter)
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]

@@ -1,24 +1,40 @@
-"""Agreement of two models: the acceptance rate α, which belongs to the pair, whatever the method."""
+"""The acceptance rate α, which belongs to the large model and to what drafts for it, whatever the method."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
-from tasks.decoding.distributions import transform
+from tasks.decoding.distributions import PredictionBlock, transform
+from tasks.decoding.drafters.choose import make_drafter
+from tasks.decoding.drafting import Drafter
+from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
+from tasks.decoding.turn import DraftRule
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.statistics import ratio_interval
 
 _CELLS = 2**24
 """Probabilities of one model in memory at a time: 64 MiB as float32."""
+_ONE = DraftRule(window=1)
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Drafting:
+    """What drafts, and how leniently it is accepted."""
+
+    drafter: str = "small"
+    """One of `settings.DRAFTERS`."""
+    lenience: float = 1.0
+    """l of SD, A.5; 1 is speculative sampling."""
+
+
 def measure_acceptance(
     pair: Pair,
     sources: Rows,
@@ -29,15 +45,34 @@ def measure_acceptance(
     most_tokens: int = 10_000,
     samples: int = 1000,
 ) -> AcceptanceRate:
+    """Measure α of the small model; see `measure_acceptance_of`."""
+    wanted = Drafting()
+    return measure_acceptance_of([wanted], pair, sources, sampling, seed, limit, batch, most_tokens, samples)[wanted]
+
+
+@torch.inference_mode()
+def measure_acceptance_of(
+    wanted: Sequence[Drafting],
+    pair: Pair,
+    sources: Rows,
+    sampling: SamplingSettings,
+    seed: int,
+    limit: int,
+    batch: int,
+    most_tokens: int = 10_000,
+    samples: int = 1000,
+) -> dict[Drafting, AcceptanceRate]:
     """α = E Σ min(p, q) over prefixes that the large model generates (SD, Corollary 3.6; Table 3 takes 10 000 tokens).
 
-    p and q are the distributions that tokens are drawn from. Greedy, α is the share of positions at which both models put the
-    same token.
+    p and q are the distributions that tokens are drawn from. Greedy, α is the share of positions at which both put the same
+    token. With lenience l it is E Σ min(p / l, q) or, greedy, the share of positions where p gives q's likeliest token at least
+    l times its highest probability (A.5). A position at which nothing is proposed counts as 0.
 
     Args:
-        pair: The two models.
+        wanted: What drafts, and how leniently it is accepted.
+        pair: The two models, and what the drafters need.
         sources: Token ids of each source; they are taken in random order until there are enough tokens.
-        sampling: The sampling transform, with which the large model generates and which both models' predictions go through.
+        sampling: The sampling transform, with which the large model generates and which all predictions go through.
         seed: Of the order, the draws and the bootstrap.
         limit: Most tokens of a text, the end token included.
         batch: Sources in a batch.
@@ -46,24 +81,33 @@ def measure_acceptance(
 
     Raises:
         ValueError: there is no source.
+        InputError: the pair lacks what a drafter needs.
     """
     order = random.Random(seed).sample(range(len(sources)), len(sources))  # noqa: S311 (an order, not a secret)
     request = Request(limit, sampling, seed)
-    sums: list[float] = []
+    sums: dict[Drafting, list[float]] = {one: [] for one in wanted}
     lengths: list[int] = []
     for begin in range(0, len(order), batch):
         chosen = order[begin : begin + batch]
         rows = [sources[index] for index in chosen]
         written = decode("vanilla_large", VanillaSettings(), pair, rows, request, chosen)
         texts = list(_at_most([one.tokens for one in written], most_tokens - sum(lengths)))
-        sums += _agreements(pair, rows[: len(texts)], texts, sampling)
+        given = _Texts(pair, rows[: len(texts)], texts, chosen[: len(texts)], sampling, seed)
+        for one, found in _agreements(given, wanted).items():
+            sums[one] += found
         lengths += map(len, texts)
         if sum(lengths) == most_tokens:
             break
-    interval = ratio_interval(sums, lengths, samples, seed)
-    return AcceptanceRate(
-        rate=sum(sums) / sum(lengths), interval=interval, tokens=sum(lengths), temperature=sampling.temperature
-    )
+    tokens, temperature = sum(lengths), sampling.temperature
+    return {
+        one: AcceptanceRate(
+            rate=sum(found) / tokens if tokens else 0.0,
+            interval=ratio_interval(found, lengths, samples, seed),
+            tokens=tokens,
+            temperature=temperature,
+        )
+        for one, found in sums.items()
+    }
 
 
 def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
@@ -75,20 +119,99 @@ def _at_most(texts: Rows, tokens: int) -> Iterator[list[int]]:
         tokens -= len(text)
 
 
-def _agreements(pair: Pair, sources: Rows, texts: Rows, sampling: SamplingSettings) -> list[float]:
-    """Σ min(p, q), summed over the positions of each text."""
-    encoder_output = pair.large.encode(sources)
-    streams = (
-        _predictions(pair.small, encoder_output if pair.shares_encoder else pair.small.encode(sources), texts),
-        _predictions(pair.large, encoder_output, texts),
-    )
-    sums = torch.zeros(len(texts), dtype=torch.float64)
-    for small, large in zip(*streams, strict=True):
-        q, p = (transform(step.logits, sampling) for step in (small, large))
-        agreed = torch.minimum(p, q).sum(-1, dtype=torch.float64).cpu()
-        real = torch.arange(agreed.shape[1]) < torch.tensor(large.lengths)[:, None]
-        sums += agreed.masked_fill(~real, 0.0).sum(-1)
-    return [float(one) for one in sums]
+@dataclass(frozen=True)
+class _Texts:
+    """Texts of the large model, whose positions are predicted again."""
+
+    pair: Pair
+    sources: Rows
+    texts: Rows
+    examples: Sequence[int]
+    sampling: SamplingSettings
+    seed: int
+
+
+_Follow = Callable[[Step, int], Tensor]
+"""From the large model's next run along given texts, and its first position, to q there: (rows, positions, vocabulary)."""
+
+
+def _agreements(given: _Texts, wanted: Sequence[Drafting]) -> dict[Drafting, list[float]]:
+    """How often each drafting is accepted, summed over the positions of each text."""
+    pair = given.pair
+    encoder_output = pair.large.encode(given.sources)
+    drafters = {name: _predictions_of(name, given, encoder_output) for name in dict.fromkeys(one.drafter for one in wanted)}
+    sums = {one: torch.zeros(len(given.texts), dtype=torch.float64) for one in wanted}
+    begin = 0
+    for large in _predictions(pair.large, encoder_output, given.texts):
+        p = PredictionBlock(large.logits, given.sampling)
+        real = torch.arange(large.logits.shape[1]) < torch.tensor(large.lengths)[:, None]
+        for name, drafter in drafters.items():
+            q = drafter(large, begin)
+            for one in wanted:
+                if one.drafter == name:
+                    sums[one] += _accepted(p, q, one.lenience).cpu().masked_fill(~real, 0.0).sum(-1)
+        begin += large.logits.shape[1]
+    return {one: found.tolist() for one, found in sums.items()}
+
+
+def _accepted(p: PredictionBlock, q: Tensor, lenience: float) -> Tensor:
+    """The probability that what q drafts is accepted, float64 (rows, positions)."""
+    if lenience == 1:
+        kept = torch.minimum(p.dist, q)
+    elif p.sampling.greedy:
+        kept = q.masked_fill(p.scores < lenience * p.top[..., None], 0.0)
+    else:
+        kept = torch.minimum(p.dist / lenience, q)
+    return kept.sum(-1, dtype=torch.float64)
+
+
+def _predictions_of(name: str, given: _Texts, encoder_output: EncoderOutput) -> _Follow:
+    """What the drafter called `name` predicts; the small model reads as many positions in a run as the large one."""
+    pair, sampling = given.pair, given.sampling
+    if name == "small":
+        encoded = encoder_output if pair.shares_encoder else pair.small.encode(given.sources)
+        steps = _predictions(pair.small, encoded, given.texts)
+        return lambda _large, _begin: transform(next(steps).logits, sampling)
+    drafter = make_drafter(name, pair, sampling, TokenSource(given.seed))
+    drafter.start(encoder_output, given.sources)
+    return _OneByOne(drafter, given, pair.large.start(encoder_output)).follow
+
+
+@dataclass(frozen=True)
+class _OneByOne:
+    """Any other drafter drafts one token behind each prefix, and sees the large model's prediction there before the next."""
+
+    drafter: Drafter
+    given: _Texts
+    prompts: Rows
+
+    def follow(self, large: Step, begin: int) -> Tensor:
+        """Return q along the large model's next run."""
+        found = torch.zeros_like(large.logits, dtype=torch.float32)
+        for offset in range(large.logits.shape[1]):
+            self._draft(found[:, offset], begin + offset)
+            self._observe(large, offset, begin + offset)
+        return found
+
+    def _draft(self, q: Tensor, position: int) -> None:
+        """Write q of the rows for which something is proposed."""
+        budgets = [int(position < len(text)) for text in self.given.texts]
+        draft = self.drafter.draft(self._prefixes(position), self.given.examples, budgets, _ONE)
+        proposed = [row for row, tokens in enumerate(draft.tokens) if tokens]
+        if proposed:
+            q[proposed] = draft.q.dist[proposed, 0].to(q)
+
+    def _observe(self, large: Step, offset: int, position: int) -> None:
+        rows, here = len(self.given.texts), slice(offset, offset + 1)
+        hidden = None if large.hidden is None else large.hidden[:, here]
+        step = Step(large.logits[:, here], [1] * rows, hidden)
+        if self.drafter.recycles:
+            last = [[prefix[-1]] for prefix in self._prefixes(position)]
+            self.drafter.recycle(last, step.logits.argmax(-1).tolist())
+        self.drafter.observe(self._prefixes(position + 1), step, [0] * rows)
+
+    def _prefixes(self, length: int) -> Rows:
+        return [[*prompt, *text[:length]] for prompt, text in zip(self.prompts, self.given.texts, strict=True)]
 
 
 def _predictions(decoder: Decoder, encoder_output: EncoderOutput, texts: Rows) -> Iterator[Step]:

@@ -27,6 +27,7 @@ def measure_timed(row: TimedRow) -> TimedMeasurements:
         latency_ms_p95=float(np.percentile(latencies, 95)),
         latency_ms_p99=float(np.percentile(latencies, 99)),
         chrf=row.chrf,
+        loss_share=row.loss_share,
         by_length=row.by_length,
         relative_latency=1.0 / row.speedup,
         time_ms=row.time_ms,

@@ -60,10 +60,13 @@ def sizes_of(model: PreTrainedModel, *, int8: bool = False) -> ModelSizes:
         cache_width=2 * _first(config, "num_key_value_heads", default=heads) * head_width,
         weight_bytes=1 if int8 else model.dtype.itemsize,
         cache_bytes=4 if int8 else model.dtype.itemsize,
+        feed_forward_width=_feed_forward_width(config),
     )
 
 
-def memory_of(decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_tokens: int) -> ModelMemory:
+def memory_of(
+    decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_tokens: int, shared_parameters: int = 0
+) -> ModelMemory:
     """Bytes of a model's weights, and of its caches for one text: those of the runtime or, where it does not know, computed.
 
     Args:
@@ -71,9 +74,10 @@ def memory_of(decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_to
         sizes: Its sizes.
         source_tokens: Of the text.
         target_tokens: Of the text.
+        shared_parameters: Those of its parameters that are counted with another model.
     """
     can = decoder.capabilities
-    weights = can.weight_bytes or sizes.parameters * sizes.weight_bytes
+    weights = can.weight_bytes or (sizes.parameters - shared_parameters) * sizes.weight_bytes
     if can.cache_bytes is not None:
         return ModelMemory(weights=weights, cache=can.cache_bytes(source_tokens, target_tokens))
     # Without an encoder the source is cached as a part of the text.
@@ -83,11 +87,11 @@ def memory_of(decoder: Decoder, sizes: ModelSizes, source_tokens: int, target_to
 
 
 def pair_memory(pair: Pair, sizes: PairSizes, source_tokens: int, target_tokens: int) -> PairMemory | None:
-    """The memory of both models for a text of these lengths; None where their sizes are not known."""
+    """The memory of both models for a text of these lengths, what they share with the large one; None without their sizes."""
     if sizes.small is None or sizes.large is None:
         return None
     return PairMemory(
-        small=memory_of(pair.small, sizes.small, source_tokens, target_tokens),
+        small=memory_of(pair.small, sizes.small, source_tokens, target_tokens, sizes.shared_parameters),
         large=memory_of(pair.large, sizes.large, source_tokens, target_tokens),
         source_tokens=source_tokens,
         target_tokens=target_tokens,
@@ -114,6 +118,13 @@ def _watched(model: PreTrainedModel, count: Callable[[Any, int], None]) -> Itera
 def _numbers(matrix: Any) -> int:
     """Return the weights that a run multiplies: of a head over a draft vocabulary, the rows of that."""
     return matrix.rows * matrix.in_features if isinstance(matrix, PrunedHead) else int(matrix.weight.numel())
+
+
+def _feed_forward_width(config: Any) -> int | None:
+    names = ("d_ff", "decoder_ffn_dim", "ffn_dim", "n_inner", "intermediate_size")
+    # GPT-2 names no width where it is the usual one.
+    usual = 4 * config.hidden_size if hasattr(config, "n_inner") else None
+    return next((int(value) for name in names if (value := getattr(config, name, None)) is not None), usual)
 
 
 def _first(config: Any, *names: str, default: int | None = None) -> int:

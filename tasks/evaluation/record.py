@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from tasks import tracking
-from tasks.decoding.settings import OF_SMALL
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
-from tasks.lineage import lineage
+from tasks.lineage import datasets, lineage
 from tasks.paths import DRAFTERS, TaskPaths
 
 _TAGS = ("method", "lossless", "split", "how", "why", "error")
@@ -29,6 +28,13 @@ _COLORS = {"aligned": "#0072B2", "unaligned": "#D55E00"}
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 20_000_000
 """Larger files of outputs stay on disk alone."""
+_COLUMNS = (
+    *("quality", "quality_difference_interval_low", "quality_difference_interval_high", "speedup", "predicted_speedup"),
+    *("latency_ms_p50", "latency_ms_p95", "large_calls_per_token", "acceptance_rate"),
+)
+"""Numbers in the table of points."""
+_FIGURE = "Both arms in one figure: *Artifacts*, `report/pareto.png`; the numbers of its frontiers: `frontier.json`."
+"""For a page on which MLflow shows no charts."""
 _KEY = "run.json"
 """Where a sweep writes the key of its run, so that the report can add files to it."""
 
@@ -43,6 +49,7 @@ class SweepRecord:
         settings: of the sweep, for the run's params.
         inputs: the files that the sweep reads, for lineage.
         seed: of the drafter's training, where it is not the first; its sweep is a run of its own.
+        every_point: whether every point becomes a child run; otherwise only those that were timed or failed.
     """
 
     def __init__(
@@ -53,7 +60,9 @@ class SweepRecord:
         settings: Mapping[str, object],
         inputs: Sequence[Path | str],
         seed: int | None = None,
+        every_point: bool = True,
     ) -> None:
+        self._every_point, self._table = every_point, dict[str, dict[str, object]]()
         self._tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter, "runtime": runtime, _COLOR_TAG: _COLORS[drafter]}
         self._drafter = drafter
         self._pair = PairRecord()
@@ -64,6 +73,7 @@ class SweepRecord:
             params={**settings, "drafter": drafter},
             flush_seconds=_FLUSH_SECONDS,
         )
+        self._run.log_inputs(datasets(inputs, "sweep"))
         key = paths.sweep(drafter, seed) / _KEY
         key.parent.mkdir(parents=True, exist_ok=True)
         key.write_text(json.dumps({"run": self._run.key}) + "\n", encoding="utf-8")
@@ -77,21 +87,30 @@ class SweepRecord:
         """Records a finished point: one that was timed, will not be timed, or failed."""
         settings = row.settings
         shown = [f"{name}={value}" for name, value in settings.items() if (name, value) != ("drafter", "small")]
-        measured = isinstance(row, MeasuredRow)
+        measured, timed = isinstance(row, MeasuredRow), isinstance(row, TimedRow)
         tags = {name: getattr(row, name, None) for name in _TAGS}
+        name = " ".join([row.method, self._drafter, *shown, row.split])
+        numbers = {**point_metrics(row), **acceptance_metrics(row, self._pair)} if isinstance(row, MeasuredRow) else {}
+        described = {**tags, "settings": " ".join(shown), "timed": timed}
+        self._table[name] = {"drafter": self._drafter, **described, **{metric: numbers.get(metric) for metric in _COLUMNS}}
+        if measured and not timed and not self._every_point:
+            return
         self._run.child(
-            " ".join([row.method, self._drafter, *shown, row.split]),
-            tags={**self._tags, "kind": "point", "timed": isinstance(row, TimedRow), **tags},
+            name,
+            tags={**self._tags, "kind": "point", "timed": timed, **tags},
             # The setting `drafter` of many methods is logged as `proposer`: `drafter` is the aligned or unaligned model.
             params={**settings, "proposer": settings.get("drafter"), "drafter": self._drafter, "method": row.method},
-            metrics={**point_metrics(row), **acceptance_metrics(row, self._pair)} if isinstance(row, MeasuredRow) else {},
+            metrics=numbers,
             status="FINISHED" if measured else "FAILED",
         )
 
     def keep(self, files: Sequence[Path]) -> None:
-        """Attaches files to the run."""
+        """Attaches files to the run, and the table of its points."""
         for file in files:
             self._run.log_artifact(file)
+        if self._table:
+            rows = list(self._table.values())
+            self._run.log_table("points", {name: [row[name] for row in rows] for name in rows[0]})
 
     def __enter__(self) -> Self:
         self._run.__enter__()
@@ -113,6 +132,8 @@ def record_report(
     files: Sequence[Path],
     inputs: Sequence[Path | str],
     pair: tracking.RegisteredModel | None = None,
+    verdict: str = "",
+    frontier: Mapping[str, Sequence[object]] | None = None,
 ) -> None:
     """Records the report as a run with its numbers and files; the files are attached to the runs of the sweeps as well.
 
@@ -123,12 +144,20 @@ def record_report(
         files: the files that it wrote.
         inputs: the files that it reads, for lineage.
         pair: the recommended pair, which becomes a version of a registered model.
+        verdict: in Markdown, the description of the run and of the runs of the sweeps.
+        frontier: its columns, a table in the same runs.
     """
     tags = {"kind": "report", "stage": "report", "metric": metric, **lineage(inputs=inputs)}
     with tracking.Recorder(paths.task, "report", tags, {}, flush_seconds=_FLUSH_SECONDS) as report:
         report.log_metrics(metrics)
+        report.log_inputs(datasets(inputs, "report"))
+        sweeps = _sweeps(paths)
         for file in files:
-            report.log_artifact(file, folder="report", also_in=_sweeps(paths))
+            report.log_artifact(file, folder="report", also_in=sweeps)
+        if verdict:
+            report.describe(f"{verdict}\n\n{_FIGURE}", sweeps)
+        if frontier:
+            report.log_table("frontier", frontier, sweeps)
         if pair is not None:
             report.log_model(pair)
 
@@ -148,11 +177,12 @@ def pair_metrics(pair: PairRecord) -> dict[str, float]:
 
 
 def acceptance_metrics(row: MeasuredRow, pair: PairRecord) -> dict[str, float]:
-    """E Σ min(p, q) of the two models, greedy or sampled like the row; empty where something else proposes the tokens."""
-    if row.settings.get("drafter", "small") not in OF_SMALL or not row.counts.small_steps:
+    """E Σ min(p, q) of what drafts, greedy or sampled like the row; empty where nothing does, or where it was not measured."""
+    if not (row.counts.small_steps or row.counts.drafted):
         return {}
     sampled = row.sampling is not None and row.sampling.temperature > 0
-    return _rate("acceptance_rate", pair.acceptance_rate(sampled=sampled))
+    drafter = str(row.settings.get("drafter", "small"))
+    return _rate("acceptance_rate", pair.acceptance_rate(sampled=sampled, drafter=drafter))
 
 
 def _rate(name: str, measured: AcceptanceRate | None) -> dict[str, float]:

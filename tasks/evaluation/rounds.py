@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.evaluation.results.pair import VanillaScatter
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
-from tasks.evaluation.statistics import Interval, ratio_interval
+from tasks.evaluation.statistics import Interval, percentile_interval, ratio_interval, resampled_sums
 
 _NORMAL = 1.959964
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -32,6 +32,12 @@ def combined(rounds: Sequence[TimedRound]) -> tuple[list[float], list[float]]:
     return method.tolist(), vanilla.tolist()
 
 
+def speedup_of(rounds: Sequence[TimedRound]) -> float:
+    """Σ vanilla's time / Σ the method's, each example at its median over the rounds."""
+    method, vanilla = combined(rounds)
+    return sum(vanilla) / sum(method)
+
+
 def speedup_interval(rounds: Sequence[TimedRound], samples: int, seed: int) -> Interval:
     """The 95 % interval of a speed-up: for other examples, and for what another sweep of this machine would measure.
 
@@ -46,10 +52,41 @@ def speedup_interval(rounds: Sequence[TimedRound], samples: int, seed: int) -> I
     """
     method, vanilla = combined(rounds)
     speedup = sum(vanilla) / sum(method)
-    low, high = ratio_interval(vanilla, method, samples, seed)
-    reach = rounds_reach(rounds)
-    below, above = (math.hypot(math.log(speedup / low), reach), math.hypot(math.log(high / speedup), reach))
-    return speedup * math.exp(-below), speedup * math.exp(above)
+    return _widened(speedup, ratio_interval(vanilla, method, samples, seed), rounds_reach(rounds))
+
+
+def speed_ratio(method: Sequence[TimedRound], other: Sequence[TimedRound], samples: int, seed: int) -> tuple[float, Interval]:
+    """How many times as fast a method is as another one, each against vanilla beside it, with its 95 % interval.
+
+    The ratio of two speed-ups, so that a slow moment of the machine, which slows vanilla as well, counts for neither. Examples
+    are resampled for both together; the scatter of the rounds of both is added in quadrature, as in `speedup_interval`.
+
+    Args:
+        method: Rounds of the one, at least one.
+        other: Rounds of the other on the same examples in the same order.
+        samples: Bootstrap resamples.
+        seed: Of the resamples.
+
+    Raises:
+        ValueError: the two were timed on different numbers of examples.
+    """
+    columns = np.column_stack([*combined(method), *combined(other)])
+    ratios = _ratio_of_speedups(resampled_sums(columns, samples, seed))
+    ratio = float(_ratio_of_speedups(columns.sum(axis=0)))
+    reach = math.hypot(rounds_reach(method), rounds_reach(other))
+    return ratio, _widened(ratio, percentile_interval(ratios), reach)
+
+
+def _widened(ratio: float, interval: Interval, reach: float) -> Interval:
+    """The interval over examples with another error of its logarithm added in quadrature."""
+    below, above = (math.hypot(math.log(ratio / interval[0]), reach), math.hypot(math.log(interval[1] / ratio), reach))
+    return ratio * math.exp(-below), ratio * math.exp(above)
+
+
+def _ratio_of_speedups(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of sums `[…, 4]`: the method, vanilla beside it, the other, vanilla beside that."""
+    ratios: NDArray[np.float64] = (sums[..., 1] / sums[..., 0]) / (sums[..., 3] / sums[..., 2])
+    return ratios
 
 
 def rounds_reach(rounds: Sequence[TimedRound]) -> float:

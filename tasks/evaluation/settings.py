@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tasks.decoding.settings import SamplingSettings
 from tasks.settings import setting, settings
 
@@ -58,6 +60,25 @@ class MarginSettings:
 
 
 @settings
+class RiskSettings:
+    """What CALM's threshold may lose when it is chosen by Learn then Test, and how sure that has to be."""
+
+    tolerance: float = setting(
+        "δ: expected loss of a text against vanilla's by the sentence-level metric, as a share from 0 to 1; a text that gains "
+        "counts as 0.",
+        default=0.05,
+        gt=0,
+        lt=1,
+    )
+    level: float = setting(
+        "ε: probability at most that any threshold is accepted whose expected loss exceeds the tolerance.",
+        default=0.05,
+        gt=0,
+        le=0.5,
+    )
+
+
+@settings
 class SweepSettings:
     """Sweep and measurement: quality on whole splits, latency at batch 1 on a subset of examples beside vanilla."""
 
@@ -76,11 +97,17 @@ class SweepSettings:
     )
     sample: int = setting("Random points of the rest that are timed to measure the prediction error.", default=5, ge=0)
     margins: MarginSettings = setting("What a choice may lose.", default_factory=MarginSettings)
+    risk: RiskSettings = setting("What CALM's threshold may lose by Learn then Test.", default_factory=RiskSettings)
     seed_methods: tuple[str, ...] = setting(
         "Methods of the grid that drafters of further seeds are swept with; the first seed is swept with all.",
         default=("bild", "speculative"),
     )
     sampling: SamplingSettings = setting("How every method chooses tokens.", default_factory=SamplingSettings)
+    temperatures: tuple[float, ...] = setting(
+        "Further temperatures, ascending, at which the first seed's grid is swept on validation, beside vanilla at the same. "
+        "Nothing is chosen from them. Above 0 methods that draw no tokens are left out. Empty for none.",
+        default=(),
+    )
     quality_batch: int = setting("Batch size of the decoding that quality is measured on.", default=128, unit="examples", ge=1)
     latency_threads: int = setting(
         "CPU threads while timing; small models at batch 1 are fastest on one. 0 uses machine.threads.",
@@ -109,11 +136,23 @@ class SweepSettings:
         unit="examples",
         ge=1,
     )
+    child_runs: int = setting(
+        "Largest grid of which every point becomes a run of its own in MLflow, which is slow with many; of a larger one only "
+        "those that are timed. The table of points in the sweep's run holds all.",
+        default=300,
+        unit="points",
+        ge=0,
+    )
     bootstrap_samples: int = setting("Resamples for each 95 % interval.", default=1000, ge=100)
     seed: int = setting("Selects the timed examples, orders the points and keys random draws.", default=0, ge=0)
 
     def validate(self) -> None:
-        """Check that batch sizes ascend from 1, with which all others are compared."""
+        """Check that batch sizes ascend from 1, with which all others are compared, and that temperatures differ."""
+        found, own = list(self.temperatures), self.sampling.temperature
+        if found != sorted(set(found)) or min(found, default=0) < 0 or own in found or not all(map(math.isfinite, found)):
+            raise ValueError(
+                f"temperatures is {found}; it must ascend from 0 or more without sampling.temperature, which is {own:g}"
+            )
         sizes = list(self.batch_sizes)
         if sizes and (sizes[0] != 1 or sizes != sorted(set(sizes))):
             raise ValueError(f"batch_sizes is {sizes}; it must ascend from 1, for example [1, 4, 16], or be empty")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tasks.errors import InputError
 from tasks.evaluation.changes import Change, difference, error_of, frontier_changes, more_than_noise, speedup_ratio
 from tasks.evaluation.comparing.loaded import LoadedResult, alike, on_split, point_key, same_timed
-from tasks.evaluation.comparing.provenance import Difference, differing, facts
+from tasks.evaluation.comparing.provenance import Difference, Facts, differing, facts, with_params
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
 from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
@@ -93,12 +93,19 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
         first=first.name,
         second=second.name,
         metric=metrics[0],
-        differing=differing(*(facts({name: one.summary.pairs.of(name) for name in DRAFTERS}) for one in (first, second))),
+        differing=differing(*_facts(first, second)),
         points=_point_counts(first.summary.points, second.summary.points),
         numbers=numbers,
         unmatched=list(_unmatched(first, second)),
         more_than_noise=[number.name for number in numbers if number.more_than_noise],
     )
+
+
+def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
+    """What either was made from; the settings of trainings only where they are known of both."""
+    for one in (first, second):
+        found = facts({name: one.summary.pairs.of(name) for name in DRAFTERS})
+        yield with_params(found, one.params) if first.params and second.params else found
 
 
 def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[Number]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from tasks.errors import InputError
 from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, measured_point
@@ -29,6 +31,8 @@ class LoadedResult:
     summary: Summary
     rows: Mapping[str, Sequence[SweepRow]]
     """Of each drafter's sweep, for the latencies behind the speed-ups; empty where only the summary is available."""
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What `params.yaml` of the result's revision says of its task; empty for a folder, whose file may have changed since."""
 
     def chosen(self) -> dict[tuple[str, str, str], int | None]:
         """`{(drafter, method, choice): index of the point, or None}`."""

@@ -56,6 +56,12 @@ def _facts_of(pair: PairRecord) -> Facts:
     }
 
 
+def with_params(found: Facts, params: Mapping[str, JsonValue]) -> Facts:
+    """Add the settings of a task that a sweep does not record: those of its data, models and trainings."""
+    others = {name: value for name, value in params.items() if name != "sweep"}
+    return {**found, "settings": dict(_flat(others)) | found["settings"]}
+
+
 def settings_of(pair: PairRecord) -> dict[str, JsonValue]:
     """The settings that a sweep recorded, perhaps as JSON text; empty where it recorded none."""
     recorded = (pair.lineage or {}).get("settings")

@@ -56,7 +56,9 @@ def _models(pair: PairRecord) -> str:
     if pair.sizes is None or pair.sizes.large is None or pair.sizes.small is None:
         return ""
     large, small = (_parameters(one.parameters) for one in (pair.sizes.large, pair.sizes.small))
-    return f"large model of {large} parameters, small model of {small}"
+    shared = pair.sizes.shared_parameters
+    own = f", {_parameters(shared)} of them the large model's own (its encoder)" if shared else ""
+    return f"large model of {large} parameters, small model of {small}{own}"
 
 
 def _parameters(count: int) -> str:

@@ -102,15 +102,26 @@ def memory_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     return ["model", "weights", "caches of one text"], rows
 
 
+def shared_weights_note(summary: Summary) -> str:
+    """A sentence on the small models whose encoder is the large model's; empty where there is none."""
+    sizes = {drafter: summary.pairs.of(drafter).sizes for drafter in DRAFTERS}
+    shared = [drafter for drafter, one in sizes.items() if one is not None and one.shared_parameters]
+    if not shared:
+        return ""
+    return f"The encoder that the large and the small model share ({', '.join(shared)}) is counted with the large one."
+
+
 def memory_facts(summary: Summary, drafter: str) -> Iterator[tuple[str, str]]:
     """The same of one sweep as names and texts."""
     memory = summary.pairs.of(drafter).memory
     if memory is not None:
         lengths = f"a text of {memory.source_tokens} and {memory.target_tokens} tokens"
         for name, one in (("large", memory.large), ("small", memory.small)):
+            sizes = summary.pairs.of(drafter).sizes
+            besides = " besides the shared encoder" if name == "small" and sizes is not None and sizes.shared_parameters else ""
             yield (
                 f"memory, {name} model",
-                f"{megabytes(one.weights)} of weights, {megabytes(one.cache)} of caches for {lengths}",
+                f"{megabytes(one.weights)} of weights{besides}, {megabytes(one.cache)} of caches for {lengths}",
             )
 
 

@@ -21,8 +21,16 @@ CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"
 _METHOD_NAMES = {"bild": "BiLD", "bild_authors": "BiLD, authors' code", "calm": "CALM"}
 _SYMBOLS = {"fallback_threshold": "α_FB", "rollback_threshold": "α_RB", "max_draft": "≤", "draft_length": "γ"}
-_PLAIN, _SIGNED = ("temperature", "draft_length", "lenience"), ("quality_difference",)
-_FACTORS = ("speedup", "expected_speedup", "expected_speedup_checked", "expected_operations")
+_PLAIN, _SIGNED = ("temperature", "top_p", "lenience", "refused_threshold"), ("quality_difference", "quality_gain")
+_PROBABILITIES = ("level",)
+_FACTORS = (
+    "speedup",
+    "over_bild",
+    "expected_speedup",
+    "expected_speedup_checked",
+    "expected_oracle_speedup",
+    "expected_operations",
+)
 """Fields by their format; shares, by their names, are in per cent."""
 _DEFAULT_DRAFTER = ("drafter", "small")
 
@@ -96,6 +104,12 @@ def field_text(record: object, path: str, interval_digits: int | None = 2) -> st
         return value or NOTHING
     if isinstance(value, dict):
         return settings_text(value) or NOTHING
+    if name in _PROBABILITIES or name.endswith("p_value"):
+        return f"{value:.2g}"
+    if name.endswith("_parameters"):
+        return parameters_text(value)
+    if isinstance(value, int):
+        return str(value)
     if name in _PLAIN:
         return f"{value:g}"
     if name.endswith("_share"):
@@ -104,6 +118,13 @@ def field_text(record: object, path: str, interval_digits: int | None = 2) -> st
     interval = getattr(record, "acceptance_interval" if name == "acceptance_rate" else f"{name}_interval", None)
     shown = "" if interval_digits is None else interval_text(interval, sign, interval_digits)
     return number_text(value, unit="×" if name in _FACTORS else "", sign=sign) + shown
+
+
+def parameters_text(number: int) -> str:
+    """A number of weights as the papers write it: `409 M`, `1.23 M`; below ten thousand in full."""
+    if number < 10_000:
+        return str(number)
+    return f"{number / 1e6:,.0f} M" if number >= 100_000_000 else f"{number / 1e6:.3g} M"
 
 
 def point_text(point: PointHeader) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from tasks.decoding.pair_folder import PairManifest, read_examples, read_manifest
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import method_name, metric_name, number_text, settings_text
-from tasks.tracking import RegisteredModel
+from tasks.tracking import RegisteredModel, model_name
 
 _FORMATS: dict[str, dict[str, Any]] = {
     "quality": {},
@@ -35,7 +35,7 @@ def registered_pair(folder: Path) -> RegisteredModel:
         **numbers,
     }
     return RegisteredModel(
-        f"draftline-{manifest.task}",
+        model_name(manifest.task),
         str(folder),
         description(manifest, numbers),
         {name: value for name, value in tags.items() if value},

@@ -9,8 +9,9 @@ from importlib import resources
 
 import yaml
 
+from tasks.evaluation.report import beside_bild
 from tasks.evaluation.report.arms_text import arms_table
-from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, timings_of
+from tasks.evaluation.report.batches import batch_notes, batch_table, memory_table, shared_weights_note, timings_of
 from tasks.evaluation.report.formatting import field_text, markdown_table, metric_name
 from tasks.evaluation.report.test_sets import test_set_notes, test_set_rows
 from tasks.evaluation.results.codec import Source, decode
@@ -23,7 +24,7 @@ class RenderedTable:
     """One table as text."""
 
     name: str
-    """Its key in `tables` of the summary, or `test_sets`, `arms`, `batches` or `memory`."""
+    """Its key in `tables` of the summary, or `test_sets`, `arms`, `batches`, `memory` or `beside_bild`."""
     title: str
     notes: list[str]
     headings: list[str]
@@ -42,8 +43,6 @@ class _Layout:
     shown: dict[str, str]
     published_notes: list[str] = field(default_factory=list)
     """Of the published rows."""
-    published_headings: list[str] = field(default_factory=list)
-    """Of those in `shown`, the columns that only published rows fill."""
 
 
 @functools.cache
@@ -58,17 +57,16 @@ def rendered_tables(summary: Summary) -> list[RenderedTable]:
     metric = metric_name(summary.metric)
     found = _test_sets(summary)
     found += [_arms(summary)] if summary.arms.results else []
-    found += [*_batches(summary), *_memory(summary)]
+    found += [*_batches(summary), *_memory(summary), *_beside_bild(summary)]
     for name, table in _layouts().items():
         rows: Sequence[MeasuredTableRow | PublishedTableRow] = getattr(summary.tables, name)
         compared = any(isinstance(row, PublishedTableRow) for row in rows)
-        shown = {heading: name for heading, name in table.shown.items() if compared or heading not in table.published_headings}
         own, printed = (
-            [[field_text(row, name) for name in shown.values()] for row in rows if isinstance(row, kind)]
+            [[field_text(row, name) for name in table.shown.values()] for row in rows if isinstance(row, kind)]
             for kind in (MeasuredTableRow, PublishedTableRow)
         )
         if own:
-            headings = [heading.replace("METRIC", metric) for heading in shown]
+            headings = [heading.replace("METRIC", metric) for heading in table.shown]
             notes = table.notes + (table.published_notes if compared else [])
             found.append(RenderedTable(name, table.title, notes, headings, own, printed))
     return found
@@ -103,7 +101,16 @@ def _batches(summary: Summary) -> list[RenderedTable]:
 def _memory(summary: Summary) -> list[RenderedTable]:
     headings, rows = memory_table(summary)
     notes = ["Weights as the runtime holds them; caches of keys and values for one text of the task's maximal lengths."]
+    if shared := shared_weights_note(summary):
+        notes.append(shared)
     return [RenderedTable("memory", "Memory of the models", notes, headings, rows, [])] if rows else []
+
+
+def _beside_bild(summary: Summary) -> list[RenderedTable]:
+    if not summary.beside_bild:
+        return []
+    title, rows = "Every method beside BiLD, on test", beside_bild.table_cells(summary.beside_bild)
+    return [RenderedTable("beside_bild", title, beside_bild.NOTES, beside_bild.HEADINGS, rows, [])]
 
 
 def tables_markdown(summary: Summary) -> str:

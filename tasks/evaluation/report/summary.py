@@ -11,18 +11,20 @@ from collections.abc import Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.arms import compare_arms
+from tasks.evaluation.report.beside_bild import beside_bild
 from tasks.evaluation.report.curves import bild_frontiers, pareto_fronts
 from tasks.evaluation.report.outputs import chosen_outputs
 from tasks.evaluation.report.points import SweepPoints, failures, latest, models_alone
 from tasks.evaluation.report.recommendation import recommend
 from tasks.evaluation.report.table import table_rows
 from tasks.evaluation.report.tables import paper_tables
+from tasks.evaluation.report.temperatures import temperature_points
 from tasks.evaluation.report.test_sets import Arms, named_test_sets
 from tasks.evaluation.results.definitions import DEFINITIONS
 from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Recommendation, Summary, SweptPairs, rounded
-from tasks.evaluation.results.tables import PaperTables
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.paths import DRAFTERS
 
@@ -37,6 +39,7 @@ def summarize(
     test_names: Sequence[str] = (),
     further: Mapping[str, Arms] | None = None,
     corpus: str = "",
+    temperatures: Mapping[tuple[str, float], Sequence[SweepRow]] | None = None,
 ) -> Summary:
     """The summary of one task, numbers rounded as in `summary.json`.
 
@@ -50,6 +53,7 @@ def summarize(
         test_names: the names of the test sets, the main one first; with names `arms` are needed.
         further: for the name of each test set but the main one the sweeps with its rows alone.
         corpus: what the texts are, in words.
+        temperatures: the rows of each sweep at further temperatures, by drafter and temperature.
 
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
@@ -82,12 +86,14 @@ def summarize(
         tables=PaperTables(shares=[], cascade=[], speculative=[], lenience=[]),
         recommendation=Recommendation(text="", changes=[]),
         table=[],
+        temperatures=temperature_points(task, temperatures or {}, pairs or {}),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
     timed = (row for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, TimedRow))
     summary = dataclasses.replace(
         summary,
         worst=chosen_outputs(summary, rows),
+        beside_bild=beside_bild(summary, rows),
         chrf_signature=next((row.chrf_signature for row in timed if row.chrf_signature), None),
     )
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))

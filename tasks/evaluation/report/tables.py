@@ -6,59 +6,55 @@ Theory stands in columns of its own (`expected_…`). A table without a measured
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from tasks.decoding.draft_length import expected_operations, expected_speedup
+from tasks.decoding.draft_length import expected_operations, expected_speedup, oracle_speedup, oracle_tokens
 from tasks.evaluation.measurements import ratio
+from tasks.evaluation.report.bild_tables import early_exit_rows, sampled_rows, sizes_rows
+from tasks.evaluation.report.drafting import acceptance_of, cost_of, work_of
 from tasks.evaluation.report.formatting import method_name
-from tasks.evaluation.report.marks import is_contradicted, marks_of_point
+from tasks.evaluation.report.risk_table import controlled_rows
+from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, points_of, temperature, warning
 from tasks.evaluation.results import tables as records
+from tasks.evaluation.results.bild_tables import PublishedEarlyExitRow, PublishedSampledRow, PublishedSizesRow
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
-from tasks.evaluation.results.published import published_rows
+from tasks.evaluation.results.pair import AcceptanceRate
+from tasks.evaluation.results.paper_tables import PaperTables
+from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.published import TableName, published_rows
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import DRAFTERS
 
-# A difference of nothing may be slightly less than 0 in floating point.
-_EDGE = 1e-9
+_Measured = TypeVar("_Measured", bound=records.MeasuredTableRow)
+_Published = TypeVar("_Published", bound=records.PublishedTableRow)
 
 
-def paper_tables(summary: Summary) -> records.PaperTables:
+def paper_tables(summary: Summary) -> PaperTables:
     """All of them, measured rows first; everything measured is of the validation split.
 
     Args:
         summary: with points, choices and pairs; its own tables are not read.
     """
-    task = summary.dataset, summary.metric
-    shares, cascade = list(_shares(summary)), list(_cascade(summary))
-    speculative, lenience = list(_speculative(summary)), list(_lenience(summary))
-    return records.PaperTables(
-        shares=[*shares, *published_rows(records.PublishedSharesRow, "shares", *task)] if shares else [],
-        cascade=[*cascade, *published_rows(records.PublishedCascadeRow, "cascade", *task)] if cascade else [],
-        speculative=[*speculative, *published_rows(records.PublishedSpeculativeRow, "speculative", *task)]
-        if speculative
-        else [],
-        lenience=[*lenience, *published_rows(records.PublishedLenienceRow, "lenience", *task)] if lenience else [],
+    return PaperTables(
+        sizes=_beside(summary, sizes_rows(summary), PublishedSizesRow, "sizes"),
+        shares=_beside(summary, _shares(summary), records.PublishedSharesRow, "shares"),
+        sampled=_beside(summary, sampled_rows(summary), PublishedSampledRow, "sampled"),
+        early_exit=_beside(summary, early_exit_rows(summary), PublishedEarlyExitRow, "early_exit"),
+        controlled=list(controlled_rows(summary)),
+        cascade=_beside(summary, _cascade(summary), records.PublishedCascadeRow, "cascade"),
+        acceptance=_beside(summary, _acceptance(summary), records.PublishedAcceptanceRow, "acceptance"),
+        speculative=_beside(summary, _speculative(summary), records.PublishedSpeculativeRow, "speculative"),
+        lenience=_beside(summary, _lenience(summary), records.PublishedLenienceRow, "lenience"),
     )
 
 
-def _own(summary: Summary, drafter: str, method: str) -> list[OperatingPoint]:
-    """The points of a method, timed or not: their counts are exact either way."""
-    return [point for point in summary.points if (point.drafter, point.method) == (drafter, method)]
-
-
-def _best(points: Sequence[TimedPoint]) -> TimedPoint | None:
-    return max(points, key=lambda point: (point.quality, point.speedup), default=None)
-
-
-def _fastest_at(points: Sequence[TimedPoint], quality: float) -> TimedPoint | None:
-    """The fastest point of at least this observed quality; of equally fast ones the better, then the first."""
-    return max(
-        (point for point in points if point.quality >= quality - _EDGE),
-        key=lambda point: (point.speedup, point.quality),
-        default=None,
-    )
+def _beside(
+    summary: Summary, measured: Iterable[_Measured], kind: type[_Published], table: TableName
+) -> list[_Measured | _Published]:
+    """The measured rows and then the published ones; without a measured row nothing."""
+    rows = list(measured)
+    return [*rows, *published_rows(kind, table, summary.dataset, summary.metric)] if rows else []
 
 
 def _shares(summary: Summary) -> Iterator[records.SharesRow]:
@@ -74,8 +70,8 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
         speculative = chosen.get((drafter, "speculative", "no_loss"))
         found = {
             "speculative": speculative,
-            "BiLD as fast as speculative": speculative and _best([p for p in bild if p.speedup >= speculative.speedup]),
-            "BiLD as good as speculative": speculative and _fastest_at(bild, speculative.quality),
+            "BiLD as fast as speculative": speculative and best([p for p in bild if p.speedup >= speculative.speedup]),
+            "BiLD as good as speculative": speculative and fastest_at(bild, speculative.quality),
             "BiLD, no loss": chosen.get((drafter, "bild", "no_loss")),
             "BiLD, ≤ 1 point": chosen.get((drafter, "bild", "one_point")),
         }
@@ -85,23 +81,17 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
                 yield joined(
                     records.SharesRow,
                     point,
-                    label=f"{label}, {drafter}{_warning(summary, label, point)}",
+                    label=f"{label}, {drafter}{warning(summary, label, point)}",
                     fallback_share=ratio(counts.large_calls, counts.tokens),
                     rollback_share=ratio(counts.rollbacks, counts.tokens),
                 )
 
 
-def _warning(summary: Summary, label: str, point: TimedPoint) -> str:
-    """A word where a row names a choice that test contradicts."""
-    named = label.endswith(("no loss", "≤ 1 point")) or label == "speculative"
-    red = named and is_contradicted(marks_of_point(summary, summary.index_of(point)))
-    return " (contradicted on test)" if red else ""
-
-
 def _variant(point: OperatingPoint) -> tuple[str, str]:
     """Method and rule, by which SpecCascade's Table 2 tells methods apart; and the drafter unless it is the small model."""
-    drafter, rule = point.settings.get("drafter", "small"), point.settings.get("rule")
-    return f"{point.method} {rule}" if rule else point.method, "" if drafter == "small" else str(drafter)
+    settings = point.settings
+    rule = settings.get("rule") or settings.get("confidence") or ("tuned" if settings.get("tuned") else "")
+    return f"{point.method} {rule}" if rule else point.method, other_drafter(point)
 
 
 def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
@@ -111,8 +101,8 @@ def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
         for variant, proposer in dict.fromkeys(map(_variant, timed)):
             own = [point for point in timed if _variant(point) == (variant, proposer)]
             # Every sweep has its own run of vanilla; its quality is what the differences were taken from.
-            equal = _fastest_at(own, own[0].quality - (own[0].quality_difference or 0.0))
-            best = _best([point for point in own if point.speedup >= 1.0])
+            equal = fastest_at(own, own[0].quality - (own[0].quality_difference or 0.0))
+            within = best([point for point in own if point.speedup >= 1.0])
             method, _, rule = variant.partition(" ")
             words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", drafter]
             yield records.CascadeRow(
@@ -121,7 +111,7 @@ def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
                 drafter=drafter,
                 timed=len(own),
                 at_quality=None if equal is None else joined(records.PointFigures, equal),
-                at_latency=None if best is None else joined(records.PointFigures, best),
+                at_latency=None if within is None else joined(records.PointFigures, within),
             )
 
 
@@ -129,14 +119,11 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
     """SD, Tables 2 to 4: α and c as measured, what the theorems expect of them, and what was measured."""
     for drafter in DRAFTERS:
         pair = summary.pairs.of(drafter)
-        work = None if pair.sizes is None else pair.sizes.decoder_ratio
-        for point in _own(summary, drafter, "speculative"):
+        for point in points_of(summary, drafter, "speculative"):
             length = int(point.settings["draft_length"] or 0)
-            # α and c are of the small model; another drafter has others.
-            known = point.settings.get("drafter", "small") == "small"
-            alpha, cost = (_acceptance(pair, point), pair.cost_ratio) if known else (None, None)
+            alpha, cost, work = acceptance_of(pair, point), cost_of(pair, point), work_of(pair, point)
             check = None if pair.costs is None else pair.costs.check_cost(length + 1)
-            label = f"speculative, {drafter}, γ {length}"
+            label = ", ".join(filter(None, ("speculative", _drafts(point), drafter, f"γ {length}")))
             row = joined(
                 records.SpeculativeRow,
                 point,
@@ -144,7 +131,7 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
                 draft_length=length,
                 cost_ratio=cost,
                 check_cost=check,
-                temperature=_temperature(point),
+                temperature=temperature(point),
             )
             if alpha is not None:
                 row = dataclasses.replace(
@@ -155,36 +142,68 @@ def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
                     expected_speedup_checked=None
                     if cost is None or check is None
                     else expected_speedup(alpha.rate, length, cost, check),
+                    expected_oracle_speedup=_oracle_speedup(alpha, cost),
                     expected_operations=None if work is None else expected_operations(alpha.rate, length, work),
                 )
             yield row
 
 
-def _temperature(point: OperatingPoint) -> float:
-    return 0.0 if point.sampling is None else point.sampling.temperature
+def _drafts(point: OperatingPoint) -> str:
+    """What drafts, in a label."""
+    other = other_drafter(point)
+    return other and f"drafts: {other}"
 
 
-def _acceptance(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:
-    """α of the sampling that the point was decoded with; None where it was measured for another one only."""
-    sampling = point.sampling
-    if sampling is None or sampling.temperature == 0:
-        return pair.acceptance_rate()
-    sampled = pair.acceptance_rate(sampled=True)
-    untruncated = not sampling.top_k and sampling.top_p == 1
-    return sampled if sampled is not None and untruncated and sampled.temperature == sampling.temperature else None
+def _oracle_speedup(alpha: AcceptanceRate, cost: float | None) -> float | None:
+    """None where nothing bounds it: where no token is ever rejected, and drafting costs nothing."""
+    return None if cost is None or (alpha.rate >= 1 and cost == 0) else oracle_speedup(alpha.rate, cost)
+
+
+def _acceptance(summary: Summary) -> Iterator[records.AcceptanceRow]:
+    """SD, Table 3: α of both small models and of each other drafter of the grid."""
+    rows: dict[str, records.AcceptanceRow] = {}
+    for arm in DRAFTERS:
+        pair = summary.pairs.of(arm)
+        measured = () if pair.acceptance is None else pair.acceptance.others
+        for drafter in ("small", *(one.drafter for one in measured if one.lenience == 1)):
+            # Of tables, copies and the large model's own layers it is the same in both sweeps.
+            label = f"small model, {arm}" if drafter == "small" else drafter
+            greedy, sampled = (pair.acceptance_rate(sampled=sampled, drafter=drafter) for sampled in (False, True))
+            if greedy is not None or sampled is not None:
+                rows.setdefault(label, _acceptance_row(label, drafter, greedy, sampled))
+    yield from rows.values()
+
+
+def _acceptance_row(
+    label: str, drafter: str, greedy: AcceptanceRate | None, sampled: AcceptanceRate | None
+) -> records.AcceptanceRow:
+    return records.AcceptanceRow(
+        label=label,
+        drafter=drafter,
+        acceptance_rate=None if greedy is None else greedy.rate,
+        acceptance_interval=None if greedy is None else greedy.interval,
+        sampled_acceptance_rate=None if sampled is None else sampled.rate,
+        sampled_acceptance_rate_interval=None if sampled is None else sampled.interval,
+        expected_oracle_tokens=None if greedy is None or greedy.rate >= 1 else oracle_tokens(greedy.rate),
+    )
 
 
 def _lenience(summary: Summary) -> Iterator[records.LenienceRow]:
     """SD, Table 5: what lenience gains and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
     for drafter in DRAFTERS:
-        for point in _own(summary, drafter, "speculative_lenient"):
-            counts, length = point.counts, point.settings["draft_length"]
+        pair = summary.pairs.of(drafter)
+        for point in points_of(summary, drafter, "speculative_lenient"):
+            counts, length = point.counts, int(point.settings["draft_length"] or 0)
+            alpha, cost = acceptance_of(pair, point), cost_of(pair, point)
             yield joined(
                 records.LenienceRow,
                 point,
-                label=f"speculative lenient, {drafter}, γ {length}",
-                temperature=_temperature(point),
+                label=", ".join(filter(None, ("speculative lenient", _drafts(point), drafter, f"γ {length}"))),
+                temperature=temperature(point),
                 draft_length=length,
                 lenience=point.settings["lenience"],
+                acceptance_rate=None if alpha is None else alpha.rate,
+                acceptance_interval=None if alpha is None else alpha.interval,
+                expected_speedup=None if alpha is None or cost is None else expected_speedup(alpha.rate, length, cost),
                 checked_share=ratio(counts.accepted, counts.accepted + counts.rollbacks),
             )

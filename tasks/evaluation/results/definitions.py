@@ -28,6 +28,8 @@ DEFINITIONS = {
     "outputs.length_ratio": "words of all outputs over words of their references, of several the one nearest in length",
     "outputs.vanilla_length_ratio": "tokens of all outputs over tokens of the outputs of vanilla large",
     "chrf": "chrF2 in points over the whole split, of timed points, where the metric is BLEU",
+    "loss_share": "mean over the outputs of what each loses against that of vanilla large by the sentence-level metric, as a "
+    "share from 0 to 1; an output that gains counts as 0; of timed points",
     "by_length": "quality, and its difference from vanilla large, on each third of the examples by the length of their sources",
     "relative_latency": "1 / speedup; the vanilla large model is 1",
     "time_ms": "mean milliseconds of a timed example by part: counts times measured costs; other is the rest of its time",

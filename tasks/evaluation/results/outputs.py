@@ -67,6 +67,9 @@ class OutputDetails:
     """How chrF was computed, in sacrebleu's own words."""
     by_length: list[LengthBand] | None = None
     """Shortest sources first."""
+    loss_share: float | None = None
+    """Mean over the examples of what an output loses against vanilla large's by the sentence-level metric, in [0, 1]; an output
+    that gains counts as 0."""
     worst: list[WorstOutput] | None = None
     """The outputs that lose most against vanilla large's, the worst first."""
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AliasChoices, Field, JsonValue
 
+from tasks.decoding.settings import OF_SMALL
 from tasks.evaluation.results.batch_timings import BatchTimings
 from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.memory import PairMemory
 from tasks.evaluation.results.output_check import OutputCheck
-from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.settings import MarginSettings, RiskSettings
 from tasks.evaluation.statistics import Interval
 from tasks.files import atomic_write
 from tasks.models.training_record import TrainingRecord
@@ -37,12 +38,27 @@ class AcceptanceRate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairAcceptance:
-    """Acceptance rates of the pair; None for a way of sampling that could not be measured."""
+class Acceptance:
+    """Acceptance rates by the way of sampling; None where one could not be measured."""
 
     greedy: AcceptanceRate | None = None
     sampled: AcceptanceRate | None = None
     """At temperature 1, untruncated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftingAcceptance(Acceptance):
+    """Acceptance rates of another drafter of the grid, or of lenient acceptance."""
+
+    drafter: str
+    lenience: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairAcceptance(Acceptance):
+    """Acceptance rates of the pair, and of all else that the grid drafts with."""
+
+    others: list[DraftingAcceptance] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +87,8 @@ class ModelSizes:
     """Bytes of a weight."""
     cache_bytes: int
     """Bytes of a cached number."""
+    feed_forward_width: int | None = None
+    """Of the decoder's inner layers; None in older records, and where the configuration does not name it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +101,8 @@ class PairSizes:
     """Mean length of a source of the validation split."""
     shares_encoder: bool = False
     """Whether the small model decodes from the large model's encoder output."""
+    shared_parameters: int = 0
+    """Parameters of the small model that are the large model's own and in memory once."""
 
     @property
     def decoder_ratio(self) -> float | None:
@@ -249,16 +269,24 @@ class PairRecord:
     """Commit, versions, hardware and input hashes as text; under `settings` those of the sweep and of the machine."""
     margins: MarginSettings | None = None
     """What a choice may lose; None in older records."""
+    risk: RiskSettings | None = None
+    """What CALM's threshold may lose by Learn then Test; None in older records."""
     batches: BatchTimings | None = None
     """Chosen points by batch size, on test; None where that is switched off, and for further seeds."""
     grid: list[GridPoint] | None = None
     """The grid that was swept last; None for all rows."""
 
-    def acceptance_rate(self, *, sampled: bool = False) -> AcceptanceRate | None:
-        """The pair's acceptance rate, greedy or at temperature 1."""
-        if self.acceptance is None:
+    def acceptance_rate(self, *, sampled: bool = False, drafter: str = "small", lenience: float = 1.0) -> AcceptanceRate | None:
+        """The acceptance rate of what drafts, greedy or at temperature 1; None where it was not measured."""
+        found: Acceptance | None = self.acceptance
+        # Staged drafts are those of the small model.
+        drafter = "small" if drafter in OF_SMALL else drafter
+        if self.acceptance is not None and (drafter, lenience) != ("small", 1.0):
+            same = (one for one in self.acceptance.others if (one.drafter, one.lenience) == (drafter, lenience))
+            found = next(same, None)
+        if found is None:
             return None
-        return self.acceptance.sampled if sampled else self.acceptance.greedy
+        return found.sampled if sampled else found.greedy
 
     @property
     def cost_ratio(self) -> float | None:

@@ -51,6 +51,8 @@ class Measurements:
     """Loops, cut-off outputs, lengths, differences from vanilla."""
     chrf: float | None = None
     """chrF in points; of timed points, beside BLEU."""
+    loss_share: float | None = None
+    """Mean loss of an output against vanilla's by the sentence-level metric, gains as 0, in [0, 1]; of timed points."""
     by_length: list[LengthBand] | None = None
     """Quality by the length of the source; of timed points."""
     examples: int | None = None

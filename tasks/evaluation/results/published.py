@@ -19,7 +19,7 @@ from tasks.evaluation.results.tables import PublishedTableRow
 _NAME = "published.yaml"
 _SOURCE = Source(_NAME, "correct the file")
 _Row = TypeVar("_Row", bound=PublishedTableRow)
-TableName = Literal["shares", "cascade", "speculative", "lenience"]
+TableName = Literal["sizes", "shares", "sampled", "early_exit", "cascade", "acceptance", "speculative", "lenience"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,12 @@ class Published:
     names: dict[str, str]
     """Of the data sets, as printed."""
     table_1: PublishedTable
+    sizes: PublishedTable
     shares: PublishedTable
+    sampled: PublishedTable
+    early_exit: PublishedTable
     cascade: PublishedTable
+    acceptance: PublishedTable
     speculative: PublishedTable
     lenience: PublishedTable
 
@@ -104,7 +108,10 @@ def published_rows(kind: type[_Row], table: TableName, dataset: str, metric: str
 
 
 def anything_published(dataset: str, metric: str) -> bool:
-    """Whether any table prints a number that compares with a task, see `table_1_columns`."""
+    """Whether any table prints a result that compares with a task, see `table_1_columns`; a model's size is no result."""
     printed = published()
-    tables = (printed.table_1, printed.shares, printed.cascade, printed.speculative, printed.lenience)
+    tables: tuple[PublishedTable, ...] = (
+        *(printed.table_1, printed.shares, printed.sampled, printed.early_exit),
+        *(printed.cascade, printed.acceptance, printed.speculative, printed.lenience),
+    )
     return any(table.rows(dataset, metric) for table in tables)

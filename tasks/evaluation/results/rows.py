@@ -56,6 +56,8 @@ class ShownExample:
     """The large model's own text."""
     pieces: list[tuple[str, str]]
     """The point's text in order, cut where the proposer changes: (text, `s` small, `l` large or `c` corrected)."""
+    proposers: str = ""
+    """One such letter for each token; empty in older rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,11 @@ from typing import Annotated
 from pydantic import Field
 
 from tasks.evaluation.results.arms import ArmComparison
+from tasks.evaluation.results.beside_bild import BesideBild
 from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
 from tasks.evaluation.results.outputs import PointOutputs
 from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.points import (
     Choice,
     FailedPoint,
@@ -23,7 +25,8 @@ from tasks.evaluation.results.points import (
     TimedPoint,
     UntimedPoint,
 )
-from tasks.evaluation.results.tables import PaperTables, TableRow
+from tasks.evaluation.results.tables import TableRow
+from tasks.evaluation.results.temperatures import TemperaturePoints
 from tasks.evaluation.results.test_sets import NamedTestSet
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
@@ -174,6 +177,10 @@ class Summary:
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""
+    beside_bild: list[BesideBild] = field(default_factory=list)
+    """Every other method beside BiLD, chosen alike."""
+    temperatures: list[TemperaturePoints] = field(default_factory=list)
+    """The grid at further temperatures, by drafter."""
     test_sets: list[NamedTestSet] = field(default_factory=list)
     """Where the test sets have names: the main one first."""
 

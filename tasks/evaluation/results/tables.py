@@ -150,6 +150,28 @@ class PublishedCascadeRow(PublishedTableRow):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AcceptanceRow(MeasuredTableRow):
+    """α of what drafts, greedy and at temperature 1 (SD, Table 3)."""
+
+    drafter: str
+    acceptance_rate: float | None = None
+    acceptance_interval: Interval | None = None
+    sampled_acceptance_rate: float | None = None
+    sampled_acceptance_rate_interval: Interval | None = None
+    expected_oracle_tokens: float | None = None
+    """Theory: tokens for each run of the large model if an oracle chose γ, 1 / (1 - α), greedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedAcceptanceRow(PublishedTableRow):
+    """SD, Table 3, of T5-XXL (11B)."""
+
+    drafter: str
+    acceptance_rate: float
+    sampled_acceptance_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpeculativeRow(PointFigures, MeasuredTableRow):
     """Expected and measured speed-up of speculative decoding (SD, Tables 2 to 4)."""
 
@@ -164,6 +186,8 @@ class SpeculativeRow(PointFigures, MeasuredTableRow):
     """Measured: a check of γ + 1 positions, in steps of the large model."""
     expected_speedup_checked: float | None = None
     """Theory: the same theorem with `check_cost`."""
+    expected_oracle_speedup: float | None = None
+    """Theory: what no γ exceeds by that theorem (SD, section 3.5)."""
     tokens_per_large_call: float | None = None
     """Accepted length as engines count it: with the corrected or bonus token."""
     expected_operations: float | None = None
@@ -198,6 +222,11 @@ class LenienceRow(PointFigures, MeasuredTableRow):
     """Of all drafted tokens."""
     checked_share: float | None = None
     """Of the tokens that were checked: a draft is checked up to its first rejected token."""
+    acceptance_rate: float | None = None
+    """α with lenience, over prefixes that the large model generates (SD, A.5)."""
+    acceptance_interval: Interval | None = None
+    expected_speedup: float | None = None
+    """Theory: SD, Theorem 3.8, by that α."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,16 +236,6 @@ class PublishedLenienceRow(PublishedTableRow):
     temperature: float
     lenience: float
     acceptance_rate: float
-    """α as measured."""
+    """α as printed."""
     expected_speedup: float
     """Theory: what the appendix derives from α with c = 0.015 (greedy: γ = 8); nothing was timed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperTables:
-    """The papers' tables, measured rows first; a table without a measured row is empty."""
-
-    shares: list[SharesRow | PublishedSharesRow]
-    cascade: list[CascadeRow | PublishedCascadeRow]
-    speculative: list[SpeculativeRow | PublishedSpeculativeRow]
-    lenience: list[LenienceRow | PublishedLenienceRow]

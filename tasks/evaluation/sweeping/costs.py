@@ -19,6 +19,7 @@ import torch
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.pair import MeasuredCosts, interpolated
@@ -194,3 +195,14 @@ def _run_ms(pair: Pair, sources: Sequence[list[int]], width: int, request: Reque
 
         times.append(_median_ms(run, clock))
     return statistics.fmean(times)
+
+
+def slow_step_warning(large: Decoder, costs: Costs) -> str:
+    """A warning where vanilla uses less than half of the machine, so that every speed-up over it flatters; otherwise empty."""
+    share = bandwidth_share(large.capabilities.step_bytes, costs.verify_ms[1] / 1000)
+    if share is None or share >= LEAST_SHARE:
+        return ""
+    return (
+        f"warning: a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
+        "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +85,7 @@ def details_of(
     samples: int,
     seed: int,
 ) -> OutputDetails:
-    """Return chrF, quality by the length of the source, and the outputs that lose most against vanilla large's.
+    """Return chrF, quality by the length of the source, and what outputs lose against vanilla large's, the worst in full.
 
     Args:
         found: The point's outputs by example.
@@ -98,11 +98,13 @@ def details_of(
     references = [example.references for example in split.examples]
     texts, others = [one.text for one in found], [one.text for one in vanilla]
     chrf = metric_of(metric).name == "bleu"
+    losses = _losses(texts, others, references, metric)
     return OutputDetails(
         chrf=chrf_of(texts, references) if chrf else None,
         chrf_signature=chrf_signature(max(map(len, references))) if chrf else None,
         by_length=_by_length(texts, others, split, metric, samples, seed),
-        worst=_worst(texts, others, split, metric),
+        loss_share=_share(losses, len(texts)),
+        worst=_worst(losses, texts, others, split),
     )
 
 
@@ -137,12 +139,24 @@ def _by_length(
     return bands
 
 
-def _worst(texts: Sequence[str], others: Sequence[str], split: Split, metric: str) -> list[WorstOutput]:
+def _losses(
+    texts: Sequence[str], others: Sequence[str], references: Sequence[tuple[str, ...]], metric: str
+) -> dict[int, float]:
+    """Points that outputs lose against vanilla's, by example; without those that lose none."""
     different = [index for index, (own, other) in enumerate(zip(texts, others, strict=True)) if own != other]
-    references = [split.examples[index].references for index in different]
-    own = sentence_scores([texts[index] for index in different], references, metric)
-    other = sentence_scores([others[index] for index in different], references, metric)
-    losses = [(after - before, index) for before, after, index in zip(own, other, different, strict=True) if after > before]
+    wanted = [references[index] for index in different]
+    own = sentence_scores([texts[index] for index in different], wanted, metric)
+    other = sentence_scores([others[index] for index in different], wanted, metric)
+    return {index: after - before for before, after, index in zip(own, other, different, strict=True) if after > before}
+
+
+def _share(losses: Mapping[int, float], examples: int) -> float:
+    """The mean loss over all examples, in [0, 1]."""
+    # A perfect sentence BLEU may be slightly more than 100 in floating point.
+    return sum(min(loss / 100, 1.0) for loss in losses.values()) / examples
+
+
+def _worst(losses: Mapping[int, float], texts: Sequence[str], others: Sequence[str], split: Split) -> list[WorstOutput]:
     return [
         WorstOutput(
             example=index,
@@ -152,5 +166,5 @@ def _worst(texts: Sequence[str], others: Sequence[str], split: Split, metric: st
             output=texts[index],
             loss=round(loss, 3),
         )
-        for loss, index in sorted(losses, key=lambda item: (-item[0], item[1]))[:_WORST]
+        for index, loss in sorted(losses.items(), key=lambda item: (-item[1], item[0]))[:_WORST]
     ]

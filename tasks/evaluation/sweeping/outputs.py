@@ -49,27 +49,34 @@ class Outputs:
     by_example: dict[int, Counts] = field(default_factory=dict)
     """Counts of the timed examples."""
     behaviour: int = 0
-    """A hash of tokens and runs: equal for two points that generate the same tokens by the same runs on every example."""
+    """Of tokens and runs: equal for two points that generate the same tokens by the same runs on every example."""
 
     def timed(self, split: Split) -> list[Counts]:
         """Counts of the timed examples in the order of their latencies."""
         return [self.by_example[example] for example in split.timed]
 
-    def add(self, generation: Generation, *, timed: bool) -> None:
-        """Add the next example."""
+    def add(self, example: int, generation: Generation, *, timed: bool) -> None:
+        """Add the next example, by its index in the split."""
         counts = generation.counts
         tokens = tuple(generation.tokens)
         runs = (counts.small_steps, counts.large_calls, counts.fallbacks, *sorted(counts.kept.items()))
-        self.behaviour = hash((self.behaviour, tokens, generation.proposers.count("s"), runs))
+        self.behaviour += hash((example, tokens, generation.proposers.count("s"), runs))
         if timed:
-            self.by_example[len(self.tokens)] = counts
+            self.by_example[example] = counts
         self.tokens.append(tokens)
         self.counts.add(counts)
+
+    def extend(self, following: Outputs) -> None:
+        """Add the examples that follow, which another process may have decoded."""
+        self.behaviour += following.behaviour
+        self.by_example |= following.by_example
+        self.tokens += following.tokens
+        self.counts.add(following.counts)
 
 
 def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
     """The outputs of a split from its generations in order."""
     outputs, timed = Outputs(how), set(split.timed)
     for example, generation in enumerate(generations):
-        outputs.add(generation, timed=example in timed)
+        outputs.add(example, generation, timed=example in timed)
     return outputs

@@ -34,6 +34,7 @@ _LONGEST = (10,)
 """At most 10 consecutive small tokens (BiLD, 7.1.2; SpecCascade, E.1)."""
 _BLOCK = (5,)
 """γ of all comparisons in SpecCascade's tables and main figures (E.1)."""
+_TABLE_3 = "SpecCascade, Table 3 (appendix A); range and steps ours, in nats"
 
 _BILD = {
     "translation": Preset(
@@ -106,7 +107,7 @@ def _cascades() -> dict[str, Preset]:
         elif rule == "bild":
             source = "SpecCascade, E.1: α from 0 to 10 nats; steps ours"
         else:
-            source = "SpecCascade, Table 3 (appendix A); range and steps ours, in nats"
+            source = _TABLE_3
         presets[rule] = Preset({"rule": (rule,), "deferral_cost": costs, "draft_length": _BLOCK}, source)
     return presets
 
@@ -120,6 +121,9 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "speculative": {
         "block_sizes": Preset({"draft_length": (3, 5, 7)}, "SpecCascade, E.4; SD, Table 2: these values"),
         "windows": Preset({"draft_length": (3, 4, 5, 6, 7, 8, 9, 10)}, "BiLD, 7.3: a fixed window of 3 to 10"),
+    },
+    "speculative_several": {
+        "batches": Preset({"drafts": (2, 4, 8), "draft_length": (4, 8)}, "Sun et al., 2023 (SpecTr); values ours")
     },
     "speculative_block": {"windows": Preset({"draft_length": (4, 6, 8)}, "Sun et al., 2024; values ours")},
     "speculative_lenient": {
@@ -158,6 +162,11 @@ PRESETS: dict[str, dict[str, Preset]] = {
             "AdaEDL; thresholds ours, since the paper adapts them",
         )
     },
+    "speculative_predicted": {
+        "steps": Preset(
+            {"max_rejection": (0.1, 0.3, 0.5, 0.7, 0.9), "max_draft": _LONGEST}, "SpecDec++; longest draft and steps ours"
+        )
+    },
     "speculative_fuzzy": {
         measure: Preset(
             {"divergence": (measure,), "max_divergence": thresholds, "draft_length": _BLOCK},
@@ -173,12 +182,25 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "steps": Preset({"accepted_tokens": (1, 2, 3, 5, 10), "draft_length": _BLOCK}, "no paper; steps ours")
     },
     "sequence_cascade": {
-        "paper": Preset({"deferral_cost": _SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours")
+        "paper": Preset(
+            {"confidence": ("sum",), "deferral_cost": _SHARES}, "SpecCascade, equation 1 and E.1: α from 0 to 1; steps ours"
+        ),
+        "mean": Preset(
+            {"confidence": ("mean",), "deferral_cost": _SHARES}, "ours: the same with the geometric mean over the tokens"
+        ),
     },
     "token_cascade": {
-        "paper": Preset({"deferral_cost": _SHARES, "max_draft": _LONGEST}, "SpecCascade, E.1: α from 0 to 1; steps ours")
+        "paper": Preset(
+            {"rule": ("chow",), "deferral_cost": _SHARES, "max_draft": _LONGEST}, "SpecCascade, E.1: α from 0 to 1; steps ours"
+        ),
+        "chow_log": Preset({"rule": ("chow_log",), "deferral_cost": _NATS, "max_draft": _LONGEST}, _TABLE_3),
     },
-    "diff_oracle": {"paper": Preset({"deferral_cost": _SHARES}, "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours")},
+    "diff_oracle": {
+        "paper": Preset(
+            {"rule": ("diff",), "deferral_cost": _SHARES}, "SpecCascade, Figure 1 and E.1: α from 0 to 1; steps ours"
+        ),
+        "diff_log": Preset({"rule": ("diff_log",), "deferral_cost": _NATS}, _TABLE_3),
+    },
     "speculative_cascade": _cascades(),
     "calm": {
         "paper": Preset(

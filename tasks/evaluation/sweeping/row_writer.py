@@ -121,12 +121,15 @@ class RowWriter:
 
     def _decoded(self, point: SweepPoint, split: Split) -> tuple[Outputs, Outcome]:
         """The outputs of a point that was not replayed, decoded before its first round."""
-        key = split.name, point
-        if key not in self._known:
+        if (split.name, point) not in self._known:
             outputs = self.evaluator.vanilla(split) if point == VANILLA else self.evaluator.decoded(point, split)
-            self._known[key] = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
-            self.keep({point: outputs}, split)
-        return self._known[key]
+            self.know(point, outputs, split)
+        return self._known[split.name, point]
+
+    def know(self, point: SweepPoint, outputs: Outputs, split: Split) -> None:
+        """Take the outputs of a point that was decoded, for its rounds."""
+        self._known[split.name, point] = outputs, self.evaluator.assess(outputs, split, lossless=is_vanillas_output(point))
+        self.keep({point: outputs}, split)
 
     def keep(self, outputs: Mapping[SweepPoint, Outputs], split: Split) -> None:
         """Write the texts of points beside the rows, before anything says that the points are finished."""

@@ -15,16 +15,17 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from tasks.decoding.decoder import Decoder
-from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
-from tasks.evaluation.frontier import tradeoff_of
+from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
+from tasks.evaluation.risk_control import controlled
 from tasks.evaluation.selection.choosing import choose_rows
-from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.assessed_grid import AssessedGrid
-from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
+from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs, slow_step_warning
+from tasks.evaluation.sweeping.decoding_ahead import PointDecoder, decode_points
+from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
 from tasks.evaluation.sweeping.grid import BASELINES, VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.planning import Candidate, Plan, prediction_error
@@ -58,13 +59,20 @@ _BASELINES = dict.fromkeys(BASELINES, _Visit("baseline"))
 class SweepRunner:
     """Runs one sweep."""
 
-    def __init__(self, writer: RowWriter, cache: Path) -> None:
-        """Take the writer of rows, and the folder of cached predictions for a sweep that is interrupted or grows."""
+    def __init__(self, writer: RowWriter, cache: Path, fan_out: FanOut = ALONE) -> None:
+        """Take what a sweep works with.
+
+        Args:
+            writer: Writes the rows.
+            cache: Folder of cached predictions for a sweep that is interrupted or grows.
+            fan_out: The processes that replay and decode; only this one times.
+        """
         self.plan: SweepPlan | None = None
         """How the grid was worked through, for `pair.json`; None in a sweep that does not plan."""
         self._writer = writer
         self._evaluator = writer.evaluator
         self._cache = cache
+        self._fan_out = fan_out
 
     def validate(self, points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows of the baselines and of every point; a sweep that plans times only the points of its plan."""
@@ -75,8 +83,10 @@ class SweepRunner:
         rows = {point: self._writer.write_timed(point, split, "baseline") for point in BASELINES}
         known = [point for point in map(tradeoff_of, rows.values()) if point is not None]
         if costs is None or len(known) < len(BASELINES):
+            self._decode_ahead(points, split)
             return list(self._time(_BASELINES | dict.fromkeys(points, _Visit("grid")), split, rows).values())
         grid = self._replay(points, split)
+        self._decode_ahead(grid.not_replayed(), split)
         replayed = time.monotonic()
         sweep, metric = self._evaluator.sweep, self._evaluator.metric
         vanilla = Candidate(VANILLA.method, known[0].quality, self._evaluator.vanilla(split).timed(split))
@@ -105,10 +115,11 @@ class SweepRunner:
 
     def report(self, rows: Sequence[SweepRow], points: Sequence[SweepPoint], split: Split) -> list[SweepRow]:
         """Rows, on another split, of the baselines and of the points that the validation rows choose."""
-        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep.margins)}
+        chosen = {(row.method, str(row.settings)) for row in _chosen(rows, self._evaluator.sweep)}
         wanted = [point for point in points if (point.method, str(point.row_settings)) in chosen]
         waiting = [point for point in wanted if not self._writer.is_finished(point, split)]
         known = self._known(waiting, split) if waiting and self._evaluator.sweep.plan else {}
+        self._decode_ahead([point for point in waiting if point not in known], split)
         visits = {point: _Visit("chosen", known.get(point)) for point in wanted}
         return list(self._time(_BASELINES | visits, split, {}).values())
 
@@ -174,7 +185,16 @@ class SweepRunner:
         evaluator, label = self._evaluator, self._label("replay", split)
         with on_threads(evaluator.sweep.latency_threads):
             known = [evaluator.vanilla(split).tokens]
-            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known)
+            return replay_grid(points, evaluator.pair, evaluator.request, split, self._cache, label, known, self._fan_out)
+
+    def _decode_ahead(self, points: Sequence[SweepPoint], split: Split) -> None:
+        """Decode points in several processes, before any is timed; one process alone decodes each before its first round."""
+        waiting = [point for point in points if point not in BASELINES and not self._writer.is_finished(point, split)]
+        if self._fan_out.size > 1 and waiting:
+            evaluator = self._evaluator
+            decoder = PointDecoder(evaluator.request, evaluator.sweep.quality_batch, split, self._cache, evaluator.pair)
+            for point, outputs in decode_points(waiting, decoder, self._fan_out, self._label("decode", split)).items():
+                self._writer.know(point, outputs, split)
 
     def _time_planned(self, plan: Plan, grid: AssessedGrid, split: Split, rows: dict[SweepPoint, SweepRow]) -> set[int]:
         """Time the points that the plan asks for, until it asks for none, and those that cannot be replayed.
@@ -231,23 +251,15 @@ def _prediction(plan: Plan, speedup: float) -> Prediction:
     return Prediction(latency_ms=plan.vanilla_ms / speedup, speedup=speedup)
 
 
-def _chosen(rows: Sequence[SweepRow], margins: MarginSettings) -> list[SweepRow]:
-    """The rows that are chosen on validation; none without a measured vanilla row."""
-    return [rows[index] for index in choose_rows(rows, margins).values() if index is not None]
+def _chosen(rows: Sequence[SweepRow], sweep: SweepSettings) -> list[SweepRow]:
+    """The rows that are chosen on validation, by margins or for their risk; none without a measured vanilla row."""
+    found = [rows[index] for index in choose_rows(rows, sweep.margins).values() if index is not None]
+    timed = [row for row in rows if isinstance(row, TimedRow) and row.split == CHOSEN_ON]
+    valid = [one.chosen for one in controlled(timed, sweep.risk)]
+    return [*found, *(row for row in valid if row is not None)]
 
 
 def _shuffled(items: Iterable[_Item], seed: int | str) -> list[_Item]:
     """The items in an order that favours no method."""
     items = list(items)
     return random.Random(seed).sample(items, len(items))  # noqa: S311 (an order, not a secret)
-
-
-def slow_step_warning(large: Decoder, costs: Costs) -> str:
-    """A warning where vanilla uses less than half of the machine, so that every speed-up over it flatters; otherwise empty."""
-    share = bandwidth_share(large.capabilities.step_bytes, costs.verify_ms[1] / 1000)
-    if share is None or share >= LEAST_SHARE:
-        return ""
-    return (
-        f"warning: a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
-        "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
-    )

@@ -25,6 +25,7 @@ def shown_examples(generations: Sequence[Generation], vanilla: Outputs, split: S
             references=list(split.examples[example].references),
             vanilla=text(tuple(vanilla.tokens[example])),
             pieces=pieces_by_proposer(generation.tokens, generation.proposers, text),
+            proposers=generation.proposers,
         )
         for example, generation in zip(split.timed, generations, strict=False)
     ]

@@ -21,7 +21,7 @@ SIZES: Row = {
     "encoder_parameters": 0,
     "memory_parameters": 0,
     "decoder_parameters": 400,
-    "head_parameters": 100,
+    "head_parameters": 5,
     "encoder_layers": 2,
     "layers": 2,
     "width": 8,
@@ -29,6 +29,7 @@ SIZES: Row = {
     "cache_width": 0,
     "weight_bytes": 4,
     "cache_bytes": 4,
+    "feed_forward_width": 32,
 }
 """Of a model without attention and encoder: the weights of the decoder are all that costs."""
 _SOURCE = Source("the test", "correct it")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import REFERENCE, EncoderOutput, Rows, Runtime
 from tasks.decoding.distributions import transform
+from tasks.decoding.drafters.choose import make_drafter
+from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.settings import BildSettings, LenientSettings, SamplingSettings, SpeculativeSettings, VanillaSettings
+from tasks.decoding.turn import DraftRule
 from tasks.evaluation import acceptance
-from tasks.evaluation.acceptance import measure_acceptance
+from tasks.evaluation.acceptance import Drafting, measure_acceptance, measure_acceptance_of
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.loaded_pair import draftings
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
 from tests.distributions import LARGE, SAMPLINGS, SMALL, SOURCE, dist, model_distribution
 from tests.toys import END, START, Predict, Prefix, PrefixDecoder, prefix_pair, random_table, says, toy_sources
@@ -169,6 +176,87 @@ def test_a_shared_encoder_runs_once() -> None:
 def test_no_source_is_refused() -> None:
     with pytest.raises(ValueError, match="each example needs both"):
         measured(prefix_pair(says(SIX), says(SIX)), [], GREEDY)
+
+
+CALIBRATION = [[2, 3, 4, END], [2, 3, 5, 6, END], [3, 4, 5, 6, 3, END]]
+
+
+def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: Drafting, batch: int = 4) -> list[float]:
+    pair = dataclasses.replace(pair, calibration=CALIBRATION)
+    found = measure_acceptance_of(wanted, pair, sources, sampling, seed=3, limit=10, batch=batch, samples=50)
+    assert list(found) == list(wanted)
+    return [one.rate for one in found.values()]
+
+
+@pytest.mark.parametrize(
+    ("drafter", "text", "accepted"),
+    [
+        # The most frequent token is 3, which stands twice in the text.
+        ("unigram", [2, 3, 4, 2, 3, 5], 2),
+        # 2 begins a text, 3 follows 2, 4 follows 3 more often than 5; none of these is so of the second 2, of 5 and of the end.
+        ("bigram", [2, 3, 4, 2, 3, 5], 4),
+        # Behind the second 2 the 3 is copied, and behind the second 3 a 4 in place of 5.
+        ("copy", [2, 3, 4, 2, 3, 5], 1),
+        # What the large model predicted behind 2 and behind 3 is proposed at their next occurrence, right but for the last one.
+        ("recycling", [7, 2, 7, 2, 7, 5], 2),
+    ],
+)
+def test_acceptance_of_drafters_without_a_model_by_hand(drafter: str, text: list[int], accepted: int) -> None:
+    pair = prefix_pair(says(text), says(text))
+    assert measured_of(pair, [[6, 6, END]], GREEDY, Drafting(drafter)) == [accepted / 7]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COOL], ids=["greedy", "sampled"])
+def test_the_acceptance_of_a_drafter_is_its_overlap_with_the_large_model_at_every_prefix(sampling: SamplingSettings) -> None:
+    """Each prefix drafted from anew, by one row at a time; the first layer has a cache in the measurement."""
+    names = ("unigram", "bigram", "copy", "suffix", "random", "early_layer")
+    pair = dataclasses.replace(pair_of("t5", REFERENCE), calibration=CALIBRATION)
+    sources, large = [*toy_sources(4, seed=1), [7]], whole_rows(models("t5")[1])
+    written = decode("vanilla_large", VanillaSettings(), pair, sources, Request(10, sampling, 3))
+    expected, positions = dict.fromkeys(names, 0.0), sum(len(one.tokens) for one in written)
+    for name in names:
+        drafter = make_drafter(name, pair, sampling, TokenSource(3))
+        for index, (source, one) in enumerate(zip(sources, written, strict=True)):
+            for prefix in ([START, *one.tokens[:end]] for end in range(len(one.tokens))):
+                drafter.start(pair.large.encode([source]), [source])
+                draft = drafter.draft([prefix], [index], [1], DraftRule(window=1))
+                if draft.tokens[0]:
+                    p = transform(large(tuple(source), tuple(prefix)), sampling)
+                    expected[name] += float(torch.minimum(p, draft.q.dist[0, 0]).sum()) / positions
+    assert all(0 <= rate < 1 for rate in expected.values()) and sum(map(bool, expected.values())) >= 4
+    for batch in (1, 3, 5):
+        found = measured_of(pair, sources, sampling, *map(Drafting, names), batch=batch)
+        assert found == pytest.approx(list(expected.values()), rel=1e-4)
+
+
+def test_the_small_model_as_one_drafter_of_several_has_its_own_rate() -> None:
+    pair, sources = pair_of("t5"), toy_sources(6, seed=1)
+    small, _ = measured_of(pair, sources, SAMPLED, Drafting(), Drafting("bigram"))
+    assert small == measured(pair, sources, SAMPLED).rate
+
+
+def test_lenience_accepts_more() -> None:
+    """Σ min(p / l, q) over the first token and over the end, where p is certain."""
+    large = fixed({2: 1 / 8, 3: 5 / 8, 4: 1 / 4}, {END: 1.0})
+    small = fixed({2: 1 / 2, 3: 1 / 4, 5: 1 / 4}, {END: 3 / 5, 7: 2 / 5})
+    pair, sources = prefix_pair(small, large), [[5, END]] * 3
+    rates = measured_of(pair, sources, SAMPLED, *(Drafting("small", lenience) for lenience in (1.0, 0.5, 0.25)))
+    assert rates == pytest.approx([(first + 3 / 5) / 2 for first in (1 / 8 + 1 / 4, 1 / 4 + 1 / 4, 1 / 2 + 1 / 4)])
+    # Greedy, the likeliest first token of q, 2, has a fifth of the probability of p's likeliest.
+    greedy = measured_of(pair, sources, GREEDY, *(Drafting("small", lenience) for lenience in (1.0, 0.21, 0.19)))
+    assert greedy == [1 / 2, 1 / 2, 1.0]
+
+
+def test_the_acceptance_of_all_that_a_grid_drafts_with_is_measured() -> None:
+    grid = [
+        SweepPoint("vanilla_large", VanillaSettings()),
+        SweepPoint("speculative", SpeculativeSettings(drafter="staged")),
+        SweepPoint("bild", BildSettings(drafter="copy")),
+        SweepPoint("speculative_lenient", LenientSettings(lenience=0.3)),
+        SweepPoint("speculative_lenient", LenientSettings(lenience=0.3, drafter="bigram")),
+    ]
+    others = [Drafting("copy"), Drafting("small", 0.3), Drafting("bigram"), Drafting("bigram", 0.3)]
+    assert draftings(grid) == [Drafting(), *others]
 
 
 @pytest.mark.parametrize(

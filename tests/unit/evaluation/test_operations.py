@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,8 +24,12 @@ from tasks.evaluation.operations import operations_of, relative_operations
 from tasks.evaluation.results.pair import ModelSizes, PairSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
+from tasks.loaded_pair import measure_pair
+from tasks.models.from_layers import model_from_layers
+from tasks.models.settings import LayersSettings
 from tests.architectures import models
 from tests.theory import THEORY
+from tests.toys import toy_sources
 
 SOURCE = [5, 9, 14, 3, 8, 11, 1]
 ONE = ModelSizes(
@@ -105,6 +110,7 @@ def test_sizes_by_hand() -> None:
         cache_width=16,
         weight_bytes=4,
         cache_bytes=4,
+        feed_forward_width=40,
     )
     assert sizes_of(models("llama")[1], int8=True) == dataclasses.replace(sizes, weight_bytes=1)
 
@@ -119,6 +125,23 @@ def test_memory_is_computed_where_the_runtime_does_not_know() -> None:
         crossed = 2 * sizes.large.attention_width if source else sizes.large.cache_width
         assert found.large.cache == 4 * sizes.large.layers * (5 * sizes.large.cache_width + 7 * crossed)
     assert pair_memory(open_pair(small, large), PairSizes(), 7, 5) is None
+
+
+def test_a_shared_encoder_is_counted_once() -> None:
+    """Of a drafter without its own encoder, what is left of it, in every runtime."""
+    large = models("t5")[1]
+    small = model_from_layers(large, LayersSettings(layers=(0,), share_encoder=True))
+    pair = open_pair(small, large, runtime=REFERENCE)
+    loaded: Any = SimpleNamespace(pair=pair, models={"small": small, "large": large})
+    task: Any = SimpleNamespace(sweep=SimpleNamespace(seed=0, quality_batch=4, bootstrap_samples=10))
+    _, sizes = measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])
+    encoder = sum(weight.numel() for weight in large.get_encoder().parameters())
+    assert sizes.small is not None and sizes.shares_encoder and sizes.shared_parameters == encoder
+    found = pair_memory(pair, sizes, 7, 5)
+    assert found is not None and found.small.weights == 4 * (sizes.small.parameters - encoder)
+    apart = open_pair(*models("t5"), runtime=REFERENCE)
+    loaded = SimpleNamespace(pair=apart, models=dict(zip(("small", "large"), models("t5"), strict=True)))
+    assert measure_pair(loaded, toy_sources(2), Request(4), task, int8=False, grid=[])[1].shared_parameters == 0
 
 
 def eager(name: str) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metric
 from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, outbox_folder, upload_all
+from tasks.tracking.contents import NOTE_TAG, TABLES_TAG
 from tasks.tracking.upload import KEY_TAG
 from tasks.tracking.views import view_tags
 from tests.memory_mlflow import MemoryMlflow, Stored, memory_mlflow
@@ -27,6 +28,7 @@ PAIR = {
     "acceptance": {
         "greedy": {"rate": 0.8, "interval": [0.78, 0.82], "tokens": 5000},
         "sampled": {"temperature": 1.0, "rate": 0.7, "interval": [0.68, 0.72], "tokens": 5000},
+        "others": [{"drafter": "bigram", "greedy": {"rate": 0.2, "interval": [0.18, 0.22], "tokens": 5000}}],
     },
     "plan": {
         "points": 60,
@@ -86,11 +88,12 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryMl
         yield store
 
 
-def swept(rows: list[dict[str, Any]], drafter: str = "aligned") -> None:
-    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, []) as sweep:
+def swept(rows: list[dict[str, Any]], drafter: str = "aligned", *, every_point: bool = True) -> None:
+    with SweepRecord(TaskPaths("toy"), drafter, "native", {"seed": 1}, [], None, every_point) as sweep:
         sweep.pair(pair_record(PAIR))
         for row in records(rows):
             sweep.point(row)
+        sweep.keep([])
 
 
 def runs(mlflow: MemoryMlflow) -> dict[str, Stored]:
@@ -214,9 +217,11 @@ def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_draf
     sampled = dataclasses.replace(row, sampling=SamplingSettings(temperature=1.0))
     assert acceptance_metrics(sampled, pair)["acceptance_rate"] == 0.7
     assert acceptance_metrics(dataclasses.replace(row, settings={}), pair)["acceptance_rate"] == 0.8
-    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair) == {}
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair)["acceptance_rate"] == 0.2
+    assert acceptance_metrics(dataclasses.replace(sampled, settings={"drafter": "bigram"}), pair) == {}
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "copy"}), pair) == {}
     assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "staged"}), pair)["acceptance_rate"] == 0.8
-    alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0))
+    alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0, drafted=0))
     assert acceptance_metrics(alone, pair) == {}
 
 
@@ -224,6 +229,37 @@ def test_what_is_not_known_of_a_pair_is_left_out() -> None:
     assert pair_metrics(PairRecord()) == {}
     assert pair_metrics(PairRecord(plan=SweepPlan(points=9, timed=3))) == {"points": 9, "timed": 3}
     assert acceptance_metrics(measured_record(ROW), PairRecord()) == {}
+
+
+def test_of_a_large_grid_only_timed_and_failed_points_are_runs_and_the_table_holds_all(mlflow: MemoryMlflow) -> None:
+    timed = {**TIMED, "settings": {"fallback_threshold": 0.7, "rollback_threshold": "inf", "max_draft": 10}}
+    swept([ROW, timed, FAILED | {"settings": {}}], every_point=False)
+    found = runs(mlflow)
+    assert sorted(name.partition(" ")[0] for name in found) == ["bild", "bild", "sweep"]
+    assert NAME not in found
+    table = json.loads(found["sweep aligned"].artifacts["points.json"])
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    assert [(row["timed"], row["speedup"], row["predicted_speedup"]) for row in rows] == [
+        (False, None, 1.5),
+        (True, 1.5, 1.5),
+        (False, None, None),
+    ]
+    assert [row["error"] for row in rows] == [None, None, "RuntimeError: memory"]
+    assert (rows[0]["drafter"], rows[0]["method"], rows[0]["split"]) == ("aligned", "bild", "validation")
+    assert rows[0]["settings"] == "fallback_threshold=0.6 rollback_threshold=inf max_draft=10"
+
+
+def test_the_verdict_and_the_frontier_stand_in_the_report_and_both_sweeps(mlflow: MemoryMlflow) -> None:
+    paths = TaskPaths("toy")
+    for drafter in ("unaligned", "aligned"):
+        swept([], drafter)
+    for speedup in (1.0, 2.0):  # the second report replaces what the first one said
+        record_report(paths, "bleu", {}, [], [], None, f"{speedup} times as fast", {"speedup": [speedup]})
+        found = runs(mlflow)
+    for name in ("report", "sweep unaligned", "sweep aligned"):
+        assert found[name].data.tags[NOTE_TAG].startswith("2.0 times as fast\n\nBoth arms in one figure: ")
+        assert json.loads(found[name].artifacts["frontier.json"]) == {"columns": ["speedup"], "data": [[2.0]]}
+        assert json.loads(found[name].data.tags[TABLES_TAG]) == [{"path": "frontier.json", "type": "table"}]
 
 
 def test_the_report_is_stored_with_its_own_run_and_both_sweeps(mlflow: MemoryMlflow) -> None:

@@ -1,32 +1,17 @@
-"""What the large model keeps of drafts (Leviathan et al., 2023, section 3.1), and how often it is asked or rejects.
-
-The latter are the figures of Narasimhan et al., *Faster Cascades via Speculative Decoding*, 2024, one curve for each deferral
-rule: quality against how often the large model is asked (Figure 1) and against how often it rejects (Figures 3, 10 and 11).
-"""
+"""What the large model keeps of drafts (Leviathan et al., 2023, section 3.1)."""
 
 from __future__ import annotations
-
-import json
-from collections.abc import Iterator, Sequence
 
 import altair as alt
 
 from tasks.evaluation.report.figures import series as parts
-from tasks.evaluation.report.figures.figure import Figure, Panel
+from tasks.evaluation.report.figures.figure import Figure
 from tasks.evaluation.report.figures.series import Record, Series
-from tasks.evaluation.report.figures.theme import COLORS, MOST_SERIES, PALE, PALETTE, SHAPES
-from tasks.evaluation.report.formatting import method_name, metric_name
+from tasks.evaluation.report.figures.theme import COLORS, PALE
+from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.report.selection import strictest_choices
 from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.summary import Summary
-
-_CASCADES = ("speculative_cascade", "token_cascade", "sequence_cascade", "diff_oracle", "speculative_lossy")
-_SHOWN = (*_CASCADES, "speculative")
-"""Speculative decoding is drawn beside the cascades: each of them starts from it."""
-_UNVERIFIED = ("token_cascade", "sequence_cascade", "diff_oracle")
-"""Methods that keep all their drafts, or draft nothing: no token of theirs is verified."""
-_ALPHA = ("deferral_cost", "lossiness")
-"""Settings that move a point along its curve: α of these methods."""
 
 
 def accepted_lengths(summary: Summary) -> Figure | None:
@@ -72,56 +57,3 @@ def _by_position(point: OperatingPoint) -> list[Record]:
     name, shares = _series(point).name, enumerate(point.acceptance_by_position or (), start=1)
     text = "{}\nposition {}: {:.1%}"
     return [{"x": place, "y": 100 * share, "series": name, "text": text.format(name, place, share)} for place, share in shares]
-
-
-def cascade_curves(summary: Summary) -> Figure | None:
-    """Quality against rejections and against the large model's calls; None where no cascade was swept."""
-    points = [point for point in summary.points if point.method in _SHOWN]
-    if not any(point.method in _CASCADES for point in points):
-        return None
-    names = list(dict.fromkeys(map(_curve_name, points)))
-    panels: list[Panel] = []
-    # A legend of more than eight entries is hard to read: further curves have panels of their own.
-    for first in range(0, len(names), MOST_SERIES):
-        panels += _cascade_panels(summary, points, names[first : first + MOST_SERIES])
-    caption = (
-        "Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher "
-        "is better. The rejected share is of the drafted tokens that the large model verified."
-    )
-    title, after = "Cascades: quality against the large model's share", "Narasimhan et al. 2024, Figures 1, 3 and 8"
-    return Figure(title, caption, panels, after) if panels else None
-
-
-def _cascade_panels(summary: Summary, points: Sequence[OperatingPoint], names: Sequence[str]) -> Iterator[Panel]:
-    """For each drafter the curves of these names, against rejections and against calls."""
-    series = [Series(name, PALETTE[place], SHAPES[place]) for place, name in enumerate(names)]
-    reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
-    for drafter in COLORS:
-        own = [point for point in points if point.drafter == drafter and _curve_name(point) in names]
-        shares = {
-            "drafted tokens rejected (%)": [(point, _rejected(point)) for point in own],
-            "large calls for each token": [(point, point.large_calls_per_token) for point in own],
-        }
-        for title, measured in shares.items():
-            records = [_record(summary, point, x) for point, x in measured if x is not None]
-            if records:
-                lines = parts.curves(records, series, title, f"{metric_name(summary.metric)} (points)")
-                yield alt.layer(*lines, *reference, title=drafter)
-
-
-def _record(summary: Summary, point: OperatingPoint, x: float) -> Record:
-    """Along a curve everything but α stays the same; a method without α has one curve."""
-    fixed = {name: value for name, value in point.settings.items() if name not in _ALPHA}
-    curve = _curve_name(point) + (json.dumps(fixed, sort_keys=True) if len(fixed) < len(point.settings) else "")
-    return parts.point_record(summary, point, x=round(x, 5), y=point.quality, series=_curve_name(point), curve=curve)
-
-
-def _curve_name(point: OperatingPoint) -> str:
-    rule = point.settings.get("rule")
-    return f"{method_name(point.method)} [{rule}]" if rule else method_name(point.method)
-
-
-def _rejected(point: OperatingPoint) -> float | None:
-    """Share of the verified tokens that were rejected, in percent; tokens after a rejection do not count."""
-    verified = point.counts.accepted + point.counts.rollbacks
-    return 100.0 * point.counts.rollbacks / verified if verified and point.method not in _UNVERIFIED else None

@@ -98,6 +98,14 @@ def test_texts_models_measurement_outputs_and_limits_stand_under_the_first_line(
         "why believe it": "chosen on validation alone; test confirms that it is faster than the large model",
         "what would change it": "alignment is not shown to help; drafting pays at batch 1 only; one processor (a small CPU)",
     }
+    pair = summary.pairs.of("aligned")
+    assert pair.sizes is not None
+    shared = dataclasses.replace(pair.sizes, shares_encoder=True, shared_parameters=120_000)
+    pair = dataclasses.replace(pair, sizes=shared)
+    summary = dataclasses.replace(summary, pairs=dataclasses.replace(summary.pairs, aligned=pair, unaligned=pair))
+    assert basis(summary, find_candidate(summary)[0])["texts and models"].endswith(
+        "small model of 0.24 million, 0.12 million of them the large model's own (its encoder)"
+    )
 
 
 def test_vanilla_alone_has_texts_and_measurement_only(sweeps: Sweeps) -> None:

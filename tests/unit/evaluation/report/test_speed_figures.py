@@ -13,7 +13,7 @@ from tasks.evaluation.report.figures.batches import speed_by_batch
 from tasks.evaluation.report.rendered_tables import rendered_tables
 from tasks.evaluation.results.summary import Summary, SweptPairs
 from tests.charts import drawn, layers, present
-from tests.unit.evaluation.conftest import pair_record, records, summary_record
+from tests.unit.evaluation.conftest import SIZES, pair_record, records, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
@@ -109,6 +109,19 @@ def test_the_report_says_from_which_batch_size_on_drafting_no_longer_pays(full_r
         ["small, aligned", "1.20 MB", "0.10 MB"],
     ]
     assert not {"batches", "memory"} & {table.name for table in rendered_tables(full_record)}
+
+
+def test_a_shared_encoder_is_said_to_be_counted_with_the_large_model(full_record: Summary) -> None:
+    summary = by_batch(full_record)
+    sizes = {"large": {**SIZES, "parameters": 2_000_000}, "small": {**SIZES, "parameters": 900_000}}
+    shared = pair_record({"sizes": {**sizes, "shares_encoder": True, "shared_parameters": 700_000}})
+    aligned = dataclasses.replace(summary.pairs.of("aligned"), sizes=shared.sizes)
+    summary = dataclasses.replace(summary, pairs=dataclasses.replace(summary.pairs, aligned=aligned))
+    table = {table.name: table for table in rendered_tables(summary)}["memory"]
+    assert table.notes[1:] == ["The encoder that the large and the small model share (aligned) is counted with the large one."]
+    facts = {drafter: dict(found) for drafter, found in sections.evidence(summary)}
+    assert facts["aligned"]["memory, small model"].startswith("1.20 MB of weights besides the shared encoder, ")
+    assert facts["unaligned"]["memory, small model"].startswith("1.20 MB of weights, 0.10 MB of caches")
 
 
 def by_batch(summary: Summary) -> Summary:

@@ -198,7 +198,7 @@ def test_operations_are_theory_of_counts_and_sizes(sweeps: Sweeps) -> None:
     assert found == pytest.approx({"flops": flops, "bytes": moved, "intensity": flops / moved}, rel=1e-5)
     assert find(summary, "unaligned", fallback_threshold=0.9)["operations"] is None
     assert summary["pairs"]["unaligned"] is None
-    assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False}
+    assert summary["pairs"]["aligned"]["sizes"] == {**pair["sizes"], "shares_encoder": False, "shared_parameters": 0}
 
 
 def test_predictions_have_metrics_of_their_own(sweeps: Sweeps) -> None:

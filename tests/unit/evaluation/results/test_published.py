@@ -9,6 +9,7 @@ import pytest
 from tasks.corpora.settings import PUBLISHED
 from tasks.decoding.draft_length import expected_operations, expected_speedup
 from tasks.evaluation.metrics import METRICS
+from tasks.evaluation.results.bild_tables import PublishedSampledRow, PublishedSizesRow
 from tasks.evaluation.results.published import TableName, anything_published, published, published_rows, table_1_columns
 from tasks.evaluation.results.tables import (
     PublishedCascadeRow,
@@ -102,6 +103,29 @@ def test_tables_3_and_4_of_bild_agree_with_its_table_1() -> None:
         assert bild.rollback_share < 0.3 * speculative.rollback_share
 
 
+@pytest.mark.parametrize(
+    ("dataset", "attention", "matrices"),
+    [("wmt14-de-en", {24: 1024, 8: 384}, 3), ("cnn_dailymail", {24: 1024, 6: 512}, 2)],
+)
+def test_the_parameters_of_bilds_table_2_follow_from_its_dimensions(
+    dataset: str, attention: dict[int, int], matrices: int
+) -> None:
+    """Two attentions of four matrices for a layer; the heads' widths are those of the checkpoints, by layers."""
+    rows = published_rows(PublishedSizesRow, "sizes", dataset, "bleu")
+    assert len(rows) == 2
+    for row in rows:
+        assert row.feed_forward_width is not None
+        layer = row.width * (8 * attention[row.layers] + matrices * row.feed_forward_width)
+        assert row.layers * layer / 1e6 == pytest.approx(row.decoder_parameters / 1e6, abs=0.9)
+
+
+def test_the_differences_of_bilds_table_5_are_from_its_vanilla() -> None:
+    for dataset, metric in (("iwslt17-de-en", "bleu"), ("xsum", "rougeL")):
+        vanilla, *rows = published_rows(PublishedSampledRow, "sampled", dataset, metric)
+        assert (vanilla.quality_difference, vanilla.speedup) == (None, None) and len(rows) == 3
+        assert [row.quality - vanilla.quality for row in rows] == pytest.approx([row.quality_difference for row in rows])
+
+
 def test_every_cascade_has_every_data_set() -> None:
     cells = [(row.variant, row.dataset) for row in all_rows(PublishedCascadeRow, "cascade")]
     variants, datasets = ({cell[part] for cell in cells} for part in range(2))
@@ -119,7 +143,8 @@ def test_every_column_of_table_1_has_vanilla_without_a_speed_up() -> None:
 
 def test_every_data_set_can_be_chosen_and_every_metric_can_be_computed() -> None:
     printed = published()
-    tables = (printed.table_1, printed.shares, printed.cascade, printed.speculative, printed.lenience)
+    tables = [printed.table_1, printed.sizes, printed.shares, printed.sampled, printed.early_exit, printed.cascade]
+    tables += [printed.speculative, printed.lenience]
     results = [found for table in tables for found in table.results]
     assert {found.dataset for found in results} == set(printed.names) == set(PUBLISHED)
     assert {found.metric for found in results if found.metric} <= set(METRICS)

@@ -44,6 +44,13 @@ def test_every_deferral_rule_has_a_preset() -> None:
     assert tuple(PRESETS["speculative_cascade"]) == CASCADE_RULES
 
 
+def test_sequential_cascades_are_those_of_the_paper() -> None:
+    # Equation 1 thresholds the probability of the whole answer; Table 3 has two rules of each kind.
+    assert PRESETS["sequence_cascade"]["paper"].values["confidence"] == ("sum",)
+    assert [one.values["rule"] for one in PRESETS["token_cascade"].values()] == [("chow",), ("chow_log",)]
+    assert [one.values["rule"] for one in PRESETS["diff_oracle"].values()] == [("diff",), ("diff_log",)]
+
+
 def test_an_entry_replaces_values_of_its_preset_and_adds_others() -> None:
     entry = GridSettings(method="bild", preset="v1", values={"rollback_threshold": [2.5], "drafter": ["copy", "bigram"]})
     values = preset_values(entry)

@@ -14,8 +14,8 @@ from tasks.evaluation.frontier import TradeOff as Measured
 from tasks.evaluation.frontier import frontier
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.settings import CHOICES
-from tasks.evaluation.sweeping import runner
-from tasks.evaluation.sweeping.costs import Costs
+from tasks.evaluation.sweeping import costs as costs_module
+from tasks.evaluation.sweeping.costs import Costs, slow_step_warning
 from tasks.evaluation.sweeping.grid import BASELINES, SweepPoint
 from tests.sweeps import BEAMS, GRID, MEASURED, ORACLE, TIMES, Planned, Row, Sweep, by_name, in_file, name_of, named, plain
 from tests.ticking import LIMIT, TOY_MARGINS, Clock, ticking_pair
@@ -209,8 +209,8 @@ def test_a_step_that_uses_less_than_half_of_the_machine_is_a_warning(
         asked.append(seconds)
         return share
 
-    monkeypatch.setattr(runner, "bandwidth_share", shared)
+    monkeypatch.setattr(costs_module, "bandwidth_share", shared)
     costs = Costs(encode_small_ms=0.0, encode_large_ms=1.0, small_step_ms=0.1, verify_ms={1: 2.0})
-    text = runner.slow_step_warning(ticking_pair(Clock()).large, costs)
+    text = slow_step_warning(ticking_pair(Clock()).large, costs)
     assert asked == [0.002]
     assert ("49%" in text) == warned == bool(text)
