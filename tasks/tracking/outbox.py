@@ -1,9 +1,9 @@
 """The outbox: runs on disk, each in a folder that is removed once MLflow holds the run.
 
 `TIME-KEY/run.jsonl` grows with the run. Each line is an object with fields of `Run`: the lists of all lines are joined, other
-values replaced. `files/` holds copies of artifacts, `models/CHECKSUM` pairs to register; `lock` is locked by the process that
-writes the run, then by the one that sends it. The kernel releases the locks of a process that dies: a run that is neither
-locked nor ended was killed.
+values replaced. `files/` holds copies of artifacts, tables and model cards, `models/CHECKSUM` pairs to register; `lock` is
+locked by the process that writes the run, then by the one that sends it. The kernel releases the locks of a process that dies:
+a run that is neither locked nor ended was killed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,37 @@ class RegisteredModel:
 
 
 @dataclass
+class DataSet:
+    """A file or folder that a run reads."""
+
+    name: str
+    """Its path in the repository."""
+    digest: str
+    """DVC's hash of the output that is the path or contains it."""
+    output: str
+    """The path of that output."""
+    size: int | None = None
+    """Bytes of the output."""
+    files: int | None = None
+    """Files of the output; None where it is one file."""
+    context: str = ""
+    """What the run reads it for, in a word."""
+
+
+@dataclass
+class TrainedModel:
+    """A model that a run trained: what it is and where its weights are, without the weights."""
+
+    name: str
+    path: str
+    """The folder with its card: in a run, its path under the run's folder."""
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: list[str]
+    """Names of the run's metrics that are measurements of the model."""
+
+
+@dataclass
 class Run:
     """A run as MLflow shall hold it, where a tag with the key identifies it; `run_id` is MLflow's own id, once known."""
 
@@ -57,6 +88,12 @@ class Run:
     """Path under the run's folder, folder in MLflow, and keys of earlier runs that keep the file as well."""
     children: list[Run] = field(default_factory=list)
     models: list[RegisteredModel] = field(default_factory=list)
+    datasets: list[DataSet] = field(default_factory=list)
+    trained: list[TrainedModel] = field(default_factory=list)
+    tables: list[tuple[str, list[str]]] = field(default_factory=list)
+    """Path of a table under the run's folder, and keys of earlier runs that hold it as well."""
+    notes: list[tuple[str, list[str]]] = field(default_factory=list)
+    """A description in Markdown, and keys of earlier runs that have it as well."""
 
 
 def outbox_folder(root: Path = Path()) -> Path:
@@ -91,6 +128,8 @@ def read(folder: Path) -> Run:
         run.metrics = list({(name, step): (name, value, step, at) for name, value, step, at in run.metrics}.values())
         run.children = list({child["key"]: Run(**child) for child in fields.get("children", ())}.values())
         run.models = [RegisteredModel(**model) for model in fields.get("models", ())]
+        run.datasets = [DataSet(**data) for data in fields.get("datasets", ())]
+        run.trained = [TrainedModel(**model) for model in fields.get("trained", ())]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{file} cannot be read ({error}); repair it or remove its folder") from error
     return run

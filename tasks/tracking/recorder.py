@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import re
 import shutil
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,17 @@ from filelock import FileLock
 
 from tasks.files import folder_checksum, link_folder
 from tasks.tracking.client import connect, tracking_uri
-from tasks.tracking.outbox import RUN_FILE, Metric, RegisteredModel, Run, append, now_ms, outbox_folder
+from tasks.tracking.outbox import (
+    RUN_FILE,
+    DataSet,
+    Metric,
+    RegisteredModel,
+    Run,
+    TrainedModel,
+    append,
+    now_ms,
+    outbox_folder,
+)
 from tasks.tracking.upload import Upload, upload_all
 
 _LONGEST_TEXT = 6000
@@ -85,6 +96,43 @@ class Recorder:
         kept = Path("models", content)
         link_folder(folder, self.folder / kept, [*self.folder.parent.glob(f"*/{kept}")])
         append(self.folder, models=[vars(dataclasses.replace(model, path=str(kept), content=content))])
+
+    def log_inputs(self, inputs: Iterable[DataSet]) -> None:
+        """Note what the run reads."""
+        append(self.folder, datasets=[vars(data) for data in inputs])
+
+    def log_table(self, name: str, columns: Mapping[str, Sequence[object]], also_in: Sequence[str] = ()) -> None:
+        """Keep a table as `NAME.json`, as `mlflow.log_table` writes it, also in the earlier runs `also_in`.
+
+        Args:
+            name: Of the file, without its ending. A table of the same name is replaced.
+            columns: Values by column, equally many in each.
+            also_in: Keys of earlier runs.
+        """
+        copy = Path("files", uuid.uuid4().hex, f"{name}.json")
+        (self.folder / copy).parent.mkdir(parents=True)
+        table = {"columns": list(columns), "data": [list(row) for row in zip(*columns.values(), strict=True)]}
+        (self.folder / copy).write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
+        append(self.folder, tables=[(str(copy), list(also_in))])
+
+    def describe(self, text: str, also_in: Sequence[str] = ()) -> None:
+        """Set the description of the run's page, in Markdown, also of the earlier runs `also_in`."""
+        append(self.folder, notes=[(text, list(also_in))])
+
+    def log_trained(self, name: str, card: Path, tags: Values, params: Values, metrics: Sequence[str]) -> None:
+        """Keep a model that the run trained as a logged model: its card, not its weights, which DVC holds.
+
+        Args:
+            name: Of the model.
+            card: The file with its card.
+            tags, params: Of the model; see `Recorder`.
+            metrics: Names of metrics of this run that are measurements of the model.
+        """
+        copy = Path("files", uuid.uuid4().hex)
+        (self.folder / copy).mkdir(parents=True)
+        shutil.copy2(card, self.folder / copy / card.name)
+        model = TrainedModel(name, str(copy), _texts(tags), _texts(params), list(metrics))
+        append(self.folder, trained=[vars(model)])
 
     def child(self, name: str, tags: Values, params: Values, metrics: Numbers, status: str = "FINISHED") -> None:
         """Record a whole run under this one, such as a point of a sweep. One of the same name replaces an earlier one."""

@@ -23,6 +23,11 @@ CONTENT_TAG, MODEL_TAG, REPORTED_TAG = "draftline.content", "draftline.model", "
 ALIAS = "candidate"
 
 
+def model_name(task: str) -> str:
+    """Return the name of a task's registered model."""
+    return f"draftline-{task}"
+
+
 def register(client: MlflowClient, experiment: str, run_id: str, model: RegisteredModel, folder: Path, reported: int) -> None:
     """Let MLflow hold a version of the model with this content, and the alias name it.
 
@@ -36,7 +41,7 @@ def register(client: MlflowClient, experiment: str, run_id: str, model: Register
     """
     with FileLock(folder.parent / f".{model.name}.lock"):  # a run of the same pair may be sent by another process
         found = _version(client, model) or _create_version(client, experiment, run_id, model, folder)
-        _link_to_run(client, run_id, found.tags[MODEL_TAG])
+        link_to_run(client, run_id, found.tags[MODEL_TAG])
         _point_alias(client, model.name, found, reported)
 
 
@@ -78,7 +83,7 @@ def _logged_model(
     return logged
 
 
-def _link_to_run(client: MlflowClient, run_id: str, model_id: str) -> None:
+def link_to_run(client: MlflowClient, run_id: str, model_id: str) -> None:
     """Show the model on the run's page; MLflow would show it twice if it were told twice."""
     from mlflow.entities import LoggedModelOutput
 

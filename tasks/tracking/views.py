@@ -8,11 +8,24 @@ from __future__ import annotations
 import json
 
 _POINTS = "tags.kind = 'point' and tags.timed = 'True' and tags.split = '{}' and tags.method != 'vanilla_small'"
+_NOTE = """The aligned and the unaligned drafter side by side: *Views* (top right), *Speed-up × quality*.
+
+Where there is no such menu: open the newest run *report* or a run *sweep*. Its description is the verdict; under *Artifacts*
+stand `report/pareto.png`, the figure of both, and the tables `frontier.json` and `points.json`."""
 _COLUMNS = [
     *(f"params.`{name}`" for name in ("drafter", "method", "fallback_threshold", "rollback_threshold")),
     *(f"metrics.`{name}`" for name in ("speedup", "quality", "acceptance_rate", "large_calls_per_token")),
     "tags.`why`",
 ]
+
+
+def experiment_tags(now: int) -> dict[str, str]:
+    """Return the tags of a new experiment: its views, and a description that holds where an MLflow does not show them."""
+    return {
+        "mlflow.experimentKind": "custom_model_development",  # the page opens on runs, not on traces of applications
+        "mlflow.note.content": _NOTE,
+        **view_tags(now),
+    }
 
 
 def view_tags(now: int) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,11 +20,13 @@ from typing import Any
 
 import pytest
 
-from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
+from tasks.tracking import DataSet, Recorder, outbox_folder, tracking_uri, upload_all
 from tasks.tracking.__main__ import main
+from tasks.tracking.bulk import insert_runs
 from tasks.tracking.client import connect
-from tasks.tracking.outbox import RUN_FILE
-from tasks.tracking.upload import KEY_TAG
+from tasks.tracking.outbox import RUN_FILE, Run
+from tasks.tracking.upload import KEY_TAG, Upload
+from tests.mlflow_server import server_process
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
 
@@ -108,6 +112,46 @@ def test_runs_arrive_with_parents_curves_and_artifacts(mlflow: Any, tmp_path: Pa
     assert Path(mlflow.download_artifacts(sweep.info.run_id, "figures/pareto.svg")).read_text(encoding="utf-8") == "<svg/>"
 
 
+def test_a_run_holds_data_sets_tables_a_description_and_its_model(mlflow: Any, tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    card.write_text("# The large model", encoding="utf-8")
+    columns: dict[str, list[Any]] = {"speedup": [1.5, None], "method": ["bild", "größer"], "timed": [True, False]}
+    with Recorder("translation", "train large", {}, {}, flush_seconds=0) as run:
+        run.log_inputs([DataSet("data/text/train.jsonl", f"{'a' * 32}.dir", "data/text", 90, 2, "training")])
+        run.log_metrics({"loss": 2.0, "kept_validation_loss": 1.5}, 3)
+        run.log_trained("large", card, {"folder": "models/large"}, {"rate": 0.1}, ["kept_validation_loss"])
+        run.describe("the **verdict**")
+        run.log_table("points", columns)
+    # Sent twice, as after a kill before the run's end.
+    run_file = next(outbox_folder().glob(f"*/{RUN_FILE}")).parent
+    shutil.copytree(run_file, tmp_path / "copy")
+    assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
+    stored = runs_of(mlflow)["train large"]
+    mlflow.update_run(stored.info.run_id, "RUNNING")
+    shutil.copytree(tmp_path / "copy", run_file)
+    assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
+    stored = mlflow.get_run(stored.info.run_id)
+    [data] = stored.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest) == ("data/text/train.jsonl", f"{'a' * 32}.dir")
+    assert json.loads(data.dataset.profile) == {"size": 90, "files": 2}
+    assert json.loads(data.dataset.source)["path"] == "data/text"
+    assert [(tag.key, tag.value) for tag in data.tags] == [("mlflow.data.context", "training")]
+    assert stored.data.tags["mlflow.note.content"] == "the **verdict**"
+    [model] = mlflow.search_logged_models([stored.info.experiment_id])
+    assert (model.name, model.status, model.params, model.tags["folder"]) == ("large", "READY", {"rate": "0.1"}, "models/large")
+    assert [(metric.key, metric.value, metric.step) for metric in model.metrics] == [("kept_validation_loss", 1.5, 3)]
+    assert [output.model_id for output in stored.outputs.model_outputs] == [model.model_id]
+    assert [file.path for file in mlflow.list_logged_model_artifacts(model.model_id)] == ["README.md"]
+    # The table is one that MLflow's own call writes.
+    mlflow.log_table(stored.info.run_id, dict(columns), "own.json")
+    own, ours = (mlflow.load_table(stored.info.experiment_id, f"{name}.json") for name in ("own", "points"))
+    assert own.equals(ours) and len(ours) == 2
+    assert [table["path"] for table in json.loads(mlflow.get_run(stored.info.run_id).data.tags["mlflow.loggedArtifacts"])] == [
+        "points.json",
+        "own.json",
+    ]
+
+
 def test_an_experiment_offers_its_views(mlflow: Any) -> None:
     Recorder("translation", "train", {}, {}, flush_seconds=PATIENCE).close()
     tags = mlflow.get_experiment_by_name("translation").tags
@@ -175,6 +219,92 @@ def test_a_run_sent_again_after_a_kill_exists_once(mlflow: Any, tmp_path: Path, 
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     for name in ("loss", "validation_loss"):
         assert len(mlflow.get_metric_history(runs["train large"].info.run_id, name)) == 5
+
+
+def rows_of(database: Path, replaced: dict[str, str]) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows of every table that holds any, sorted, with the ids of runs replaced by names."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}  # noqa: S608 (MLflow's tables)
+
+    def plain(value: Any) -> Any:
+        for old, new in replaced.items():
+            value = value.replace(old, new) if isinstance(value, str) else value
+        return value
+
+    return {name: sorted([tuple(map(plain, row)) for row in rows], key=repr) for name, rows in tables.items() if rows}
+
+
+@pytest.fixture
+def sweep_of_points(mlflow: Any) -> Path:
+    """A sweep in the outbox; its points have whatever MLflow stores in a way of its own."""
+    with Recorder("translation", "sweep", {"kind": "sweep"}, {"drafter": "aligned"}, flush_seconds=0) as sweep:
+        for point in range(12):
+            numbers = {"bleu": 30.0 + point, "nothing": math.nan, "most": math.inf, "least": -math.inf, "calls": 0.0}
+            sweep.child(f"bild {point}", {"kind": "point", "why": "größer"}, {"window": point, "text": "x" * 900}, numbers)
+        sweep.child("failed", {"kind": "point"}, {}, {}, status="FAILED")
+    return next(outbox_folder().glob(f"*/{RUN_FILE}")).parent
+
+
+def test_points_are_inserted_at_once_as_the_client_would_send_them(
+    mlflow: Any, sweep_of_points: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created, create = list[str](), Upload._create
+
+    def count(self: Upload, run: Run, **tags: str) -> Any:
+        created.append(run.name)
+        return create(self, run, **tags)
+
+    monkeypatch.setattr(Upload, "_create", count)
+    found, requests = [], []
+    for way in ("inserted", "sent"):
+        place = tmp_path / way
+        place.mkdir()
+        shutil.copy(tmp_path / "mlflow.db", place)
+        shutil.copytree(sweep_of_points, place / "outbox" / "1-run")
+        if way == "sent":
+            monkeypatch.setattr("tasks.tracking.upload.insert_runs", lambda *_: set())
+        created.clear()
+        assert upload_all(place / "outbox", f"sqlite:///{place / 'mlflow.db'}") == (1, [])
+        requests.append(len(created))
+        runs = runs_of(connect(f"sqlite:///{place / 'mlflow.db'}"))
+        names = {run.info.run_id: name for name, run in runs.items()}
+        found.append(rows_of(place / "mlflow.db", {**names, str(place): "PLACE"}))
+        for table in ("experiments", "experiment_tags"):  # the time at which the experiment was made
+            found[-1].pop(table)
+    assert requests == [1, 14]
+    assert found[0] == found[1]
+    assert len(found[0]["runs"]) == 14
+
+
+def test_a_refused_value_is_left_out_and_its_point_kept(mlflow: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with Recorder("translation", "sweep", {}, {}, flush_seconds=PATIENCE) as sweep:
+        sweep.child("good", {}, {}, {"bleu": 1.0})
+        sweep.child("refused", {}, {"a" * 300: 1, "window": 2}, {"bleu": 2.0})
+    runs = runs_of(mlflow)
+    assert [runs[name].data.metrics for name in ("good", "refused")] == [{"bleu": 1.0}, {"bleu": 2.0}]
+    assert runs["refused"].data.params == {"window": "2"}
+    assert "warning: MLflow refuses aaa" in capsys.readouterr().err
+
+
+def test_an_insertion_that_fails_leaves_nothing_and_costs_no_point(mlflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database refuses a metric that comes twice, which the client leaves out."""
+    before = list[int]()
+
+    def insert(client: Any, experiment: str, runs: Any) -> set[str]:
+        try:
+            return insert_runs(client, experiment, runs)
+        except Exception:
+            before.append(len(runs_of(mlflow)))
+            raise
+
+    monkeypatch.setattr("tasks.tracking.upload.insert_runs", insert)
+    with Recorder("translation", "sweep", {}, {}, flush_seconds=PATIENCE) as sweep:
+        sweep.child("good", {}, {}, {"bleu": 1.0})
+        sweep.child("twice", {}, {}, {"speed+": 1.0, "speed*": 1.0})
+    assert before == [1]
+    runs = runs_of(mlflow)
+    assert (len(runs), runs["good"].data.metrics, runs["twice"].data.metrics) == (3, {"bleu": 1.0}, {"speed_": 1.0})
 
 
 def test_an_absent_server_is_noticed_fast_and_the_runs_are_sent_later(
@@ -291,3 +421,47 @@ def test_concurrent_points_reach_a_server_that_loses_answers(
     # Nothing was created twice: what the lost answers had created was found.
     assert server.counts["runs/create"] == 41
     assert not list(tmp_path.glob("*-*"))
+
+
+@pytest.mark.slow
+def test_a_server_killed_during_a_stage_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Server and database connection are killed between two metrics; the work goes on, and the record arrives once."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(empty_database, tmp_path / "server.db")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
+    monkeypatch.setenv("MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    monkeypatch.setattr("tasks.tracking.upload._PAUSE_SECONDS", 0.01)
+    figure = tmp_path / "pareto.svg"
+    figure.write_text("<svg/>", encoding="utf-8")
+    with contextlib.ExitStack() as during:
+        during.enter_context(server_process(tmp_path / "server.db", port))
+        run = Recorder("translation", "train", {}, {"rate": 0.1}, live=True, flush_seconds=10)
+        run.log_metrics({"loss": 1.0}, 0)
+        run._opening.join()
+        for step in range(1, 10):
+            run.log_metrics({"loss": 1 / (step + 1)}, step)
+        run._pending[-1]()
+        during.close()
+        for step in range(10, 20):
+            run.log_metrics({"loss": 1 / (step + 1)}, step)
+        run.log_artifact(figure)
+        run.child("a point", {}, {"window": 3}, {"bleu": 30.0})
+        run.close()
+    assert "wait for MLflow: 1" in capsys.readouterr().err
+    with server_process(tmp_path / "server.db", port):
+        client = connect(tracking_uri())
+        assert {name: found.info.status for name, found in runs_of(client).items()} == {"train": "RUNNING"}
+        assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
+        found = runs_of(client)
+        assert {name: one.info.status for name, one in found.items()} == {"train": "FINISHED", "a point": "FINISHED"}
+        losses = client.get_metric_history(found["train"].info.run_id, "loss")
+        assert sorted((value.step, value.value) for value in losses) == [(step, 1 / (step + 1)) for step in range(20)]
+        assert [file.path for file in client.list_artifacts(found["train"].info.run_id)] == ["pareto.svg"]
+    assert not list((tmp_path / "outbox").glob("*-*"))

@@ -1,0 +1,64 @@
+"""DVC's outputs in an S3-compatible store: pushed from one clone, pulled into another."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services import S3_VARIABLES, s3_store
+from tests.toy_project import git, make_project
+
+MISSING = [name for name in ("dvc", "dvc_s3", "boto3", "moto") if importlib.util.find_spec(name) is None]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"missing of the extras servers and dev: {', '.join(MISSING)}"),
+]
+
+TRAIN = """\
+import pathlib, random
+folder = pathlib.Path("model")
+folder.mkdir()
+(folder / "model.safetensors").write_bytes(random.Random(1).randbytes(100_000))
+(folder / "config.json").write_text("{}")
+"""
+
+
+def dvc(folder: Path, *words: str) -> str:
+    """Run DVC with the keys of the store."""
+    command = [sys.executable, "-m", "dvc", *words]
+    variables = os.environ | S3_VARIABLES | {"DVC_NO_ANALYTICS": "true"}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_model_pushed_from_one_clone_is_pulled_into_another(tmp_path: Path) -> None:
+    stages = {"train": {"cmd": f"{sys.executable} train.py", "deps": ["train.py"], "outs": ["model"]}}
+    first = make_project(tmp_path / "first", stages)
+    (first / "train.py").write_text(TRAIN, encoding="utf-8")
+    dvc(first, "repro", "--quiet")
+    with s3_store(tmp_path, "dvc") as url:
+        # The commands of docs/deploy/README.md.
+        dvc(first, "remote", "add", "--default", "team", "s3://dvc/draftline")
+        dvc(first, "remote", "modify", "team", "endpointurl", url)
+        dvc(first, "push")
+        git(first, "add", "--all")
+        git(first, "commit", "--quiet", "--message", "trained")
+        git(tmp_path, "clone", "--quiet", str(first), "second")
+        shutil.rmtree(first / ".dvc" / "cache")
+        second = tmp_path / "second"
+        assert not (second / "model").exists()
+        dvc(second, "pull")
+    assert files(second / "model") == files(first / "model")
+    assert len(files(first / "model")["model.safetensors"]) == 100_000
+    assert "up to date" in dvc(second, "status")

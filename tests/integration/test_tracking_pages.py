@@ -1,0 +1,131 @@
+"""MLflow's pages in a headless browser: the views open on both arms, and without them the logged figure still stands there.
+
+Slow, and only where a Chromium is installed: the views are kept in tags that MLflow does not document.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tasks import supervisor
+from tasks.tracking import Recorder, tracking_uri, upload_all
+from tasks.tracking.client import connect
+from tests.pages import CHROMIUM, shown
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+]
+
+FIGURE = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60"><text y="40">frontier</text></svg>'
+
+
+@dataclass
+class Pages:
+    """MLflow's server over a task with both arms."""
+
+    url: str
+    client: Any
+    experiment: str
+    sweep: str
+    """Id of a sweep's run."""
+
+    def runs(self, view: str = "") -> str:
+        """The experiment's page, opened on a view."""
+        shared = f"?viewStateShareKey={view}&compareRunsMode=CHART" if view else ""
+        return shown(f"{self.url}/#/experiments/{self.experiment}/runs{shared}")
+
+
+def record_both_arms(folder: Path) -> None:
+    """A sweep of each arm with a few timed points, and the figure in both runs."""
+    figure = folder / "pareto.svg"
+    figure.write_text(FIGURE, encoding="utf-8")
+    keys = []
+    for drafter, colour in (("unaligned", "#D55E00"), ("aligned", "#0072B2")):
+        tags = {"drafter": drafter, "mlflow.runColor": colour}
+        with Recorder("toy", f"sweep {drafter}", {**tags, "kind": "sweep"}, {"drafter": drafter}, flush_seconds=0) as sweep:
+            keys.append(sweep.key)
+            for number in range(1, 4):
+                about = {**tags, "kind": "point", "timed": True, "split": "validation", "method": "bild"}
+                settings = {"drafter": drafter, "fallback_threshold": number / 4, "rollback_threshold": number}
+                numbers = {"speedup": 1 + number / 4, "quality": 60 - number}
+                sweep.child(f"bild {drafter} {number}", about, settings, numbers)
+    with Recorder("toy", "report", {"kind": "report"}, {}, flush_seconds=0) as report:
+        report.log_artifact(figure, "report", keys)
+        report.describe("the **verdict**", keys)
+        report.log_table("frontier", {"speedup": [1.5], "quality": [58.0]}, keys)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    folder = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        patch.setenv("DRAFTLINE_OUTBOX", str(folder / "outbox"))
+        record_both_arms(folder)
+        assert upload_all(folder / "outbox", tracking_uri()) == (3, [])
+        client = connect(tracking_uri())
+        experiment = client.get_experiment_by_name("toy").experiment_id
+        sweep = client.search_runs([experiment], "tags.kind = 'sweep'")[0].info.run_id
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(), "--port", str(port)]
+        environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        url = f"http://127.0.0.1:{port}"
+        with (folder / "log").open("wb") as log:
+            options: supervisor.StartOptions = {"cwd": folder, "env": environment, "stdout": log, "stderr": log}
+            with supervisor.running([*command, "--workers", "1"], **options) as server:
+                wait_until_up(url, server)
+                yield Pages(url, client, experiment, sweep)
+
+
+def wait_until_up(url: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 300
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            httpx.get(f"{url}/health").raise_for_status()
+            return
+        except httpx.HTTPError:
+            time.sleep(0.5)
+    raise AssertionError("the server does not answer")
+
+
+def test_a_view_opens_on_the_timed_points_of_both_arms(pages: Pages) -> None:
+    page = pages.runs("points")
+    assert "tags.kind = 'point' and tags.timed = 'True'" in page
+    for drafter in ("aligned", "unaligned"):
+        assert f"bild {drafter} 3" in page
+    # A scatter of speed-up against quality with a mark for each point.
+    assert "scatterlayer" in page
+    assert "speedup" in page and "quality" in page
+    assert page.count('class="point') >= 6
+
+
+def test_without_views_the_runs_and_the_figure_are_there(pages: Pages) -> None:
+    for tag in list(pages.client.get_experiment(pages.experiment).tags):
+        if tag.startswith("mlflow.sharedViewState."):
+            pages.client.delete_experiment_tag(pages.experiment, tag)
+    page = pages.runs()
+    assert "sweep aligned" in page and "sweep unaligned" in page
+    artifacts = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{pages.sweep}/artifacts/report")
+    assert "pareto.svg" in artifacts and "frontier.json" in artifacts
+    picture = urllib.parse.urlencode({"path": "report/pareto.svg", "run_uuid": pages.sweep})
+    assert httpx.get(f"{pages.url}/get-artifact?{picture}").text == FIGURE
+    overview = shown(f"{pages.url}/#/experiments/{pages.experiment}/runs/{pages.sweep}")
+    assert "verdict" in overview

@@ -1,0 +1,36 @@
+"""MLflow's server in processes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+PATIENCE = 600.0
+"""Seconds that a loaded machine may take."""
+
+
+@contextlib.contextmanager
+def server_process(database: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that answers; its processes are killed (SIGKILL) at the end of the block."""
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{database}"]
+    command += ["--artifacts-destination", str(database.with_suffix("")), "--host", "127.0.0.1", "--port", str(port)]
+    with (database.parent / "server.log").open("ab") as log:
+        process = subprocess.Popen([*command, "--workers", "1"], stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            assert process.poll() is None, (database.parent / "server.log").read_text()
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+                break
+            time.sleep(0.2)
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
