@@ -23,6 +23,10 @@ class Stage:
     needs: tuple[str, ...]
     """Stages whose outputs this one reads."""
     outs: tuple[Path, ...]
+    deps: tuple[Path, ...] = ()
+    """Files and folders that it reads; settings are not among them."""
+    in_git: tuple[Path, ...] = ()
+    """Outputs that are left to git, `cache: false`."""
 
 
 def read_graph(root: Path, targets: Sequence[str] = ()) -> list[Stage]:
@@ -81,8 +85,14 @@ def _by_generation(sorter: TopologicalSorter[DvcStage]) -> Iterator[DvcStage]:
 
 
 def _as_stage(repo: Repo, node: DvcStage, needs: Iterable[DvcStage]) -> Stage:
-    names = tuple(_address(repo, other) for other in needs if _has_command(other))
-    return Stage(_address(repo, node), names, tuple(Path(out.fs_path) for out in node.outs))
+    names = tuple(address(repo, other) for other in needs if _has_command(other))
+    return Stage(
+        address(repo, node),
+        names,
+        outs=tuple(Path(out.fs_path) for out in node.outs),
+        deps=tuple(Path(dep.fs_path) for dep in node.deps if dep.protocol == "local" and isinstance(dep.def_path, str)),
+        in_git=tuple(Path(out.fs_path) for out in node.outs if not out.use_cache),
+    )
 
 
 def _has_command(node: DvcStage) -> bool:
@@ -90,7 +100,7 @@ def _has_command(node: DvcStage) -> bool:
     return node.cmd is not None
 
 
-def _address(repo: Repo, node: DvcStage) -> str:
+def address(repo: Repo, node: DvcStage) -> str:
     """Return the name that `dvc repro` takes in the root; DVC's own `addressing` depends on the working directory."""
     file = Path(node.path).relative_to(repo.root_dir).as_posix()
     name = getattr(node, "name", None)

@@ -11,9 +11,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -31,6 +32,7 @@ from tasks.errors import InputError
 LOOPBACK = "127.0.0.1"
 _USUAL_PORT = 4200
 _DRAIN_SECONDS = 10.0
+_RESTART_SECONDS = 1.0
 
 
 @contextlib.contextmanager
@@ -112,15 +114,54 @@ def _own_server() -> Iterator[str]:
     environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
     log = prefect_home() / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        process = supervisor.start(
-            [sys.executable, "-m", "prefect", "server", "start"], env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "prefect", "server", "start"]
+        with log.open("ab") as output:
+            return supervisor.start(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+    server = _KeptProcess(start)
     try:
-        _wait_until_up(process, url, log)
-        yield url
+        _wait_until_up(server.process, url, log)
+        with server.kept():
+            yield url
     finally:
-        supervisor.stop(process)
+        server.stop()
+
+
+class _KeptProcess:
+    """A process that is started again when it ends by itself, as a server whose process was killed."""
+
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._start, self.process = start, start()
+        self._stopping, self._lock = threading.Event(), threading.Lock()
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Watch the process during the block, which ends it."""
+        keeper = threading.Thread(target=self._keep, name="keeper of the Prefect server", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            keeper.join()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopping.set()
+        supervisor.stop(self.process)
+
+    def _keep(self) -> None:
+        while True:
+            status = self.process.wait()
+            if self._stopping.wait(_RESTART_SECONDS):
+                return
+            with self._lock:
+                if self._stopping.is_set():
+                    return
+                print(f"the Prefect server ended with status {status}; starting it again", file=sys.stderr, flush=True)
+                self.process = self._start()
 
 
 def _free_port() -> int:

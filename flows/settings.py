@@ -27,6 +27,8 @@ def set_defaults() -> None:
         os.environ["PREFECT_HOME"] = str(home)
     defaults = {
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(SERVER_STARTUP_SECONDS),
+        # A server whose database was away for a moment answers 500 once; without a retry the run would fail at its end.
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     }
@@ -66,3 +68,8 @@ def read_options(options: argparse.Namespace) -> PipelineSettings:
         return PipelineSettings(**{field.name: getattr(options, field.name) for field in dataclasses.fields(PipelineSettings)})
     except ValueError as error:
         raise InputError(f"invalid options: {error}") from None
+
+
+def as_options(settings: PipelineSettings) -> list[str]:
+    """Return the settings as options for another command."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in dataclasses.asdict(settings).items()]

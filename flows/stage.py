@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,17 +51,26 @@ class StageResult:
 class StageRunner:
     """Runs stages of one repository in supervised processes; safe to use from many threads."""
 
-    def __init__(self, root: Path, *, timeout: float, flow_run: str = "", dvc: Sequence[str] = DVC) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        timeout: float,
+        flow_run: str = "",
+        environment: Mapping[str, str] | None = None,
+        dvc: Sequence[str] = DVC,
+    ) -> None:
         """Store the options; `run` starts the processes.
 
         Args:
             root: the folder of the repository.
             timeout: time limit of `run` in seconds.
             flow_run: the id of the flow run that stages record.
+            environment: variables that stages see beside those of this process.
             dvc: the command before `repro`.
         """
-        self._root, self._timeout, self._dvc = root, timeout, tuple(dvc)
-        self._environment = _environment(flow_run)
+        self.root, self._timeout, self._dvc = root, timeout, tuple(dvc)
+        self._environment = {**_environment(flow_run), **(environment or {})}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -132,7 +141,7 @@ class StageRunner:
                 process = None
             else:
                 process = supervisor.start(
-                    command, cwd=self._root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                    command, cwd=self.root, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
                 )
                 self._running.add(process)
         if process is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from httpx import HTTPError
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
@@ -15,7 +16,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Crashed
 
 _UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
@@ -24,12 +25,24 @@ _UNFINISHED = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 def mark_crashed(run_id: str) -> None:
     """Mark a run whose process died; do nothing if the run has ended or the server does not know it."""
     with get_client(sync_client=True) as client:
-        try:
-            run = client.read_flow_run(UUID(run_id))
-        except (ObjectNotFound, ValueError):
-            return
-        if run.state is not None and run.state.type in _UNFINISHED:
+        run = _read(client, run_id)
+        if run is not None and run.state is not None and run.state.type in _UNFINISHED:
             _crash(client, run)
+
+
+def read_state(run_id: str) -> StateType | None:
+    """Return the type of a run's state; None if the server does not know the run."""
+    with get_client(sync_client=True) as client:
+        run = _read(client, run_id)
+    return None if run is None or run.state is None else run.state.type
+
+
+def is_cancelled(run_id: str) -> bool:
+    """Whether somebody has cancelled a run on the server; false if the server does not answer."""
+    try:
+        return read_state(run_id) in (StateType.CANCELLING, StateType.CANCELLED)
+    except (HTTPError, PrefectHTTPStatusError):
+        return False
 
 
 def mark_all_crashed(flow: str, deployment: str) -> int:
@@ -47,6 +60,13 @@ def mark_all_crashed(flow: str, deployment: str) -> int:
         for run in stale:
             _crash(client, run)
     return len(stale)
+
+
+def _read(client: SyncPrefectClient, run_id: str) -> FlowRun | None:
+    try:
+        return client.read_flow_run(UUID(run_id))
+    except (ObjectNotFound, ValueError):
+        return None
 
 
 def _crash(client: SyncPrefectClient, run: FlowRun) -> None:

@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from filelock import FileLock
+
+from tests.served import STAGES, Served, repository, serving
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,6 +31,7 @@ GRID: list[dict[str, Any]] = [
         "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "recycling", "staged", "random", "early_layer", "heads"]},
     },
     {"method": "speculative_block", "values": {"draft_length": [4]}},
+    {"method": "speculative_several", "values": {"draft_length": [3]}},
     {"method": "speculative_typical", "values": {}},
     {"method": "speculative_margin", "values": {}},
     {"method": "speculative_top_k", "values": {}},
@@ -38,6 +41,7 @@ GRID: list[dict[str, Any]] = [
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},
     {"method": "speculative_confident", "values": {}},
     {"method": "speculative_entropy", "values": {}},
+    {"method": "speculative_predicted", "values": {}},
     {"method": "speculative_adaptive", "values": {}},
     {"method": "beam_large", "values": {"beams": [2]}},
     {"method": "speculative_beam", "values": {"beams": [2], "draft_beams": [3]}},
@@ -70,6 +74,7 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["finetune"] = {"large": {**training, **layers, **longer}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
     task["align"] = {name: value for name, value in training.items() if name != "seed"}
+    task["align"] |= {"acceptance_head": 1, "acceptance_steps": 30}
     task["seeds"] = [1, 2]
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
     task["sweep"] |= {"batch_sizes": [1, 3], "batch_examples": 6}
@@ -79,6 +84,18 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
         "machine": {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1},
         "tasks": {"translation": task},
     }
+
+
+def smaller(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the tiny parameters with shorter trainings, more checkpoints and three points: for tests that run it often."""
+    task = params["tasks"]["translation"]
+    for section in (task["finetune"]["small"], task["align"]):
+        section |= {"steps": 60, "evaluate_every": 30, "checkpoint_every": 10}
+    task["finetune"]["large"] |= {"checkpoint_every": 40}
+    for name in ("exit_loss", "draft_heads", "exit_classifier"):
+        del task["finetune"]["large"][name]
+    task["sweep"] |= {"latency_examples": 2, "batch_sizes": [1], "batch_examples": 4, "grid": GRID[:2]}
+    return params
 
 
 def environment(clone: Path) -> dict[str, str]:
@@ -103,8 +120,8 @@ def environment(clone: Path) -> dict[str, str]:
     }
 
 
-def make_clone(folder: Path) -> Path:
-    """Copy the files that git knows to a repository of their own, with the tiny parameters."""
+def make_clone(folder: Path, shrink: Callable[[dict[str, Any]], dict[str, Any]] = lambda params: params) -> Path:
+    """Copy the files that git knows to a repository of their own, with the tiny parameters, made smaller by `shrink`."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
@@ -112,7 +129,7 @@ def make_clone(folder: Path) -> Path:
             shutil.copy2(ROOT / name, folder / name)
     (folder / "dvc.lock").unlink(missing_ok=True)
     params = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
-    write_params(folder, tiny(params))
+    write_params(folder, shrink(tiny(params)))
     for command in (["git", "init", "--quiet"], ["git", "add", "--all"]):
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
     identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
@@ -156,3 +173,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
             output.write_text(result.stdout, encoding="utf-8")
     return clone, output.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a clone with the smaller parameters in which `dvc repro` has run once; tests change only copies of it."""
+    clone = make_clone(tmp_path_factory.mktemp("undisturbed") / "project", smaller)
+    done = run_in(clone, "dvc", "repro")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return clone
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A process that keeps a Prefect server, and starts it again when it is killed; it serves a toy once a year."""
+    base = tmp_path_factory.mktemp("served")
+    with serving(base, repository(base / "toy", STAGES), "--cron", "0 3 1 1 *", "--name", "rare") as one:
+        yield one

@@ -45,3 +45,17 @@ def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> N
     checked = run("-m", "tasks.verify", str(folder), "--engine", "transformers")
     assert checked.returncode == 2
     assert checked.stderr.splitlines()[-1].startswith(f"error: no model at {folder / 'large'}")
+
+
+def test_openvino_opens_the_pair_and_its_certificate_holds(tmp_path: Path) -> None:
+    folder, out = agreeing_pair(tmp_path, "gpt2"), tmp_path / "out"
+    exported = run("-m", "tasks.export", str(folder), "--to", "openvino", str(out))
+    assert exported.returncode == 0, exported.stderr
+    assert "not carried over: measurements and certificate" in exported.stdout
+
+    checked = run("-m", "tasks.verify", str(folder), "--engine", "openvino", "--json")
+    assert checked.returncode == 0, checked.stderr
+    found = json.loads(checked.stdout)
+    assert found["mismatches"] == []
+    assert found["openvino"]["large_calls"] == found["draftline_first_token_undrafted"]["large_calls"]
+    assert found["openvino"]["tokens"] > found["openvino"]["large_calls"] > found["draftline"]["large_calls"]

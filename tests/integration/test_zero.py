@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.settings import ModelSettings
+from tasks.models.from_layers import model_from_layers
+from tasks.models.settings import LayersSettings, ModelSettings
 from tasks.training import engine, loop
 from tasks.training.data import Batch, TokenDataset
 from tasks.training.loop import DivergedError
@@ -124,6 +125,19 @@ def test_bfloat16_is_close_to_float32_and_keeps_float32_weights(split: dict[str,
     assert losses == pytest.approx(curve, abs=0.03)
     assert losses != curve
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("split", slow_unless([1, 4], [{"optimizer": "adafactor", "weight_decay": 0.0}, *SPLIT]), ids=str)
+def test_a_shared_encoder_stays_the_large_model_s_to_the_bit(split: dict[str, Any], tmp_path: Path) -> None:
+    large = fresh_model(dropout=0.1)
+    changes = {**RECIPE, "precision": "bfloat16", **split}
+    small = model_from_layers(large, LayersSettings(layers=(1,), share_encoder=True))
+    begun = {name: weight.clone() for name, weight in small.state_dict().items()}
+    train_on(small, TEXTS, TrainingSettings(**changes), tmp_path)
+    frozen = {"shared.weight", "decoder.embed_tokens.weight"}
+    for name, weight in small.state_dict().items():
+        assert torch.equal(weight, begun[name]) == (name in frozen or name.startswith("encoder.")), name
+    assert all(torch.equal(weight, small.encoder.state_dict()[name]) for name, weight in large.encoder.state_dict().items())
 
 
 def test_partitioned_weights_are_measured_and_saved_complete(tmp_path: Path) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import datetime
+import io
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from prefect.client.schemas.objects import State
 from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed, Pending
 
-from flows import pipeline, serve
+from flows import artifacts, experiment, nightly, pipeline, serve, watch
 from flows.lockfile import lock_file
-from flows.server import prefect_server
+from flows.server import _KeptProcess, prefect_server
 from flows.stage import StageError, StageResult, StageRunner
+from tasks import supervisor
 from tasks.errors import InputError
 from tests.unit.flows.conftest import Repository
 
@@ -61,9 +68,9 @@ def test_a_failure_that_a_retry_cannot_fix_is_not_retried(kind: str, retried: bo
 
 def test_the_table_shows_how_each_stage_ended() -> None:
     rows = [
-        pipeline._row("a", Completed(data=StageResult("a", "ran", 1.26))),
-        pipeline._row("b", Failed(message="stage 'b' failed: why")),
-        pipeline._row("c", Pending(name="NotReady")),
+        artifacts.stage_row("a", Completed(data=StageResult("a", "ran", 1.26))),
+        artifacts.stage_row("b", Failed(message="stage 'b' failed: why")),
+        artifacts.stage_row("c", Pending(name="NotReady")),
     ]
     assert rows == [
         {"stage": "a", "state": "ran", "seconds": 1.3},
@@ -72,26 +79,52 @@ def test_the_table_shows_how_each_stage_ended() -> None:
     ]
 
 
+def test_the_verdict_has_its_picture_below_the_first_paragraph(tmp_path: Path) -> None:
+    table, picture = tmp_path / "table.md", tmp_path / "pareto.png"
+    table.write_text("# Title\n\nDeploy it.\n\nWhy.\n\nMore.\n", encoding="utf-8")
+    assert artifacts._verdict(table, [table, picture]) == table.read_text(encoding="utf-8")
+    Image.new("RGB", (3000, 1500), "red").save(picture)
+    head, _, rest = artifacts._verdict(table, [table, picture]).partition("![Quality against latency]")
+    assert (head, rest != "") == ("# Title\n\nDeploy it.\n\n", True)
+    address, _, text = rest.partition(")")
+    assert text == "\n\nWhy.\n\nMore.\n"
+    data = base64.b64decode(address.removeprefix("(data:image/png;base64,"))
+    assert Image.open(io.BytesIO(data)).size == (1200, 600)
+
+
 def test_an_artifact_key_has_only_allowed_characters() -> None:
-    assert pipeline._artifact_key("report@Multi30k_de") == "report-multi30k-de"
+    assert artifacts.artifact_key("report@Multi30k_de") == "report-multi30k-de"
+
+
+UNSCHEDULED: dict[str, Any] = {"cron": None, "watch_minutes": None, "interval_minutes": None, "experiments": False}
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"cron": "0 3 * *"}, {"cron": "at night"}, {"interval_minutes": 0.0}, {"interval_minutes": float("nan")}],
+    ("options", "named"),
+    [
+        ({"cron": "0 3 * *"}, "--cron"),
+        ({"cron": "at night"}, "--cron"),
+        ({"interval_minutes": 0.0}, "--interval-minutes"),
+        ({"watch_minutes": float("nan")}, "--watch-minutes"),
+        ({}, "no flow has a schedule; give --cron"),
+    ],
 )
-def test_a_wrong_schedule_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"--cron|--interval-minutes"):
-        serve._schedule(argparse.Namespace(**({"cron": None} | options)))
+def test_a_wrong_schedule_is_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        serve._schedules(argparse.Namespace(**(UNSCHEDULED | options)))
 
 
-def test_a_schedule_becomes_arguments_of_prefect() -> None:
-    assert serve._schedule(argparse.Namespace(cron="0 3 * * *")) == {"cron": "0 3 * * *"}
-    interval = serve._schedule(argparse.Namespace(cron=None, interval_minutes=90.0))["interval"]
-    assert interval.total_seconds() == 5400
+def test_schedules_become_arguments_of_prefect() -> None:
+    options = UNSCHEDULED | {"cron": "0 3 * * *", "watch_minutes": 90.0, "interval_minutes": 0.5, "experiments": True}
+    assert serve._schedules(argparse.Namespace(**options)) == [
+        (nightly.nightly, {"cron": "0 3 * * *"}),
+        (watch.watch, {"interval": datetime.timedelta(minutes=90)}),
+        (pipeline.pipeline, {"interval": datetime.timedelta(seconds=30)}),
+        (experiment.experiment, {}),
+    ]
 
 
-@pytest.mark.parametrize("main", [pipeline.main, serve.main])
+@pytest.mark.parametrize("main", [pipeline.main, watch.main, nightly.main, serve.main])
 def test_a_folder_without_dvc_is_refused_in_one_line(
     main: Callable[[], int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +144,44 @@ def test_a_second_run_in_a_repository_is_cancelled(repository: Repository, monke
     assert state.is_cancelled()
     assert state.message == "flow run of another run is at work in this repository; wait for it to end"
     assert not Path("log").exists()
+
+
+def test_a_run_that_is_cancelled_on_the_server_closes_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def is_cancelled(run_id: str) -> bool:
+        asked.append(run_id)
+        return len(asked) == 2
+
+    monkeypatch.setattr(pipeline, "wait", lambda *_, **__: argparse.Namespace(not_done={"a stage"}))
+    monkeypatch.setattr(pipeline, "_CANCELLED_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline, "is_cancelled", is_cancelled)
+    runner = FakeRunner(StageResult("align", "ran", 1.0))
+    with pytest.raises(pipeline.RunCancelledError):
+        pipeline._wait([], runner, "run-1")
+    assert asked == ["run-1", "run-1"]
+    with pytest.raises(StageError, match=r"was stopped$"):
+        StageRunner.run(runner, "align", print)
+
+
+def test_a_server_that_is_killed_is_started_again_until_it_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        started.append(supervisor.start(["sleep", "300"]))
+        return started[-1]
+
+    server = _KeptProcess(start)
+    with server.kept():
+        started[0].kill()
+        deadline = time.monotonic() + 300
+        while len(started) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert server.process.poll() is None
+    assert all(process.poll() is not None for process in started)
+    assert len(started) == 2
+    assert capsys.readouterr().err == "the Prefect server ended with status -9; starting it again\n"
 
 
 def test_a_second_serving_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

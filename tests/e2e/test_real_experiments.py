@@ -1,0 +1,106 @@
+"""Experiments on the project's own pipeline: kept by DVC with verdict and record, compared, and applied."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import copy_of, environment, read_params
+from tests.served import PATIENCE, Served
+from tests.toy_project import git
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("prefect", "dvc", "psutil", "mlflow"))),
+        reason="prefect, dvc or mlflow is missing",
+    ),
+]
+
+BETAS = (0.3, 0.7)
+NAMES = [f"loss=jensen_shannon,beta={beta}" for beta in BETAS]
+
+
+def test_two_experiments_are_kept_compared_and_applied(undisturbed: Path, served: Served, tmp_path: Path) -> None:
+    clone = copy_of(undisturbed, tmp_path)
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "--message", "results")
+    before = read_params(clone)
+    align = "tasks.translation.align"
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(yaml.safe_dump({f"{align}.beta": list(BETAS)}), encoding="utf-8")
+    shown = run(clone, served, "-m", "flows.experiment", "--set", f"{align}.loss=jensen_shannon", "--grid", str(grid))
+    for name in NAMES:
+        assert f"{name}: done" in shown
+    # The stages that the setting concerns ran, without a retry, and no other ones.
+    assert "Retry" not in shown
+    assert Counter(ran(shown)) == dict.fromkeys(["control", "align", "sweep_aligned", "report"], len(NAMES))
+    assert read_params(clone) == before
+    assert git(clone, "status", "--porcelain") == ""
+
+    revisions = {
+        revision["name"]: revision["data"] for revision in experiments(run(clone, served, "-m", "dvc", "exp", "show", "--json"))
+    }
+    assert set(revisions) == set(NAMES)
+    for name, beta in zip(NAMES, BETAS, strict=True):
+        assert revisions[name]["params"]["params.yaml"]["data"]["tasks"]["translation"]["align"]["beta"] == beta
+        assert revisions[name]["metrics"]["results/translation/metrics.json"]["data"]
+
+    results = [f"{name}:results/translation" for name in NAMES]
+    found = json.loads(run(clone, served, "-m", "tasks.compare", *results, "--json"))
+    assert ["align.beta", "0.3", "0.7"] in found["differing"]["settings"]
+    assert {name for name, *_ in found["differing"]["data"]} >= {"models/translation/aligned/1"}
+    assert found["numbers"]
+
+    # The record is that of the repository, by DVC's name of the experiment.
+    with contextlib.closing(sqlite3.connect(clone / "mlflow.db")) as database:
+        joined = "SELECT tags.value, runs.name FROM runs JOIN tags USING (run_uuid)"
+        runs = database.execute(f"{joined} WHERE tags.key = 'experiment' AND status = 'FINISHED'").fetchall()
+    for name in NAMES:
+        assert [runs.count((name, run)) for run in ("align aligned seed 1", "sweep aligned", "report")] == [1, 1, 1]
+
+    run(clone, served, "-m", "dvc", "exp", "apply", NAMES[0])
+    assert read_params(clone)["tasks"]["translation"]["align"]["beta"] == BETAS[0]
+    applied = json.loads((clone / "results/translation/summary.json").read_text(encoding="utf-8"))
+    assert applied["verdict"]["headline"]
+    assert weights(clone) != weights(undisturbed)
+    assert "Running stage" not in run(clone, served, "-m", "dvc", "repro")
+
+
+def run(clone: Path, served: Served, *words: str) -> str:
+    """Run a module in a clone, with MLflow (not hidden) and the Prefect server of `served`, and return what it says."""
+    home = served.environment["PREFECT_HOME"]
+    variables = environment(clone) | {
+        "PREFECT_HOME": home,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PYTHONPATH": str(clone),
+    }
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=clone, env=variables, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout if "--json" in words else done.stdout + done.stderr
+
+
+def ran(output: str) -> list[str]:
+    """The stages that ran, without the task, by what DVC says."""
+    words = "Running stage '"
+    return [line.partition(words)[2].partition("@")[0] for line in output.splitlines() if words in line]
+
+
+def experiments(shown: str) -> list[Any]:
+    """The experiments of all commits in the JSON of `dvc exp show`."""
+    return [revision for commit in json.loads(shown) for one in commit.get("experiments") or [] for revision in one["revs"]]
+
+
+def weights(clone: Path) -> bytes:
+    return (clone / "models/translation/aligned/1/model.safetensors").read_bytes()

@@ -1,0 +1,182 @@
+"""A process that serves flows of a toy DVC repository on a schedule, its Prefect server on loopback, and questions to it."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 600.0
+"""Time limit in seconds for every wait; the machine may be busy."""
+MADE = "mkdir -p results && cp source.txt results/table.md"
+STAGES: dict[str, Any] = {
+    "report": {"cmd": f"echo report >> log; {MADE}", "deps": ["left.txt", "right.txt"], "outs": ["results/table.md"]},
+    "left": {"cmd": "echo left >> log; cp source.txt left.txt", "deps": ["source.txt"], "outs": ["left.txt"]},
+    "right": {"cmd": "echo right >> log; cp source.txt right.txt", "deps": ["source.txt"], "outs": ["right.txt"]},
+    "source": {
+        "cmd": "echo source >> log; echo $PREFECT__FLOW_RUN_ID >> run; echo '| a |' > source.txt",
+        "deps": ["raw.txt"],
+        "outs": ["source.txt"],
+    },
+}
+
+
+def until(what: str, found: Callable[[], Any]) -> Any:
+    """Ask twice a second until the answer is true, and return it."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if answer := found():
+            return answer
+        time.sleep(0.5)
+    raise AssertionError(f"waited {PATIENCE:g} s for {what}")
+
+
+def repository(folder: Path, stages: dict[str, Any]) -> Path:
+    """Make a git and DVC repository with these stages."""
+    folder.mkdir()
+    for command in (["git", "init", "--quiet"], [sys.executable, "-m", "dvc", "init", "--quiet"]):
+        subprocess.run(command, cwd=folder, check=True)
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}), encoding="utf-8")
+    (folder / "raw.txt").write_text("raw", encoding="utf-8")
+    return folder
+
+
+def log(folder: Path) -> list[str]:
+    file = folder / "log"
+    return file.read_text().split() if file.exists() else []
+
+
+def ended(folder: Path) -> list[str]:
+    """Return the stages whose outputs DVC has recorded."""
+    file = folder / "dvc.lock"
+    return list(yaml.safe_load(file.read_text())["stages"]) if file.exists() else []
+
+
+class PrefectApi(abc.ABC):
+    """Questions to a Prefect server."""
+
+    @abc.abstractmethod
+    def url(self) -> str:
+        """The address of the API."""
+
+    def ask(self, path: str, **body: Any) -> Any:
+        """Return the answer of the server's API to a POST; a server whose database is busy says so, and is asked again."""
+        data = json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 (loopback)
+            f"{self.url()}{path}", data, {"Content-Type": "application/json"}
+        )
+
+        def answer() -> tuple[Any] | None:
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as found:  # noqa: S310 (loopback)
+                    return (json.loads(found.read() or "null"),)
+            except HTTPError as error:
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise
+                return None
+
+        return until(f"an answer to {path}", answer)[0]
+
+    def deployment(self) -> Any:
+        """Return the only deployment."""
+        (deployment,) = self.ask("/deployments/filter")
+        return deployment
+
+    def pause(self) -> None:
+        """Stop the schedule, and wait for a scheduled run that may be at work."""
+        self.ask(f"/deployments/{self.deployment()['id']}/pause_deployment")
+        until("the last scheduled run", lambda: self.slots() == 0)
+
+    def slots(self) -> int:
+        """Return the number of runs that count towards the deployment's limit of one."""
+        return int(self.deployment()["global_concurrency_limit"]["active_slots"])
+
+    def run(self, run_id: str) -> Any:
+        (run,) = self.ask("/flow_runs/filter", flow_runs={"id": {"any_": [run_id]}})
+        return run
+
+    def tasks(self, run_id: str) -> dict[str, str]:
+        """Return the state of each task of a flow run; the server learns of them with a delay."""
+        runs = self.ask("/task_runs/filter", flow_runs={"id": {"any_": [run_id]}})
+        return {run["name"]: run["state_name"] for run in runs}
+
+
+@dataclass
+class Served(PrefectApi):
+    """The process that serves the first toy repository, and its server."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    output: Path
+    environment: dict[str, str]
+
+    def url(self) -> str:
+        return (Path(self.environment["PREFECT_HOME"]) / "served").read_text()
+
+    def pipeline(self, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Start a run by hand in a repository, and wait for it."""
+        return subprocess.run(
+            [sys.executable, "-m", "flows.pipeline", "--retries", "0"],
+            cwd=folder,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+
+@dataclass
+class At(PrefectApi):
+    """A Prefect server at an address of its own, without a process that serves flows."""
+
+    folder: Path
+    environment: dict[str, str]
+    address: str
+
+    def url(self) -> str:
+        return self.address
+
+
+def environment(base: Path) -> dict[str, str]:
+    """Return the environment of this process with Prefect's files in `base`, and without other settings of Prefect."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    (base / "prefect").mkdir(exist_ok=True)
+    return kept | {
+        "PYTHONPATH": str(ROOT),
+        "PREFECT_HOME": str(base / "prefect"),
+        "DO_NOT_TRACK": "1",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+
+
+@contextlib.contextmanager
+def serving(base: Path, folder: Path, *options: str) -> Iterator[Served]:
+    """Run `flows.serve` with these options in a repository until the end of the block."""
+    output = base / "output"
+    with output.open("ab") as file:
+        command = [sys.executable, "-m", "flows.serve", *options]
+        process = subprocess.Popen(command, cwd=folder, env=environment(base), stdout=file, stderr=subprocess.STDOUT)
+    try:
+        one = Served(process, folder, output, environment(base))
+        before = output.read_bytes().count(b"serving ")
+        until("the server", lambda: process.poll() is not None or output.read_bytes().count(b"serving ") > before)
+        assert process.poll() is None, output.read_text()
+        yield one
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
