@@ -16,7 +16,14 @@ FAMILIES = ("references", "hard labels", "stored divergence", "mix", "on-policy"
 """What a drafter learns from, the simplest first; see docs/alignment.md for the rule that this order is part of."""
 CONTROL = "references"
 """The family of the control."""
-_PLAIN: Changes = {"exit_loss": "none", "draft_heads": 0, "exit_classifier": False, "trunk": "trained", "patience": 0}
+_PLAIN: Changes = {
+    "exit_loss": "none",
+    "draft_heads": 0,
+    "exit_classifier": False,
+    "acceptance_head": 0,
+    "trunk": "trained",
+    "patience": 0,
+}
 
 _TRAINED_SHARE = 1 / 3
 """Peak learning rate of trained weights as a share of that of random ones, where the task gives none for them."""
@@ -66,6 +73,7 @@ _JS, _LOG_ACCEPTANCE = "jensen_shannon", "negative_log_acceptance"
 RECIPES: dict[str, Recipe] = {
     "references": _recipe("references", "the control"),
     "hard_labels": _recipe("hard labels", "BiLD, 3.5.1"),
+    "gatekeeper": _recipe("hard labels", "Gatekeeper", loss="gatekeeper"),
     "forward_kl": _stored("stored divergence", "DistillSpec, offline", loss="forward_kl"),
     "jensen_shannon_0.1": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.1),
     "jensen_shannon_0.5": _stored("stored divergence", "GKD, offline", loss=_JS, beta=0.5),

@@ -138,7 +138,7 @@ class _Arm:
         outputs = Outputs("decoded")
         for example, source in enumerate(split.sources):
             [generation] = decode(VANILLA.method, VanillaSettings(), self._pair, [source], self._request)
-            outputs.add(generation, timed=example in split.timed)
+            outputs.add(example, generation, timed=example in split.timed)
         with tempfile.TemporaryDirectory() as folder:
             replayed = replay_grid(self._points, self._pair, self._request, split, Path(folder), label, [outputs.tokens])
         for index, found in replayed.outputs.items():
