@@ -10,11 +10,16 @@ import argparse
 from pathlib import Path
 
 from tasks.errors import InputError, stage
-from tasks.export import to_ctranslate2, to_transformers, to_vllm
+from tasks.export import to_ctranslate2, to_openvino, to_transformers, to_vllm
 from tasks.export.source import read_source
 from tasks.files import atomic_folder
 
-FORMATS = {"transformers": to_transformers.write, "ctranslate2": to_ctranslate2.write, "vllm": to_vllm.write}
+FORMATS = {
+    "transformers": to_transformers.write,
+    "ctranslate2": to_ctranslate2.write,
+    "openvino": to_openvino.write,
+    "vllm": to_vllm.write,
+}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,7 @@
 """Check in another engine what a pair's certificate promises: how many drafted tokens the large model accepts.
 
 `python -m tasks.verify results/translation/pair --engine transformers` decodes texts greedily, here and in the engine, with the
-same fixed number of drafted tokens, and compares the accepted share and the texts, token by token. Texts are the folder's
+same fixed number of drafted tokens, and compares how much is accepted and the texts, token by token. Texts are the folder's
 examples or the lines of `--file`; for the certificate's own numbers, give the sources of the validation split. The exit status
 is 0 where the certificate holds and 1 where it does not.
 """
@@ -15,19 +15,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tasks.decoding.certificate import engine_draft_length
-from tasks.decoding.decoder import Rows
-from tasks.decoding.generation import Generation
-from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import Request
+from tasks.decoding.inference import load_pair
 from tasks.decoding.pair_folder import read_examples, read_manifest
+from tasks.decoding.translation import TranslatedDecoder
 from tasks.errors import InputError, stage
 from tasks.models.pruned_head import pruned_head
 from tasks.text_files import read_text_file
 from tasks.verify.comparison import Engine, compare
+from tasks.verify.decoding import decode_here, decode_here_from_the_second, decode_there, speculative
+from tasks.verify.openvino_engine import OpenvinoEngine
 from tasks.verify.printing import as_json, described, verdict
 from tasks.verify.transformers_engine import TransformersEngine
 
-ENGINES = {TransformersEngine.name: TransformersEngine}
+ENGINES: dict[str, Callable[[Path, int], Engine]] = {
+    TransformersEngine.name: TransformersEngine,
+    OpenvinoEngine.name: OpenvinoEngine,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,25 +64,6 @@ def read_texts(pair: Path, file: Path | None) -> list[str]:
     return lines
 
 
-def decode_here(pair: DecodingPair, draft_length: int, sources: Rows, limit: int) -> list[Generation]:
-    """Decode each source by itself with greedy speculative decoding in this project's runtime."""
-    point = pair.point("speculative", {"draft_length": draft_length})
-    method = pair.method(point, Request(limit))
-    return _each("here", sources, lambda source: method.run([source], [0], limit)[0])
-
-
-def decode_there(engine: Engine, sources: Rows, limit: int) -> list[Generation]:
-    """Decode each source by itself in the engine."""
-    return _each(engine.name, sources, lambda source: engine.decode(source, limit))
-
-
-def _each(where: str, sources: Rows, decode: Callable[[list[int]], Generation]) -> list[Generation]:
-    """Decode every source, with a bar where standard error is a terminal."""
-    from tqdm import tqdm
-
-    return [decode(source) for source in tqdm(sources, desc=where, unit="text", disable=not sys.stderr.isatty())]
-
-
 def main() -> int:
     """Run the pair in both and return the exit status."""
     arguments = _parser().parse_args()
@@ -87,12 +71,19 @@ def main() -> int:
     draft_length = engine_draft_length(manifest) if arguments.draft_length is None else arguments.draft_length
     texts = read_texts(arguments.pair, arguments.file)
     pair = load_pair(arguments.pair, device="cpu")
+    if isinstance(pair.opened.pair.small, TranslatedDecoder):
+        raise InputError(
+            f"the drafter of {arguments.pair} has a tokenizer of its own, which is translated here alone; name a pair of one "
+            "tokenizer"
+        )
     sources, limit = pair.encode(texts), manifest.text.max_target_tokens
-    ours = decode_here(pair, draft_length, sources, limit)
+    speculative(pair, draft_length, limit)  # a wrong draft length ends the command before the engine opens its models
     engine = ENGINES[arguments.engine](arguments.pair, draft_length)
     if pruned_head(pair.opened.models["small"]) is not None:
         print(f"note: {engine.name} does not read the drafter's draft vocabulary, and may draft other tokens", file=sys.stderr)
-    found = compare(pair, draft_length, sources, ours, decode_there(engine, sources, limit), engine.tolerance)
+    certifiable = decode_here(pair, draft_length, sources, limit)
+    ours = certifiable if engine.drafts_on_prompt else decode_here_from_the_second(pair, draft_length, sources, limit)
+    found = compare(pair, draft_length, sources, certifiable, ours, decode_there(engine, sources, limit), engine)
     if arguments.json:
         print(json.dumps(as_json(found, engine)))
     else:

@@ -47,6 +47,24 @@ def count_drafts(calls: Sequence[Sequence[int]], prompt: int, tokens: Sequence[i
     return counts
 
 
+def count_calls(written: Sequence[int], tokens: Sequence[int]) -> Counts:
+    """Count the calls of one text by the number of tokens that each wrote.
+
+    Args:
+        written: New tokens of each call of the large model: the accepted ones and one of its own.
+        tokens: New tokens of the text, the end token included if it was reached.
+
+    Returns:
+        `tokens` and `large_calls`.
+
+    Raises:
+        ValueError: the calls are not those of this text.
+    """
+    if sum(written) != len(tokens) or not all(written):
+        raise ValueError(f"{len(written)} calls account for {sum(written)} of {len(tokens)} tokens")
+    return Counts(tokens=len(tokens), large_calls=len(written))
+
+
 def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     shorter = min(len(one), len(other))
     return next((place for place in range(shorter) if one[place] != other[place]), shorter)

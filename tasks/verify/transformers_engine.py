@@ -16,6 +16,7 @@ import torch
 from tasks.decoding.generation import Generation
 from tasks.decoding.pair_folder import DRAFTER, LARGE
 from tasks.models.tokenizers import load_from
+from tasks.verify.comparison import ACCEPTED_SHARE
 from tasks.verify.counting import count_drafts
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class TransformersEngine:
     tolerance = 0.02
     """Greatest difference of the accepted share at which a certificate holds. Equal tokens give equal counts; the rest covers
     texts that split where two logits are equal but for rounding."""
+    measure = ACCEPTED_SHARE
+    drafts_on_prompt = True
 
     def __init__(self, folder: Path, draft_length: int) -> None:
         """Open the two models of a pair folder.

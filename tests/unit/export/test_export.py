@@ -64,7 +64,15 @@ def with_manifest(folder: Path, pair: Path, **changed: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [("t5", "transformers"), ("llama", "transformers"), ("t5", "ctranslate2"), ("gpt2", "ctranslate2")]
+    ("name", "form"),
+    [
+        ("t5", "transformers"),
+        ("llama", "transformers"),
+        ("t5", "ctranslate2"),
+        ("gpt2", "ctranslate2"),
+        ("llama", "openvino"),
+        ("gpt2", "openvino"),
+    ],
 )
 def test_the_call_in_the_readme_writes_the_large_models_text(
     name: str,
@@ -122,10 +130,28 @@ def test_vllm_is_told_of_the_drafter_in_the_documented_keys(
     compile(code, "README.md", "exec")
 
 
+def test_openvino_drafts_at_the_certified_length(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GenAI reads both lengths from the folder; its own tokenizer gives the ids that the models were trained on."""
+    import openvino_genai
+
+    export(monkeypatch, capsys, pairs["llama"], "openvino", tmp_path / "out")
+    settings = openvino_genai.GenerationConfig(str(tmp_path / "out" / "large" / "generation_config.json"))
+    pair = load_pair(pairs["llama"])
+    assert settings.is_assisting_generation() and settings.is_greedy_decoding()
+    assert (settings.num_assistant_tokens, settings.assistant_confidence_threshold) == (3, 0.0)
+    assert settings.max_new_tokens == pair.manifest.text.max_target_tokens
+    tokenizer = openvino_genai.Tokenizer(str(tmp_path / "out" / "large"))
+    assert [tokenizer.encode(text).input_ids.data[0].tolist() for text in LETTERS] == pair.encode(LETTERS)
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+
+
 @pytest.mark.parametrize(
     ("name", "form", "line"),
     [
         ("t5", "vllm", "vLLM runs no encoder-decoder such as t5; export to transformers or ctranslate2 instead"),
+        ("t5", "openvino", "OpenVINO GenAI has no speculative decoding for an encoder-decoder such as t5; take transformers"),
         ("llama", "ctranslate2", "CTranslate2 runs Llama models only where heads times their size is the width"),
     ],
 )

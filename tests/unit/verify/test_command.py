@@ -12,6 +12,7 @@ from tasks.decoding import load_pair
 from tasks.decoding.generation import Generation, total
 from tasks.errors import stage
 from tasks.verify import __main__ as command
+from tasks.verify.decoding import decode_here
 from tasks.verify.transformers_engine import TransformersEngine
 from tests.pair_folders import LETTERS, agreeing_pair
 
@@ -45,7 +46,7 @@ def test_a_certificate_of_these_texts_is_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair = load_pair(agreeing_pair(tmp_path / "first"))
-    counts = total(command.decode_here(pair, 2, pair.encode(LETTERS), 24))
+    counts = total(decode_here(pair, 2, pair.encode(LETTERS), 24))
     numbers = {name: getattr(counts, name) for name in ("drafted", "accepted", "large_calls", "tokens")}
     settings = {"draft_length": 2, "drafter": "small"}
     record = {"method": "speculative", "settings": settings, "split": "validation", "examples": len(LETTERS), **numbers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.verify.counting import count_drafts
+from tasks.verify.counting import count_calls, count_drafts
 
 END = 1
 PROMPT = [7, 8]
@@ -44,3 +44,14 @@ def test_drafts_are_counted_by_what_stayed(calls: list[list[int]], tokens: list[
 def test_calls_of_another_text_are_refused(calls: list[list[int]], tokens: list[int]) -> None:
     with pytest.raises(ValueError, match="call"):
         count_drafts(calls, len(PROMPT), tokens)
+
+
+def test_calls_are_counted_by_what_each_wrote() -> None:
+    counts = count_calls([1, 3, 1], [3, 4, 5, 6, END])
+    assert (counts.tokens, counts.large_calls) == (5, 3)
+
+
+@pytest.mark.parametrize("written", [[1, 3], [1, 3, 2], [1, 3, 0, 1], []])
+def test_calls_that_did_not_write_the_text_are_refused(written: list[int]) -> None:
+    with pytest.raises(ValueError, match="calls account for"):
+        count_calls(written, [3, 4, 5, 6, END])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.decoding import load_pair
-from tasks.verify.__main__ import decode_here
+from tasks.verify.decoding import decode_here
 from tasks.verify.transformers_engine import TransformersEngine
 from tests.pair_folders import LETTERS, agreeing_pair
 
