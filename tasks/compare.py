@@ -8,12 +8,17 @@ are those from A to B. A result of another format version is refused; one withou
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import yaml
+from pydantic import JsonValue
+
+from tasks.config import DEFAULT
 from tasks.errors import InputError, stage
 from tasks.evaluation.comparing.comparison import Comparison, Number, compare
 from tasks.evaluation.comparing.loaded import LoadedResult, load_result
@@ -40,7 +45,18 @@ def open_result(text: str) -> LoadedResult:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / Path(path).name
         _fetch(revision, path, copy)
-        return load_result(copy, text)
+        found = load_result(copy, text)
+        return dataclasses.replace(found, params=_params(revision, found.summary.task, Path(folder)))
+
+
+def _params(revision: str, task: str, folder: Path) -> dict[str, JsonValue]:
+    """Return what params.yaml of a revision says of a task; empty where it has no such file or task."""
+    copy = folder / DEFAULT.name
+    with contextlib.suppress(InputError):
+        _fetch(revision, str(DEFAULT), copy)
+        tasks = (yaml.safe_load(copy.read_text(encoding="utf-8")) or {}).get("tasks") or {}
+        return dict(tasks.get(task) or {})
+    return {}
 
 
 def _fetch(revision: str, path: str, copy: Path) -> None:

@@ -45,13 +45,23 @@ def load(path: Path = DEFAULT) -> Params:
         InputError: the file is missing or wrong; names the file, the field and the fix.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return check(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise InputError(f"no {path} here; run from the repository root or give --params") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
+
+
+def check(text: str, path: str) -> Params:
+    """Check the text of a parameter file; `path` is the file's name in messages.
+
+    Raises:
+        InputError: the text is wrong; names the file, the field and the fix.
+    """
     try:
-        params = Params.model_validate(raw)
+        params = Params.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
     except ValidationError as error:
         raise InputError(f"{path}: {first_error(error)}") from None
     listed = [*params.active, *params.inactive]

@@ -9,12 +9,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tasks.alignment.settings import OF_TEXT
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
 from tasks.models.gguf import is_gguf
-from tasks.models.settings import from_large_problem
+from tasks.models.settings import from_large_problem, no_encoder_problem
 
 if TYPE_CHECKING:
     from tasks.evaluation.sweeping.grid import SweepPoint
@@ -44,6 +45,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
             "true beside it, or choose another metric"
         )
     yield from _from_large(task)
+    yield from _own_tokenizer(task)
     yield from _pair(task)
     yield from _as_it_is(task)
     small = _small(task)
@@ -57,6 +59,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
         yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
     yield from _calibration(task)
     yield from _seed_methods(task)
+    yield from _temperatures(task)
     for index, entry in enumerate(task.sweep.grid):
         for point in expand_entry(entry):
             yield from (f"sweep.grid.{index}: {problem}" for problem in _point(point, task))
@@ -78,17 +81,32 @@ def _from_large(task: Task) -> Iterator[str]:
         )
 
 
+def _own_tokenizer(task: Task) -> Iterator[str]:
+    if task.models.large.own_tokenizer:
+        yield "models.large: own_tokenizer is for models.small; name the large model's tokenizer with tokenizer.pretrained"
+    if not task.models.small.own_tokenizer:
+        return
+    apart = "but models.small.own_tokenizer is true, and models of different tokenizers predict different tokens"
+    align = task.align
+    if align.loss not in OF_TEXT:
+        yield f"align: loss is {align.loss}, {apart}; set it to sequence"
+    if align.replay_rounds:
+        yield f"align: replay_rounds is {align.replay_rounds}, {apart}; set it to 0"
+    if align.draft_vocabulary:
+        yield f"align: draft_vocabulary is {align.draft_vocabulary}, {apart}; set it to 0"
+    if align.acceptance_head:
+        yield f"align: acceptance_head is {align.acceptance_head}, {apart}; set it to 0"
+    if align.choose_by.startswith("acceptance"):
+        yield f"align: choose_by is {align.choose_by}, {apart}; set it to last, validation_loss or quality"
+
+
 def _missing_layers(small: LayersSettings, large: ModelSettings) -> Iterator[str]:
     if small.layers[-1] >= large.decoder_layers:
         yield from_large_problem("layers", small.layers[-1], large.decoder_layers, "decoder layers")
-    if small.encoder_layers is not None:
-        if large.architecture != "t5":
-            yield (
-                f"models.small.from_large names encoder_layers, but models.large, a {large.architecture}, has no encoder; "
-                "leave them out"
-            )
-        elif small.encoder_layers[-1] >= large.encoder_layers:
-            yield from_large_problem("encoder_layers", small.encoder_layers[-1], large.encoder_layers, "encoder layers")
+    if small.about_encoder is not None and large.architecture != "t5":
+        yield no_encoder_problem(small.about_encoder, f"models.large, a {large.architecture}")
+    elif small.encoder_layers is not None and small.encoder_layers[-1] >= large.encoder_layers:
+        yield from_large_problem("encoder_layers", small.encoder_layers[-1], large.encoder_layers, "encoder layers")
 
 
 def _small(task: Task) -> ModelSettings:
@@ -127,7 +145,8 @@ def _as_it_is(task: Task) -> Iterator[str]:
                 f"text: chat_template is true, but models.{name} is a t5, and a chat prompt needs a decoder-only "
                 "model; set its architecture to llama or gpt2"
             )
-        if model.pretrained is not None and is_gguf(model.pretrained) and task.tokenizer.pretrained is None:
+        told = task.tokenizer.pretrained is not None or model.own_tokenizer
+        if model.pretrained is not None and is_gguf(model.pretrained) and not told:
             yield (
                 f"tokenizer: models.{name}.pretrained is a GGUF file, which has a tokenizer of its own; set "
                 f"tokenizer.pretrained to {model.pretrained}"
@@ -163,6 +182,12 @@ def _seed_methods(task: Task) -> Iterator[str]:
         yield "sweep: seed_methods has no method of the grid, so that further seeds would measure nothing; add one"
 
 
+def _temperatures(task: Task) -> Iterator[str]:
+    warm = [temperature for temperature in task.sweep.temperatures if temperature > 0]
+    if warm and all(entry.method in GREEDY_ONLY for entry in task.sweep.grid):
+        yield f"sweep: temperatures has {warm[0]:g}, but no method of the grid draws tokens; add one or remove the value"
+
+
 def _calibration(task: Task) -> Iterator[str]:
     kept = task.calibrate.top_logits
     if task.align.reads_stored and not kept:
@@ -181,9 +206,19 @@ def _calibration(task: Task) -> Iterator[str]:
 
 def _point(point: SweepPoint, task: Task) -> Iterator[str]:
     temperature = task.sweep.sampling.temperature
+    if getattr(point.settings, "drafter", None) == "retokenized" and not task.models.small.own_tokenizer:
+        yield (
+            "the drafter retokenized is for a small model with a tokenizer of its own, but models.small.own_tokenizer is "
+            "false; remove the value"
+        )
     if point.method in GREEDY_ONLY and temperature > 0:
         yield (
             f"{point.method} draws no tokens, but sweep.sampling.temperature is {temperature}; set it to 0 or remove the entry"
+        )
+    if point.method == "speculative_predicted" and not task.align.acceptance_head:
+        yield (
+            "speculative_predicted needs an acceptance head, which align does not train; set align.acceptance_head or remove "
+            "the entry"
         )
     large, training = task.models.large, task.finetune.large
     if large.pretrained is not None:

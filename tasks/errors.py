@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from tasks.files import remove
 from tasks.supervisor import die_with_parent
 
 STATUS_BAD_INPUT = 2
+_STATUS_BROKEN_PIPE = 128 + signal.SIGPIPE
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_WORDS = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _CUT_SHORT = ("PytorchStreamWriter failed", "unexpected pos", "iostream error")
@@ -28,9 +31,17 @@ class InputError(Exception):
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn an `InputError` or a full disk into one line on standard error and exit status 2."""
+    """Turn an `InputError` or a full disk into one line on standard error and exit status 2.
+
+    Where the reader of standard output went away, as `head` does, the process ends as one that SIGPIPE ended.
+    """
     try:
-        yield
+        with _flushed():
+            yield
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        raise SystemExit(_STATUS_BROKEN_PIPE) from None
     except InputError as error:
         _end(str(error))
     except Exception as error:
@@ -93,6 +104,28 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+@contextlib.contextmanager
+def _flushed() -> Iterator[None]:
+    """Write what `print` kept back, also where the block ends by `SystemExit`: at the end of the process it is too late."""
+    try:
+        yield
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+
+
+def _reader_is_gone() -> bool:
+    """Whether nobody reads standard output any more; if so, what is still to be written to it is dropped."""
+    output = sys.stdout.fileno()
+    watched = select.poll()
+    watched.register(output, 0)
+    gone = any(state & select.POLLERR for _, state in watched.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return gone
 
 
 def _end(line: str) -> NoReturn:

@@ -11,6 +11,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.tracking.outbox import DataSet
 
 _PACKAGES = ("torch", "transformers", "deepspeed", "mlflow")
 _LOCK = "dvc.lock"
@@ -36,7 +40,7 @@ def lineage(root: Path = Path(), inputs: Sequence[Path | str] = ()) -> dict[str,
         "git_dirty": None if changes is None else "true" if changes else "false",
         **_versions(),
         **hardware(),
-        **_dvc_inputs(root, inputs),
+        **{f"input {data.name}": data.digest for data in datasets(inputs, root=root)},
         "stage": os.environ.get("DVC_STAGE"),
         "experiment": os.environ.get("DVC_EXP_NAME"),
         "flow_run": os.environ.get("PREFECT__FLOW_RUN_ID"),
@@ -85,21 +89,31 @@ def hardware() -> dict[str, str]:
     return tags
 
 
-def _dvc_inputs(root: Path, inputs: Sequence[Path | str]) -> dict[str, str]:
-    """Return the md5 in `dvc.lock` of each input, or of the output that contains it."""
+def datasets(inputs: Sequence[Path | str], context: str = "", root: Path = Path()) -> list[DataSet]:
+    """Return the inputs that DVC knows, each with the output that it is or lies in, as `dvc.lock` describes that.
+
+    Args:
+        inputs: Files and folders under `root`.
+        context: What they are read for, in a word.
+        root: The repository.
+    """
     lock = root / _LOCK
     if not inputs or not lock.exists():
-        return {}
+        return []
     import yaml
 
+    from tasks.tracking.outbox import DataSet
+
     stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-    known = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}
-    tags = {}
+    known = {out["path"]: out for stage in stages.values() for out in stage.get("outs", ()) if "md5" in out}
+    found = []
     for path in map(Path, inputs):
         relative = path.relative_to(root.resolve()) if path.is_absolute() else path
-        hashes = (known.get(parent.as_posix()) for parent in (relative, *relative.parents))
-        tags[f"input {relative.as_posix()}"] = next(filter(None, hashes), "")
-    return tags
+        out = next((known[parent.as_posix()] for parent in (relative, *relative.parents) if parent.as_posix() in known), None)
+        if out is not None:
+            name = relative.as_posix()
+            found.append(DataSet(name, out["md5"], out["path"], out.get("size"), out.get("nfiles"), context))
+    return found
 
 
 def _user() -> str | None:

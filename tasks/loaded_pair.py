@@ -14,15 +14,24 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.opening import OpenedModels, open_models
 from tasks.decoding.registry import Pair, Request, build_method
-from tasks.decoding.settings import CALIBRATED, SamplingSettings
+from tasks.decoding.settings import CALIBRATED, OF_SMALL, SamplingSettings
+from tasks.decoding.translation import TranslatedDecoder
 from tasks.errors import InputError
-from tasks.evaluation.acceptance import measure_acceptance
+from tasks.evaluation.acceptance import Drafting, measure_acceptance_of
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
-from tasks.evaluation.results.pair import AcceptanceRate, DraftVocabulary, PairAcceptance, PairSizes
+from tasks.evaluation.results.pair import (
+    AcceptanceRate,
+    DraftingAcceptance,
+    DraftVocabulary,
+    PairAcceptance,
+    PairSizes,
+)
 from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.models.pair import check_pair
 from tasks.models.pruned_head import pruned_head
-from tasks.models.tokenizers import encode
+from tasks.models.shared_encoder import shared_parameters
+from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.schema import Params, Task
 
@@ -87,7 +96,15 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
         InputError: a model is missing, or the models do not fit each other or the task.
     """
     large = paths.model("large")
+    if not task.models.small.own_tokenizer:
+        check_pair(load_tokenizer(drafter), load_tokenizer(large), str(drafter), str(large))
     loaded = open_models(drafter, large, params.machine, task.text)
+    small = loaded.pair.small
+    if isinstance(small, TranslatedDecoder):
+        print(
+            f"{paths.task}: the small model has a tokenizer of its own, and drafts {len(small.translation.common)} of the "
+            f"large model's {small.vocabulary} tokens"
+        )
     calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]
@@ -95,18 +112,50 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     return LoadedPair(pair, loaded.models, loaded.tokenizer, loaded.device, inputs)
 
 
+def load_pair_alone(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid: Sequence[SweepPoint]) -> Pair:
+    """What `load_pair` loads, for a process that shares the work of one that has checked it."""
+    return load_pair(params, task, paths, drafter, grid).pair
+
+
+def draftings(grid: Iterable[SweepPoint]) -> list[Drafting]:
+    """Whose acceptance is measured: the small model's first, then that of each drafter and each lenience in the grid.
+
+    Of a drafter that runs the small model the drafts are the small model's.
+    """
+    found = [Drafting()]
+    for point in grid:
+        drafter = getattr(point.settings, "drafter", "small")
+        name = "small" if drafter in OF_SMALL else drafter
+        found += [Drafting(name), Drafting(name, getattr(point.settings, "lenience", 1.0))]
+    return list(dict.fromkeys(found))
+
+
 def measure_pair(
-    loaded: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool
+    loaded: LoadedPair, sources: Rows, request: Request, task: Task, int8: bool, grid: Sequence[SweepPoint]
 ) -> tuple[PairAcceptance, PairSizes]:
-    """Acceptance rates and sizes of the two models, which do not depend on the method."""
-    sweep = task.sweep
-    rates: dict[str, AcceptanceRate] = {}
+    """Acceptance rates of all that the grid drafts with, and sizes of the two models."""
+    sweep, wanted = task.sweep, draftings(grid)
+    rates: dict[str, dict[Drafting, AcceptanceRate]] = {}
     for name, sampling in (("greedy", SamplingSettings()), ("sampled", _SAMPLED)):
         with contextlib.suppress(RuntimeError):  # a model that cannot run is reported by the rows of the baselines
-            rates[name] = measure_acceptance(
-                *(loaded.pair, sources, sampling, sweep.seed, request.max_new_tokens, sweep.quality_batch),
+            rates[name] = measure_acceptance_of(
+                *(wanted, loaded.pair, sources, sampling, sweep.seed, request.max_new_tokens, sweep.quality_batch),
                 samples=sweep.bootstrap_samples,
             )
+    pair, *others = ({name: found[one] for name, found in rates.items()} for one in wanted)
+    acceptance = PairAcceptance(
+        **pair,
+        others=[
+            DraftingAcceptance(drafter=one.drafter, lenience=one.lenience, **found)
+            for one, found in zip(wanted[1:], others, strict=True)
+        ],
+    )
     sizes = {name: sizes_of(model, int8=int8) for name, model in loaded.models.items()}
     source_tokens = statistics.fmean(map(len, sources))
-    return PairAcceptance(**rates), PairSizes(**sizes, source_tokens=source_tokens, shares_encoder=loaded.pair.shares_encoder)
+    shared = loaded.pair.shares_encoder
+    return acceptance, PairSizes(
+        **sizes,
+        source_tokens=source_tokens,
+        shares_encoder=shared,
+        shared_parameters=shared_parameters(loaded.models["small"], loaded.models["large"]) if shared else 0,
+    )

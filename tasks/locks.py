@@ -1,22 +1,42 @@
 """Locks between processes, by `filelock`. The kernel frees them when their holder dies, so that none is ever left behind.
 
 Whatever is timed holds a lock of the machine, so that nothing else of this project disturbs it: no other stage computes on the
-same device, and no work without a device of its own, such as sending runs to MLflow, occupies the processor.
+same device, and no work without a device of its own, such as sending runs to MLflow, occupies the processor. Training holds a
+share of the machine, so that as many models train side by side as its cores and its memory hold.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, ReadWriteLock, Timeout
 
 _POLL_SECONDS = 0.2
 _DEVICES = ("cpu", "cuda")
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a process takes of a machine, or what the machine has: threads, and bytes of the device's memory."""
+
+    threads: int
+    memory: int
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.threads + other.threads, self.memory + other.memory)
+
+    def fits(self, room: Share) -> bool:
+        """Whether this is at most `room`, in both respects."""
+        return self.threads <= room.threads and self.memory <= room.memory
 
 
 def timing_lock(device: str) -> contextlib.AbstractContextManager[None]:
@@ -29,6 +49,28 @@ def working_lock(device: str) -> contextlib.AbstractContextManager[None]:
     """Hold while something computes untimed: such stages run concurrently, but never during a timing."""
     lock = _device_lock(device)
     return _held(lambda blocking: lock.acquire_read(blocking=blocking), lock.release, _in_use(device))
+
+
+class MachineBusyError(Exception):
+    """Something is timed on this machine."""
+
+
+@contextlib.contextmanager
+def working_lock_if_free(device: str) -> Iterator[None]:
+    """Hold what `working_lock` holds, but do not wait for it.
+
+    Raises:
+        MachineBusyError: something is timed on the device.
+    """
+    lock = _device_lock(device)
+    try:
+        lock.acquire_read(blocking=False)
+    except Timeout:
+        raise MachineBusyError(_in_use(device)) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -51,10 +93,58 @@ def folder_lock(folder: Path) -> contextlib.AbstractContextManager[None]:
     return _held(lambda blocking: lock.acquire(blocking=blocking), lock.release, reason)
 
 
+@contextlib.contextmanager
+def share_lock(device: str, share: Share, room: Share) -> Iterator[None]:
+    """Hold a share of a device: wait until it fits into `room` beside the shares of other processes.
+
+    A share that is larger than the room is held alone. Take it before any other lock.
+    """
+    folder = _machine_file(device, "shares")
+    folder.mkdir(exist_ok=True)
+    # The need is in the name, since the kernel's lock is what says that its process lives.
+    path = folder / f"{share.threads}-{share.memory}-{os.getpid()}-{next(_NUMBERS)}.share"
+    mine, waits = FileLock(path), False
+    while True:
+        with FileLock(folder / ".lock"):
+            held = _held_shares(folder)
+            if not held or sum(held, share).fits(room):
+                mine.acquire()
+                break
+        if not waits:
+            print(f"waiting: {_in_use(device)}; this one needs {_described(share)}", file=sys.stderr, flush=True)
+            waits = True
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        path.unlink()
+        mine.release()
+
+
+def _held_shares(folder: Path) -> list[Share]:
+    """Return the shares of the processes that live, and remove the files of those that died."""
+    held = []
+    for path in folder.glob("*.share"):
+        try:
+            with FileLock(path, timeout=0):
+                path.unlink()
+        except Timeout:
+            threads, memory, *_ = path.name.split("-")
+            held.append(Share(int(threads), int(memory)))
+    return held
+
+
+def _described(share: Share) -> str:
+    return f"{share.threads} threads and {share.memory / 1e9:.1f} GB"
+
+
 def _device_lock(device: str) -> ReadWriteLock:
     """One lock per user and device, the same for every process of this machine; readers share it, a writer has it alone."""
-    path = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}-{device.replace(':', '')}.lock"
-    return ReadWriteLock(path, is_singleton=False)
+    return ReadWriteLock(_machine_file(device, "lock"), is_singleton=False)
+
+
+def _machine_file(device: str, kind: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}-{device.replace(':', '')}.{kind}"
 
 
 def _in_use(device: str) -> str:

@@ -40,14 +40,25 @@ class MachineSettings:
         ge=0,
         le=1024,
     )
+    workers: int = setting(
+        "Processes that share the untimed part of a sweep, each with a copy of both models; one process alone does the timing.",
+        default=1,
+        unit="processes",
+        ge=1,
+        le=256,
+    )
+    dask: str | None = setting(
+        "Address of a Dask scheduler, such as tcp://127.0.0.1:8786, whose workers share the untimed part of a sweep too.",
+        default=None,
+    )
     hostfile: str | None = setting(
         "Train on the hosts of this file, a line `host slots=N` each, which share this folder; pdsh reaches them over ssh.",
         default=None,
     )
 
     def alone(self) -> MachineSettings:
-        """Return these settings without those of distributed training, for stages that run as one process."""
-        return dataclasses.replace(self, processes=0, hostfile=None)
+        """Return these settings without those that say how many processes work, which changes no result of a stage."""
+        return dataclasses.replace(self, processes=0, workers=1, dask=None, hostfile=None)
 
     def validate(self) -> None:
         if self.runtime == "native" and self.device == "cuda":

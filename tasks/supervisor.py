@@ -174,7 +174,8 @@ def _supervise(request: str, *command: str) -> int:
     if os.getppid() != asked["parent"]:  # the parent ended before the kernel was asked
         return 1
     try:
-        status = subprocess.Popen(command, pass_fds=asked["pass_fds"]).wait()  # noqa: S603 (the command is the caller's own)
+        # A supervisor that is itself killed can end nothing any more; the kernel then ends the command.
+        status = subprocess.Popen(command, pass_fds=asked["pass_fds"], preexec_fn=die_with_parent).wait()  # noqa: S603
     except OSError as error:
         print(f"{command[0]} does not start: {error}", file=sys.stderr)
         return _NOT_STARTED

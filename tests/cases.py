@@ -22,8 +22,10 @@ from tasks.decoding.settings import (
     LenientSettings,
     LossySettings,
     MarginSettings,
+    PredictedSettings,
     SamplingSettings,
     SequenceCascadeSettings,
+    SeveralDraftsSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
@@ -63,10 +65,19 @@ class Case:
     law: Law = of_large
     sampling: str = "plain"
     limit: int = 3
+    translated: bool = False
+    """Whether the small model has a vocabulary of its own (`tests.translated`)."""
 
 
 def speculative(drafter: str, draft_length: int, sampling: str, limit: int = 3) -> Case:
     return Case("speculative", SpeculativeSettings(drafter=drafter, draft_length=draft_length), sampling=sampling, limit=limit)
+
+
+def translated(case: Case, drafter: str = "small") -> Case:
+    """The case with a small model of another vocabulary."""
+    if drafter != "small":
+        case = dataclasses.replace(case, settings=dataclasses.replace(case.settings, drafter=drafter))
+    return dataclasses.replace(case, translated=True)
 
 
 def windows(emit: laws.Emit, draft_length: int) -> Law:
@@ -94,14 +105,22 @@ def cascade(rule: str, alpha: float, sampling: str, limit: int = 3) -> Case:
     return Case("speculative_cascade", settings, functools.partial(laws.cascade, rule, alpha), sampling, limit)
 
 
+def token_cascade(rule: str, cost: float, sampling: str) -> Case:
+    settings = TokenCascadeSettings(rule=rule, deferral_cost=cost, max_draft=2)
+    return Case("token_cascade", settings, functools.partial(laws.token_cascade, settings), sampling, limit=4)
+
+
+def diff_oracle(rule: str, cost: float, sampling: str) -> Case:
+    settings = DiffOracleSettings(rule=rule, deferral_cost=cost)
+    return Case("diff_oracle", settings, functools.partial(laws.diff_oracle, settings), sampling, limit=4)
+
+
 def sequential(confidence: str, cost: float) -> Case:
     settings = SequenceCascadeSettings(confidence=confidence, quantile=0.3, deferral_cost=cost)
     return Case("sequence_cascade", settings, functools.partial(laws.sequence_cascade, settings), "top-p")
 
 
 AUTHORS = BildAuthorsSettings(fallback_threshold=0.5, rollback_threshold=0.3, max_draft=2)
-CASCADE = TokenCascadeSettings(deferral_cost=0.45, max_draft=2)
-ORACLE = DiffOracleSettings(deferral_cost=0.05)
 CASES = {
     "vanilla_large": Case("vanilla_large", VanillaSettings(), sampling="all three"),
     "vanilla_small": Case("vanilla_small", VanillaSettings(), of_small, "all three"),
@@ -118,6 +137,10 @@ CASES = {
     "entropy bigram": Case(
         "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
     ),
+    **{
+        f"predicted {name}": Case("speculative_predicted", PredictedSettings(max_draft=3, max_rejection=0.6), of_large, name, 4)
+        for name in ("plain", "all three")
+    },
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
@@ -127,6 +150,13 @@ CASES = {
         f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
         for drafter in ("copy", "suffix", "recycling")
     },
+    **{
+        f"several {name}, {drafts} of {length}": Case(
+            "speculative_several", SeveralDraftsSettings(draft_length=length, drafts=drafts), sampling=name
+        )
+        for name, drafts, length in (("plain", 2, 1), ("top-p", 2, 2), ("all three", 3, 1))
+    },
+    "several bigram": Case("speculative_several", SeveralDraftsSettings(drafter="bigram", draft_length=2)),
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
@@ -173,11 +203,21 @@ CASES = {
     "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
     "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
     "bild_oracle": Case("bild_oracle", BildOracleSettings(rollback_threshold=1.0), functools.partial(laws.bild_oracle, 1.0)),
-    "token_cascade": Case("token_cascade", CASCADE, functools.partial(laws.token_cascade, CASCADE), "top-p", limit=4),
-    "diff_oracle": Case("diff_oracle", ORACLE, functools.partial(laws.diff_oracle, ORACLE), "all three", limit=4),
+    "token_cascade, chow": token_cascade("chow", 0.45, "top-p"),
+    "token_cascade, chow_log": token_cascade("chow_log", 0.7, "all three"),
+    "diff_oracle, diff": diff_oracle("diff", 0.05, "all three"),
+    "diff_oracle, diff_log": diff_oracle("diff_log", 0.1, "top-p"),
     "sequence_cascade, mean": sequential("mean", 0.55),
     "sequence_cascade, sum": sequential("sum", 0.8),
     "sequence_cascade, quantile": sequential("quantile", 0.5),
+}
+CASES |= {
+    f"{name}, translated": translated(CASES[name])
+    for name in ("vanilla_small", "speculative top-p", "speculative, three", "block plain, 2", "lenient", "token_v3", "bild")
+}
+CASES |= {
+    "speculative retokenized": translated(CASES["speculative, three"], "retokenized"),
+    "block retokenized": translated(CASES["block plain, 3"], "retokenized"),
 }
 LONG_CASES = {
     name: dataclasses.replace(CASES[name], settings=dataclasses.replace(CASES[name].settings, **longer), limit=5, law=law)
@@ -188,9 +228,12 @@ LONG_CASES = {
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),
         ("speculative staged", {"draft_length": 4}, of_large),
+        ("speculative, three, translated", {"draft_length": 4}, of_large),
+        ("speculative retokenized", {"draft_length": 4}, of_large),
         ("speculative recycling", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("entropy", {"max_draft": 4}, of_large),
+        ("predicted plain", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
         ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
@@ -201,7 +244,7 @@ LONG_CASES = {
         ("opt", {"draft_length": 4}, CASES["opt"].law),
         ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),
         ("bild", {}, CASES["bild"].law),
-        ("token_cascade", {}, CASES["token_cascade"].law),
+        ("token_cascade, chow_log", {}, CASES["token_cascade, chow_log"].law),
     )
 }
 NOT_ENUMERATED = {

@@ -37,10 +37,10 @@ def pair(causal: bool) -> tuple[Any, Any]:
 
 
 @torch.inference_mode()
-def by_single_steps(model: Any, causal: bool) -> list[Tensor]:
+def by_single_steps(model: Any, causal: bool, targets: list[list[int]] = TARGETS) -> list[Tensor]:
     """log softmax (target positions, vocabulary) of each example, each position from a forward pass of its own."""
     found = []
-    for source, target in zip(SOURCES, TARGETS, strict=True):
+    for source, target in zip(SOURCES, targets, strict=True):
         rows = []
         for place in range(len(target)):
             if causal:
@@ -54,7 +54,11 @@ def by_single_steps(model: Any, causal: bool) -> list[Tensor]:
 
 
 def whole(causal: bool, **options: Any) -> Batch:
-    return TokenDataset(SOURCES, TARGETS, 0, decoder_only=causal, **options).batch(range(3))
+    return whole_of(TARGETS, causal, **options)
+
+
+def whole_of(targets: list[list[int]], causal: bool, **options: Any) -> Batch:
+    return TokenDataset(SOURCES, targets, 0, decoder_only=causal, **options).batch(range(3))
 
 
 DRAFTED = [1, 2, 3, 5, 6, 9, 14, 20]

@@ -241,7 +241,8 @@ def diff_oracle(settings: DiffOracleSettings, models: Models, limit: int) -> Seq
     """Algorithm 3: from p if δ = 1, otherwise from q; δ reads untruncated scores."""
 
     def shares(text: Prefix) -> np.ndarray:
-        deferred = models.q_scores(text).max() < models.p_scores(text).max() - settings.deferral_cost
+        q, p, cost = models.q_scores(text), models.p_scores(text), settings.deferral_cost
+        deferred = {"diff": q.max() < p.max() - cost, "diff_log": nats(p) < nats(q) - cost}[settings.rule]
         return models.p(text) if deferred else models.q(text)
 
     return sequence_distribution(shares, limit)
@@ -266,7 +267,9 @@ def token_cascade(settings: TokenCascadeSettings, models: Models, limit: int) ->
         return 0 if len(text) == 1 or asks_large(text[:-1]) else waiting(text[:-1]) + 1
 
     def asks_large(text: Prefix) -> bool:
-        return bool(models.q_scores(text).max() < 1 - settings.deferral_cost or waiting(text) == settings.max_draft)
+        q, cost = models.q_scores(text), settings.deferral_cost
+        unsure = {"chow": q.max() < 1 - cost, "chow_log": nats(q) > cost}[settings.rule]
+        return bool(unsure or waiting(text) == settings.max_draft)
 
     return sequence_distribution(lambda text: models.p(text) if asks_large(text) else models.q(text), limit)
 

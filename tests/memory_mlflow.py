@@ -26,6 +26,32 @@ class Metric(NamedTuple):
     value: float
     timestamp: int
     step: int
+    model_id: str | None = None
+
+
+class Dataset(NamedTuple):
+    """Stands for `mlflow.entities.Dataset`."""
+
+    name: str
+    digest: str
+    source_type: str
+    source: str
+    schema: str | None = None
+    profile: str | None = None
+
+
+class InputTag(NamedTuple):
+    """Stands for `mlflow.entities.InputTag`."""
+
+    key: str
+    value: str
+
+
+class DatasetInput(NamedTuple):
+    """Stands for `mlflow.entities.DatasetInput`."""
+
+    dataset: Dataset
+    tags: list[InputTag]
 
 
 class Param(NamedTuple):
@@ -57,6 +83,8 @@ class Stored:
         self.data = SimpleNamespace(metrics={}, params={}, tags=dict(tags))
         self.history: set[Metric] = set()
         self.artifacts: dict[str, str] = {}
+        self.datasets: set[tuple[Dataset, str]] = set()
+        """As in MLflow's databases, one of two equal ones."""
 
     @property
     def parent(self) -> str:
@@ -120,7 +148,10 @@ class MemoryMlflow(MemoryRegistry):
             run = self._run(run_id)
             if any(metric.key == "refused" for metric in metrics):
                 raise StoreError("a bad name", "INVALID_PARAMETER_VALUE")
-            run.history |= set(metrics)
+            for metric in metrics:
+                if metric.model_id is not None:
+                    self.measured.setdefault(metric.model_id, set()).add(metric[:4])
+            run.history |= {metric._replace(model_id=None) for metric in metrics}
             run.data.metrics |= {metric.key: metric.value for metric in metrics}
             run.data.params |= {param.key: param.value for param in params}
 
@@ -147,11 +178,21 @@ class MemoryMlflow(MemoryRegistry):
         for file in Path(path).iterdir():
             self.log_artifact(run_id, str(file), folder)
 
+    def log_inputs(self, run_id: str, inputs: list[DatasetInput]) -> None:
+        known = {(one.dataset, one.tags[0].value) for one in inputs}
+        self._request("inputs", lambda: self._run(run_id).datasets.update(known))
+
+    def set_tag(self, run_id: str, tag: str, value: str) -> None:
+        self._request("tag run", lambda: self._run(run_id).data.tags.__setitem__(tag, value))
+
     def set_terminated(self, run_id: str, status: str, end: int) -> None:
         self._request("end", lambda: self._run(run_id).info.__dict__.update(status=status, end_time=end))
 
     def delete_run(self, run_id: str) -> None:
         self._request("delete", lambda: self._run(run_id).info.__dict__.update(lifecycle_stage="deleted"))
+
+    def _data(self, run_id: str) -> Any:
+        return SimpleNamespace(tags=dict(self._run(run_id).data.tags))
 
     def _run(self, run_id: str) -> Stored:
         if run_id not in self.runs:
@@ -195,6 +236,7 @@ def memory_mlflow(folder: Path) -> Iterator[MemoryMlflow]:
     store, others = MemoryMlflow(), set(threading.enumerate())
     package, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
     entities.__dict__.update(LoggedModelOutput=ModelOutput, Metric=Metric, Param=Param, ViewType=SimpleNamespace(ALL=3))
+    entities.__dict__.update(Dataset=Dataset, DatasetInput=DatasetInput, InputTag=InputTag)
     package.__dict__["entities"] = entities
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "mlflow", package)

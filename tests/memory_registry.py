@@ -24,13 +24,19 @@ class MemoryRegistry(ABC):
         self.logged: dict[str, Any] = {}
         self.versions: list[Any] = []
         self.aliases: dict[str, dict[str, str]] = {}
+        self.registered_tags: dict[str, dict[str, str]] = {}
         self.outputs: dict[str, list[ModelOutput]] = {}
+        self.measured: dict[str, set[tuple[Any, ...]]] = {}
+        """Metrics by logged model."""
 
     @abstractmethod
     def _request(self, kind: str, work: Callable[[], Any]) -> Any: ...
 
     def get_run(self, run_id: str) -> Any:
-        return self._request("get run", lambda: SimpleNamespace(outputs=self._outputs(run_id)))
+        return self._request("get run", lambda: SimpleNamespace(outputs=self._outputs(run_id), data=self._data(run_id)))
+
+    @abstractmethod
+    def _data(self, run_id: str) -> Any: ...
 
     def _outputs(self, run_id: str) -> Any:
         made = self.outputs.get(run_id)
@@ -44,11 +50,13 @@ class MemoryRegistry(ABC):
         found = self._request("search models", lambda: [one for one in self.logged.values() if one.tags.get(tag) == value])
         return list(found)[:max_results]
 
-    def create_logged_model(self, experiment: str, name: str, run_id: str, tags: dict[str, str]) -> Any:
+    def create_logged_model(
+        self, experiment: str, name: str, run_id: str, tags: dict[str, str], params: dict[str, str] | None = None
+    ) -> Any:
         def create() -> Any:
             place = f"models/{len(self.logged)}"
             model = SimpleNamespace(model_id=f"m{len(self.logged)}", name=name, tags=tags, status="PENDING", files={})
-            model.artifact_location = place
+            model.artifact_location, model.params = place, params
             return self.logged.setdefault(model.model_id, model)
 
         return self._request("create model", create)
@@ -73,7 +81,13 @@ class MemoryRegistry(ABC):
         self._request("create registered", create)
 
     def get_registered_model(self, name: str) -> Any:
-        return self._request("get registered", lambda: SimpleNamespace(aliases=dict(self.aliases[name])))
+        def get() -> Any:
+            return SimpleNamespace(aliases=dict(self.aliases[name]), tags=dict(self.registered_tags.get(name, {})))
+
+        return self._request("get registered", get)
+
+    def set_registered_model_tag(self, name: str, tag: str, value: str) -> None:
+        self._request("tag registered", lambda: self.registered_tags.setdefault(name, {}).update({tag: value}))
 
     def search_model_versions(self, wanted: str) -> list[Any]:
         name = wanted.removeprefix("name = '").removesuffix("'")
@@ -105,6 +119,9 @@ class MemoryRegistry(ABC):
 
     def set_model_version_tag(self, name: str, version: str, tag: str, value: str) -> None:
         self._request("tag version", lambda: self._get_version(name, version).tags.update({tag: value}))
+
+    def delete_model_version_tag(self, name: str, version: str, tag: str) -> None:
+        self._request("untag version", lambda: self._get_version(name, version).tags.pop(tag))
 
     def _get_version(self, name: str, version: str) -> Any:
         (found,) = (one for one in self.versions if (one.name, one.version) == (name, version))

@@ -22,8 +22,10 @@ from tasks.decoding.settings import (
     LenientSettings,
     LossySettings,
     MarginSettings,
+    PredictedSettings,
     SamplingSettings,
     SequenceCascadeSettings,
+    SeveralDraftsSettings,
     SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
@@ -47,6 +49,7 @@ SETTINGS: dict[str, list[Any]] = {
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
     "speculative_block": [BlockSettings(draft_length=1), BlockSettings(draft_length=4)],
+    "speculative_several": [SeveralDraftsSettings(draft_length=3, drafts=2), SeveralDraftsSettings(draft_length=1, drafts=4)],
     "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
     "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
@@ -63,6 +66,7 @@ SETTINGS: dict[str, list[Any]] = {
     ],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3), EntropySettings(entropy_factor=0.5)],
+    "speculative_predicted": [PredictedSettings(max_draft=4, max_rejection=0.5), PredictedSettings(max_rejection=0.8)],
     "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
     "speculative_cascade": [
         SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
@@ -70,8 +74,11 @@ SETTINGS: dict[str, list[Any]] = {
         SpeculativeCascadeSettings(rule="bild", deferral_cost=2.0, draft_length=3),
     ],
     "sequence_cascade": [SequenceCascadeSettings(deferral_cost=0.4)],
-    "token_cascade": [TokenCascadeSettings(deferral_cost=0.5, max_draft=3)],
-    "diff_oracle": [DiffOracleSettings(deferral_cost=0.1)],
+    "token_cascade": [
+        TokenCascadeSettings(deferral_cost=0.5, max_draft=3),
+        TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=3),
+    ],
+    "diff_oracle": [DiffOracleSettings(deferral_cost=0.1), DiffOracleSettings(rule="diff_log", deferral_cost=0.2)],
     "beam_large": [BeamSettings(beams=3)],
     "speculative_beam": [SpeculativeBeamSettings(beams=2, draft_beams=4, draft_length=2)],
     "calm": [CalmSettings(confidence="softmax", threshold=0.4), CalmSettings(confidence="saturation", threshold=0.9)],
@@ -79,6 +86,10 @@ SETTINGS: dict[str, list[Any]] = {
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
 """Methods that read the layers of a model, not only its predictions."""
+STATEFUL = frozenset({"speculative_predicted"})
+"""Methods that read the last hidden states of a model, which every runtime gives and a table of predictions does not."""
+DECODED_ONLY = GREEDY_ONLY | LAYERED | STATEFUL | {"speculative_several"}
+"""Methods that are not replayed: they read several tokens or rows at a position, other layers or states."""
 
 
 def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
@@ -113,6 +124,7 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.3)),
     ("speculative_entropy", EntropySettings(max_draft=6, min_acceptance=0.2, entropy_factor=0.4)),
     ("token_cascade", TokenCascadeSettings(deferral_cost=0.5, max_draft=4)),
+    ("token_cascade", TokenCascadeSettings(rule="chow_log", deferral_cost=0.8, max_draft=4)),
     ("speculative_block", BlockSettings(draft_length=4)),
     ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),

@@ -64,3 +64,18 @@ def agreeing_pair(folder: Path, architecture: str = "t5", measured: dict[str, An
         save_model(model, letter_tokenizer(), folder / name)
     manifest = PairManifest(POINT, TextSettings(max_source_tokens=16, max_target_tokens=24), "toy", measured=measured or {})
     return write_pair_folder(folder / "pair", manifest, folder / "large", folder / "small", LETTERS)
+
+
+def uneven_pair(folder: Path, method: str) -> Path:
+    """A pair of a drafter of 4 layers and a large model of 16 that decodes with `vanilla_small` or `vanilla_large`, whose texts
+    differ; writes it to `folder`/pair and gives that path."""
+    for name, model in (("small", toy_t5(1, 1, 4)), ("large", toy_t5(2, 3, 16, "gated-gelu"))):
+        save_model(model, letter_tokenizer(), folder / name)
+    return decoding_with(folder, method, 24, "large", "small")
+
+
+def decoding_with(folder: Path, method: str, max_target_tokens: int, large: str, small: str) -> Path:
+    """Writes models in `folder` as a pair with a method at its default settings to `folder`/pair; gives that path."""
+    lengths = TextSettings(max_source_tokens=32, max_target_tokens=max_target_tokens)
+    manifest = PairManifest(configure_method(method, {}), lengths, "toy", measured={"metric": "exact_match"})
+    return write_pair_folder(folder / "pair", manifest, folder / large, folder / small, SOURCES[:2])

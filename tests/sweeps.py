@@ -18,6 +18,7 @@ from tasks.decoding.settings import (
 )
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.rows import SweepRow, SweepRowFile, read_rows
+from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
@@ -53,6 +54,7 @@ class Sweep:
         *,
         on_row: Callable[[SweepRow], object] = id,
         work: str = "this work",
+        fan_out: FanOut = ALONE,
         request: Request | None = None,
         **settings: Any,
     ) -> None:
@@ -62,7 +64,7 @@ class Sweep:
         self.validation, self.test = (split_of(self.pair, sweep, name) for name in ("validation", "test"))
         self.evaluator = evaluator_of(self.pair, clock, sweep, request)
         writer = RowWriter(self.evaluator, SweepRowFile(self.path, work), "toy", "aligned", on_row)
-        self.runner = SweepRunner(writer, folder / work)
+        self.runner = SweepRunner(writer, folder / work, fan_out)
         self._validated: list[SweepRow] = []
 
     def validate(self, grid: Sequence[SweepPoint] = GRID) -> list[Row]:

@@ -7,6 +7,7 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.registry import Pair
+from tasks.models.extras import AcceptanceHead, add_acceptance_head
 
 START, END = 0, 1
 VOCABULARY = 24
@@ -56,6 +58,13 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
             head[order.roll(1)] += embeddings[order]
         model.shared.weight.copy_(7 * embeddings)
         model.lm_head.weight = torch.nn.Parameter(1.5 * head)
+    return model
+
+
+def with_acceptance_head(model: Any, layers: int = 1) -> Any:
+    """The model with a random acceptance head, which is sure of some tokens and not of others."""
+    head = add_acceptance_head(model, layers, seed=3).requires_grad_(False)
+    head.out.mul_(0.5)
     return model
 
 
@@ -179,6 +188,34 @@ class PrefixDecoder:
     def _set_rows(self, rows: Rows) -> None:
         self.rows = rows
         self.lengths = [len(row) for row in rows]
+
+
+class StatefulDecoder(PrefixDecoder):
+    """A decoder without a cache that also gives last hidden states, from what was read, and a head that reads them."""
+
+    def __init__(self, predict: Predict, states: Predict, model: Any = None) -> None:
+        """Take predictions, states, and the model that has the head; none: a head that adds a state's numbers up."""
+        super().__init__(predict, "small")
+        self.states = states
+        head = AcceptanceHead(0, len(states((END,), (START,)))).requires_grad_(False)
+        torch.nn.init.ones_(head.out)
+        self.capabilities = Capabilities(transformers_model=SimpleNamespace(acceptance_head=head) if model is None else model)
+
+    def forward(self, tokens: Rows) -> Step:
+        step = super().forward(tokens)
+        read = [
+            [self.states(tuple(source), tuple(row[: len(row) - left])) for left in reversed(range(count))]
+            for source, row, count in zip(self._sources, self.rows, step.lengths, strict=True)
+        ]
+        padding = torch.zeros_like(next(row[0] for row in read if row))
+        most = max(step.lengths)
+        step.hidden = torch.stack([torch.stack(row + [padding] * (most - len(row))) for row in read])
+        return step
+
+
+def random_states(name: str) -> Predict:
+    """A state of one random number for each prefix, of which some heads are sure and some are not."""
+    return functools.cache(lambda _, prefix: 2 * _noise(f"{name} {prefix}", 1))
 
 
 def prefix_pair(small: Predict, large: Predict) -> Pair:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tasks.doctor import devices, libraries, ports, resources, software, toolchain
 from tasks.doctor.facts import Facts
 from tasks.doctor.finding import MISSING, OK, WARNING, Check, Result, run
+from tasks.errors import one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,4 +78,5 @@ def main(argv: Sequence[str] | None = None, checks: Sequence[Check] = CHECKS) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with one_line_errors():
+        sys.exit(main())

@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument("--drafter", choices=DRAFTERS, help="which arm drafts (default: the point's, or aligned)")
     pair.add_argument("--pair", type=Path, help="a folder with pair.json, which the report stage writes: results/TASK/pair")
     pair.add_argument("--large", type=Path, help="a large model of your own: a folder or a name on the hub, with its tokenizer")
-    pair.add_argument("--small", type=Path, help="the small model that drafts for it, with the same tokenizer")
+    pair.add_argument("--small", type=Path, help="the small model that drafts for it")
     pair.add_argument("--chat-template", action="store_true", help="with --large: put each text as a user's message")
     pair.add_argument("--max-tokens", type=int, metavar="N", help="most tokens to generate (default: the task's, or 128)")
     method = parser.add_argument_group("the method (default: the recommended point; speculative for a pair of your own)")

@@ -144,3 +144,20 @@ def test_a_revision_is_read_from_git_and_dvc(repository: Path) -> None:
         open_result("v1:results/toy")
     with pytest.raises(InputError, match=r"HEAD:results/other is not there, or neither DVC's cache nor a remote holds it"):
         open_result("HEAD:results/other")
+
+
+def test_settings_of_trainings_are_compared_between_revisions(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder alone does not say by which params.yaml it was made."""
+    names = []
+    for beta in (0.3, 0.7):
+        task = {"align": {"beta": beta, "steps": 40}, "seeds": [1, 2], "sweep": {"seed": beta}}
+        Path("params.yaml").write_text(json.dumps({"tasks": {"toy": task}}), encoding="utf-8")
+        for step in (["git", "add", "-A"], ["git", "commit", "-q", "-m", f"beta {beta}"], ["git", "tag", f"beta-{beta}"]):
+            subprocess.run(step, check=True, capture_output=True)
+        names.append(f"beta-{beta}:results/toy")
+    run(monkeypatch, *names, "--json")
+    assert json.loads(capsys.readouterr().out)["differing"] == {"settings": [["align.beta", "0.3", "0.7"]]}
+    run(monkeypatch, names[0], Path("results/toy"), "--json")
+    assert json.loads(capsys.readouterr().out)["differing"] == {}

@@ -47,7 +47,25 @@ def stage(name: str, **changes: Any) -> Change:
     return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
 
 
+OWN = models(("small",), pretrained="other", own_tokenizer=True)
 CONTRADICTIONS: list[tuple[Change, str]] = [
+    (models(("large",), pretrained="other", own_tokenizer=True), "models.large: own_tokenizer is for models.small; name the"),
+    (
+        both(OWN, stage("align", loss="forward_kl")),
+        "align: loss is forward_kl, but models.small.own_tokenizer is true, and mod",
+    ),
+    (both(OWN, stage("align", replay_rounds=1, loss="sequence")), "align: replay_rounds is 1, but models.small.own_tokenizer"),
+    (both(OWN, stage("align", draft_vocabulary=99, loss="sequence")), "align: draft_vocabulary is 99, but models.small.own"),
+    (
+        both(OWN, stage("align", choose_by="acceptance_rate", loss="sequence")),
+        "align: choose_by is acceptance_rate, but models.small.own_tokenizer is true, and models of different tokenizers pred",
+    ),
+    (
+        both(OWN, stage("align", acceptance_head=2, loss="sequence")),
+        "align: acceptance_head is 2, but models.small.own_tokenizer is true, and models of different tokenizers predict",
+    ),
+    (grid("speculative_predicted"), "sweep.grid.1: speculative_predicted needs an acceptance head, which align does not train"),
+    (grid("speculative", drafter=["retokenized"]), "sweep.grid.1: the drafter retokenized is for a small model with a token"),
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (
@@ -89,6 +107,13 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
         "models.small.from_large names encoder_layers, but models.large, a llama, has no encoder",
     ),
     (
+        both(
+            models(architecture="llama", d_kv=32),
+            models(("small",), from_large={"layers": [0], "share_encoder": True}),
+        ),
+        "models.small.from_large names share_encoder, but models.large, a llama, has no encoder; leave it out",
+    ),
+    (
         both(models(("small",), from_large={"layers": [0]}), stage("align", start="fine_tuned")),
         "align: start is fine_tuned, but with models.small.from_large stages control and align begin with layers",
     ),
@@ -107,6 +132,12 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
         "sweep.grid.1: beam_large draws no tokens, but sweep.sampling.temperature is 1.0",
     ),
     (both(models(architecture="llama"), grid("calm")), "sweep.grid.1: calm needs the layers of a t5"),
+    (
+        lambda task: task["sweep"].update(
+            grid=[{"method": "beam_large", "values": {"beams": [2]}}], seed_methods=["beam_large"], temperatures=[0.5]
+        ),
+        "sweep: temperatures has 0.5, but no method of the grid draws tokens; add one or remove the value",
+    ),
     (grid("calm", confidence=["softmax", "classifier"]), "sweep.grid.1: calm with confidence classifier needs a classifier"),
     (grid("speculative", drafter=["small", "heads"]), "sweep.grid.1: the drafter heads needs heads"),
     (
@@ -131,6 +162,7 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
         both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
         both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),
+        both(stage("align", acceptance_head=1), grid("speculative_predicted", max_rejection=[0.3, 1.0])),
         both(stage("large", exit_classifier=True), grid("calm", confidence=["classifier"])),
         # A checkpoint decides what it can do, and nothing here knows it.
         both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),

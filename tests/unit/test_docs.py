@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -12,12 +13,13 @@ import pytest
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import BildSettings
 from tests.architectures import pair_of
+from tests.documented_commands import PAGES, commands
 from tests.toys import toy_sources
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 FILE = re.compile(r"`((?:tasks|flows|tests|docs|data)/[\w./-]+\.\w+)`")
+MAKE = re.compile(r"(?:`|^\$ )make ([a-z-]+)", re.MULTILINE)
 STEP = re.compile(r"^\d+\. `([\w./]+)`: (.*?)\.", re.MULTILINE)
 SYMBOL = re.compile(r"`(\w+)(?:\.(\w+))?`")
 
@@ -28,6 +30,34 @@ def test_links_and_files_exist(page: Path) -> None:
     dead = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     gone = [name for name in FILE.findall(text) if not (ROOT / name).exists()]
     assert not dead + gone, f"{page.name} names {dead + gone}, which do not exist"
+
+
+def refused(*pages: Path) -> list[str]:
+    command = [sys.executable, "-m", "tests.documented_commands", *map(str, pages)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return run.stdout.splitlines()
+
+
+def test_documented_commands_are_taken_by_their_parsers() -> None:
+    found = list(commands())
+    assert len(found) > 80 and {one.module for one in found} >= {"tasks.generate", "tasks.bench", "flows.pipeline"}
+    assert refused() == []
+
+
+def test_wrong_commands_would_be_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    lines = ["```console", "$ python -m tasks.compare A   # B is lacking", "```", "`python -m tasks.compare A` is a mention."]
+    wrong = ["tasks.strategies --jsn", "tasks.verify PAIR --engine nothing", "tasks.nothing"]
+    page.write_text("\n".join([*lines, *(f"`python -m {one}`" for one in wrong)]), encoding="utf-8")
+    found = refused(page)
+    says = ["arguments are required: B", "unrecognized arguments: --jsn", "invalid choice: 'nothing'", "No module named"]
+    assert [word for word, line in zip(says, found, strict=True) if word not in line] == []
+
+
+def test_documented_targets_of_make_exist() -> None:
+    known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {name for page in PAGES for name in MAKE.findall(page.read_text(encoding="utf-8"))}
+    assert {"repro", "test", "doctor"} <= named <= known, named - known
 
 
 def _chains() -> dict[str, list[tuple[str, str]]]:

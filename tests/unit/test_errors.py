@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,24 @@ def test_bad_input_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) 
         raise InputError("no file\nhere")
     assert caught.value.code == 2
     assert capsys.readouterr().err == "error: no file here\n"
+
+
+@pytest.mark.parametrize("printed", ["print('x' * 99999, flush=True)", "print('x')", "print('x'); sys.exit(0)"])
+def test_a_reader_that_went_away_ends_the_process_as_its_signal_would(printed: str) -> None:
+    opened = "import sys\nfrom tasks.errors import one_line_errors\nwith one_line_errors():\n    sys.stdin.read()"
+    code = f"{opened}\n    {printed}"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+def test_a_broken_pipe_to_another_process_keeps_its_traceback() -> None:
+    with pytest.raises(BrokenPipeError), one_line_errors():
+        raise BrokenPipeError
 
 
 def test_other_errors_keep_their_traceback() -> None:

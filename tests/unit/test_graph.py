@@ -37,6 +37,7 @@ def filled(stage: dict[str, Any]) -> dict[str, Any]:
 STAGES = stages()
 WITHOUT_EFFECT = {
     "tasks.config",
+    "tasks.doctor.cgroups",
     "tasks.errors",
     "tasks.files",
     "tasks.fingerprint",
@@ -184,3 +185,14 @@ def test_a_stage_writes_where_the_code_says(name: str) -> None:
 def test_a_changed_grid_does_not_retrain() -> None:
     for name in ("prepare", "finetune_large", "finetune_small", "calibrate", "control", "align"):
         assert not any("sweep" in param or param == "tasks.${key}" for param in STAGES[name]["params"])
+
+
+def test_every_active_task_has_its_models_as_artifacts() -> None:
+    active = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["active"]
+    artifacts = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["artifacts"]
+    outputs = {next(iter(out)) if isinstance(out, dict) else out for stage in STAGES.values() for out in stage["outs"]}
+    for task in active:
+        named = {name.removeprefix(f"{task}-"): entry for name, entry in artifacts.items() if name.startswith(f"{task}-")}
+        assert {"pair", "large", "aligned", "unaligned"} == named.keys()
+        assert all(entry["type"] == "model" and entry["desc"] for entry in named.values())
+        assert {entry["path"] for entry in named.values()} <= {out.replace("${key}", task) for out in outputs}

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasks.lineage import lineage
+from tasks.lineage import datasets, lineage
+from tasks.tracking import DataSet
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,21 @@ def test_lineage_names_code_data_and_starter(tmp_path: Path, monkeypatch: pytest
     assert int(tags["host_cores"]) >= 1
     (tmp_path / "code.py").write_text("2", encoding="utf-8")
     assert lineage(tmp_path)["git_dirty"] == "true"
+
+
+def test_data_sets_have_dvcs_hash_and_size(tmp_path: Path) -> None:
+    (tmp_path / "dvc.lock").write_text(
+        "stages:\n  prepare:\n    outs:\n"
+        "    - {path: data/translation, md5: abc.dir, size: 90, nfiles: 2}\n"
+        "    - {path: report.json, md5: def, size: 7}\n",
+        encoding="utf-8",
+    )
+    inputs = ["data/translation/train.jsonl", "report.json", "data/other"]
+    assert datasets(inputs, "training", tmp_path) == [
+        DataSet("data/translation/train.jsonl", "abc.dir", "data/translation", 90, 2, "training"),
+        DataSet("report.json", "def", "report.json", 7, None, "training"),
+    ]
+    assert datasets(inputs, root=tmp_path / "elsewhere") == []
 
 
 def test_lineage_asks_torch_for_the_gpu_only_where_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

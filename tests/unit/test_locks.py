@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 
 from tasks import locks
-from tasks.locks import timing_lock, working_lock
+from tasks.locks import Share, timing_lock, working_lock
 
 HOLDER = """
 import sys, tempfile
@@ -103,3 +103,35 @@ def test_a_second_run_of_a_stage_waits_for_the_first(tmp_path: Path, capsys: pyt
 def test_each_device_has_its_own_lock() -> None:
     with timing_lock("cuda:0"), timing_lock("cpu"), working_lock("cuda:1"):
         pass
+
+
+SHARER = """
+import sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from tasks.locks import Share, share_lock
+with share_lock("cpu", Share(*map(int, sys.argv[2:4])), Share(2, 100)):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "beside"),
+    [((1, 50), (1, 50), True), ((1, 50), (1, 51), False), ((1, 10), (2, 10), False), ((3, 10), (1, 10), False)],
+    ids=["both fit", "too much memory", "too many threads", "the first is larger than the machine"],
+)
+def test_shares_that_fit_are_held_side_by_side(
+    first: tuple[int, int], second: tuple[int, int], beside: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-c", SHARER, str(tmp_path), *map(str, first)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdin is not None
+        assert holder.stdout.readline() == "held\n"
+        timer = threading.Timer(120 if beside else 0.5, holder.kill)
+        timer.start()
+        with locks.share_lock("cpu", Share(*second), Share(2, 100)):
+            assert (holder.poll() is None) == beside
+        timer.cancel()
+        holder.kill()
+    assert ("waiting" in capfd.readouterr().err) != beside
+    assert not list(tmp_path.rglob("*.share")) or beside

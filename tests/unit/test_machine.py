@@ -72,3 +72,7 @@ def test_processes_share_out_the_threads(
 def test_a_runtime_that_the_device_or_the_format_rules_out_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         MachineSettings(**settings)
+
+
+def test_how_many_processes_work_is_no_part_of_what_a_stage_depends_on() -> None:
+    assert MachineSettings(processes=2, workers=4, threads=3).alone() == MachineSettings(threads=3)

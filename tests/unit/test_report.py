@@ -104,7 +104,7 @@ def run(
 def test_the_stage_writes_every_file_and_prints_the_table(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, _, _, files, _, _),) = run(monkeypatch, drawn=True)
+    ((_, _, _, files, _, _, verdict, frontier),) = run(monkeypatch, drawn=True)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     written = {path for path in paths.results.rglob("*") if path.is_file() and not {"sweep", "pair"} & set(path.parts)}
     names = {path.name for path in written if path.parent == paths.results}
@@ -120,6 +120,9 @@ def test_the_stage_writes_every_file_and_prints_the_table(
     table = (paths.results / "table.md").read_text(encoding="utf-8")
     assert "BiLD aligned, no loss" in table and "## Fallbacks and rollbacks" in table
     assert table.splitlines()[2] == summary["verdict"]["headline"]
+    assert verdict.splitlines()[0] == summary["verdict"]["headline"]
+    lines = (paths.results / "frontier.csv").read_text(encoding="utf-8").splitlines()
+    assert lines == [",".join(frontier), *(",".join(map(str, row)) for row in zip(*frontier.values(), strict=True))]
     assert f"- {summary['verdict']['changes'][-1]}\n\n## Task toy on test" in table
 
 
@@ -161,7 +164,7 @@ def test_every_test_set_stands_in_the_report_by_its_name(
         rows[-1] |= {"difference_bounds": {"lower": -2.4, "upper": -1.6, "compared": 1}, "speedup": best + 1}
         text = "".join(json.dumps(one) + "\n" for one in rows)
         paths.rows(drafter, test="test.coco").write_text(text, encoding="utf-8")
-    ((_, _, metrics, _, inputs, _),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
+    ((_, _, metrics, _, inputs, *_),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     assert [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]] == [
         ("flickr", "test", 5),
@@ -274,7 +277,7 @@ def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
 
 
 def test_numbers_and_files_are_recorded(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    [(where, metric, numbers, files, inputs, pair)] = run(monkeypatch)
+    [(where, metric, numbers, files, inputs, pair, _, _)] = run(monkeypatch)
     assert (where, metric) == (paths, "rougeL")
     assert numbers["bild_aligned_no_loss_test_speedup"] == 2.0
     assert {"summary.json", "table.md", "report.html", "pareto.png"} <= {file.name for file in files}
@@ -322,3 +325,19 @@ def test_arms_with_different_margins_are_refused(paths: TaskPaths) -> None:
         paths.rows(drafter).with_name("pair.json").write_text(json.dumps({"margins": margins}), encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned and .*chose their points by different margins; sweep both arms"):
         report.read_arms(paths, "rougeL", [1])
+
+
+def test_further_temperatures_are_read_from_the_files_that_are_there(paths: TaskPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    for temperature in (1.0, 0.5):
+        split = f"validation.T{temperature:g}"
+        rows = [{**one, "split": split} for one in sweep("aligned", 2.0) if one["split"] == "validation"]
+        text = "".join(json.dumps(one) + "\n" for one in rows)
+        paths.rows("aligned", test=split).write_text(text, encoding="utf-8")
+    ((_, _, _, _, inputs, *_),) = run(monkeypatch)
+    summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
+    assert [(one["drafter"], one["temperature"], one["vanilla_quality"]) for one in summary["temperatures"]] == [
+        ("aligned", 0.5, 30.0),
+        ("aligned", 1.0, 30.0),
+    ]
+    assert [point["chosen"] for point in summary["temperatures"][0]["points"]] == [None, None]
+    assert {paths.rows("aligned", test=f"validation.T{degree}") for degree in ("0.5", "1")} <= set(inputs)

@@ -84,6 +84,16 @@ def test_a_command_that_ignores_a_signal_is_killed(tmp_path: Path) -> None:
         assert gone([child])
 
 
+def test_a_killed_supervisor_takes_its_command_along(tmp_path: Path) -> None:
+    with start(tmp_path, "sleep", "300") as process:
+        deadline = time.monotonic() + 300
+        while not (found := [one for one in psutil.Process(process.pid).children() if one.name() == "sleep"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+        assert gone(found)
+
+
 def test_a_finished_command_leaves_no_background_process(tmp_path: Path) -> None:
     # The background process holds the output open, so that reading it waits for its end: at once, or by itself.
     with start(tmp_path, "sh", "-c", "(sleep 10 && touch outlived) & exit 0") as process:

@@ -38,7 +38,8 @@ from tasks.evaluation.results.codec import encode, joined
 from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow, Timing
-from tasks.evaluation.settings import GridSettings
+from tasks.evaluation.risk_control import fixed_sequence, hoeffding_bentkus
+from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -210,6 +211,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "vanilla_scatter",
         "lineage",
         "margins",
+        "risk",
         "grid",
         "memory",
         "batches",
@@ -223,6 +225,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     assert pair["batches"] is None, "switched off"
     assert pair["acceptance"]["greedy"]["temperature"] == 0
     assert pair["acceptance"]["sampled"]["temperature"] == 1
+    assert pair["acceptance"].pop("others") == [], "the small model alone drafts"
     for found in pair["acceptance"].values():
         assert found["interval"][0] <= found["rate"] <= found["interval"][1]
     assert pair["plan"]["points"] == 10
@@ -309,6 +312,28 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
 
 
+def thresholds(rows: list[Row], split: str) -> dict[float, Row]:
+    return {row["settings"]["threshold"]: row for row in rows if (row["split"], row["method"]) == (split, "calm")}
+
+
+def test_the_valid_threshold_of_calm_is_measured_on_test_although_no_choice_names_it(records: list[Recorded]) -> None:
+    grid = GridSettings(method="calm", values={"confidence": ["softmax"], "threshold": [0.2, 1.0, 0.6], "decay": [0.0]})
+    margins = MarginSettings(no_loss=0.01, one_point=0.01, confidence=0.99)
+    # So few texts show nothing unless nearly all may be lost.
+    rows = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.9, level=0.5))
+    measured, order = thresholds(rows, "validation"), (1.0, 0.6, 0.2)
+    losses = [measured[threshold]["loss_share"] for threshold in order]
+    assert losses[0] == 0 < losses[2], "λ = 1 never exits early"
+    valid = fixed_sequence([hoeffding_bentkus(loss, 6, 0.9) for loss in losses], 0.5)
+    # Margins choose vanilla's own output, Learn then Test what is faster.
+    assert valid > 1 and thresholds(rows, "test").keys() == {1.0, order[valid - 1]}
+    pair = json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))
+    assert pair["risk"] == {"tolerance": 0.9, "level": 0.5}
+    changed = swept(grid, margins=margins, risk=RiskSettings(tolerance=0.01, level=0.01))
+    assert thresholds(changed, "test").keys() == {1.0}
+    assert thresholds(changed, "validation") == measured, "other tolerances leave measured rows valid"
+
+
 def test_chosen_points_are_timed_by_batch_size_without_touching_rows(
     records: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,7 +408,19 @@ def test_a_broken_pair_leaves_failed_rows(
     assert json.loads(PATHS.rows("aligned").with_name("pair.json").read_text(encoding="utf-8"))["acceptance"] == {
         "greedy": None,
         "sampled": None,
+        "others": [],
     }
+
+
+def test_the_command_line_says_how_many_processes_share_a_sweep() -> None:
+    params = Params(active={"toy": Path()}, tasks={"toy": Task(metric="bleu")})
+    assert stage.with_workers(params, None) is params
+    assert stage.with_workers(params, 3).machine.workers == 3
+    shared = stage.with_workers(params, None, "tcp://127.0.0.1:8786").machine
+    assert (shared.workers, shared.dask) == (1, "tcp://127.0.0.1:8786")
+    assert shared.alone() == params.machine.alone()
+    with pytest.raises(InputError, match="--workers: workers"):
+        stage.with_workers(params, 0)
 
 
 def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,3 +439,36 @@ def test_a_sweep_without_a_measured_point_fails(monkeypatch: pytest.MonkeyPatch,
     assert all(fact in printed.err for fact in ("validation", "bild", "'max_draft': 3", "RuntimeError: one"))
     with pytest.raises(InputError, match="every point of the sweep failed; the first: RuntimeError: all"):
         stage.main()
+
+
+@pytest.mark.parametrize("temperatures", [(1.0, 0.5), (0.5, 0.5), (-1.0,), (0.0, 0.5), (math.inf,), (math.nan,)])
+def test_temperatures_ascend_beside_the_sweep_s_own(temperatures: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"temperatures is .*; it must ascend from 0"):
+        sweep_settings(temperatures=temperatures)
+    assert sweep_settings(temperatures=(0.0, 0.5), sampling=SamplingSettings(temperature=1.0)).temperatures == (0.0, 0.5)
+
+
+def test_further_temperatures_are_swept_beside_vanilla_at_the_same_one(records: list[Recorded]) -> None:
+    beams = GridSettings(method="beam_large", values={"beams": [2]})
+    grid = (GridSettings(method="speculative", values={"draft_length": [2]}), beams)
+    alone = swept(*grid)
+    main, folder = PATHS.rows("aligned").read_bytes(), PATHS.rows("aligned").parent
+    rows = [row for row in swept(*grid, temperatures=(0.5, 2.0)) if row not in alone]
+    assert {(row["split"], row["sampling"]["temperature"]) for row in rows} == {
+        ("validation.T0.5", 0.5),
+        ("validation.T2", 2.0),
+    }
+    # A beam search draws nothing; all others are decoded and timed, and nothing is chosen or tested.
+    assert sorted(row["method"] for row in rows) == sorted(["vanilla_large", "vanilla_small", "speculative"] * 2)
+    assert {row["how"] for row in rows} == {"decoded"} and all("speedup" in row for row in rows)
+    assert PATHS.rows("aligned").read_bytes() == main, "the main rows stay valid"
+    warm = read_hypotheses(folder / "hypotheses-validation.T2.parquet")
+    greedy = read_hypotheses(folder / "hypotheses-validation.parquet")
+    assert warm[point_key("vanilla_large", {})] != greedy[point_key("vanilla_large", {})]
+    hot = next(row for row in rows if (row["split"], row["method"]) == ("validation.T2", "vanilla_large"))
+    assert hot["quality_difference_interval"] == [0, 0], "vanilla is compared with itself at that temperature"
+    assert in_file(PATHS.rows("aligned", test="validation.T0.5")) == [row for row in rows if row["split"].endswith("T0.5")]
+    swept(*grid, temperatures=(2.0,))
+    assert {file.name for file in folder.glob("rows*.jsonl")} == {"rows.jsonl", "rows-validation.T2.jsonl"}
+    assert not (folder / "hypotheses-validation.T0.5.parquet").exists()
+    assert in_file(PATHS.rows("aligned", test="validation.T2")) == [row for row in rows if row["split"].endswith("T2")]

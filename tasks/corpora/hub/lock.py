@@ -14,7 +14,7 @@ import yaml
 
 from tasks.corpora.hub.data_sets import DataSet
 from tasks.errors import InputError
-from tasks.files import append_line
+from tasks.files import append_line, atomic_write
 from tasks.hub import is_connection_error
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -48,6 +48,28 @@ def add_commit(data_set: DataSet, commit: str, lock: Path) -> None:
     if not _COMMIT.fullmatch(data_set.revision):
         # A line is appended at once, so that stages which run side by side keep each other's.
         append_line(lock, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n")
+
+
+def newer_commit(data_set: DataSet, lock: Path) -> str | None:
+    """Return the newest commit of a data set if the lock file holds another one.
+
+    Without a line in the lock file there is nothing to compare; the next fetch takes the newest commit anyway.
+
+    Raises:
+        InputError: the lock file cannot be read, or the hub names no commit.
+    """
+    locked = locked_commit(data_set, lock)
+    if locked in (None, data_set.revision):
+        return None
+    newest = newest_commit(data_set)
+    return None if newest == locked else newest
+
+
+def replace_commit(data_set: DataSet, commit: str, lock: Path) -> None:
+    """Write another commit in place of the line of a data set; the other lines stay as they are."""
+    lines = lock.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if _key(data_set) not in (yaml.safe_load(line) or {})]
+    atomic_write(lock, "".join([*kept, f"{json.dumps(_key(data_set))}: {json.dumps(commit)}\n"]))
 
 
 def newest_commit(data_set: DataSet) -> str:

@@ -11,9 +11,12 @@ from tests.mutants.breaks import (
     laws,
     learning,
     outputs,
+    report,
     runtimes,
+    scoring,
     services,
     serving,
+    sweeping,
 )
 
 BREAKS = (
@@ -22,6 +25,9 @@ BREAKS = (
     *laws.BREAKS,
     *runtimes.BREAKS,
     *evaluation.BREAKS,
+    *sweeping.BREAKS,
+    *scoring.BREAKS,
+    *report.BREAKS,
     *learning.BREAKS,
     *alignment.BREAKS,
     *outputs.BREAKS,

@@ -6,6 +6,7 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
 _DIVERGENCES = (f"{_UNIT}/alignment/test_divergences.py",)
+_GATEKEEPER = (f"{_UNIT}/alignment/test_gatekeeper.py",)
 _POSITION_WEIGHTS = (f"{_UNIT}/alignment/test_position_weights.py",)
 
 BREAKS = (
@@ -43,6 +44,21 @@ BREAKS = (
         "overlap-of-the-larger", "tasks.alignment.divergences", "log_overlap",
         "torch.minimum", "torch.maximum",
         _DIVERGENCES,
+    ),
+    Break(
+        "sure-where-wrong", "tasks.alignment.gatekeeper", "GatekeeperLoss.sums",
+        "log_q.argmax(-1) == labels", "log_q.argmax(-1) != labels",
+        _GATEKEEPER,
+    ),
+    Break(
+        "gatekeeper-weights-swapped", "tasks.alignment.gatekeeper", "GatekeeperLoss.sums",
+        "(1 - self._sure_weight) *", "self._sure_weight *",
+        _GATEKEEPER,
+    ),
+    Break(
+        "uniform-over-the-padding", "tasks.alignment.gatekeeper", "GatekeeperLoss.sums",
+        "[:, : self._vocabulary]", "",
+        _GATEKEEPER,
     ),
     Break(
         "kl-weight-rises", "tasks.alignment.progress", "kl_weight",

@@ -94,7 +94,7 @@ BREAKS = (
     ),
     Break(
         "draft-goes-on-at-high-entropy", "tasks.decoding.drafting", "DraftBuilder.add",
-        " or entropy > self._rule.max_entropy", "",
+        "stop_below or scattered", "stop_below",
         ("tests/unit/decoding/test_draft_window.py", "tests/unit/decoding/test_adaptive.py"),
     ),
     Break(
@@ -151,7 +151,7 @@ BREAKS = (
     ),
     Break(
         "verified-positions-one-short", "tasks.decoding.turn", "TurnRules.finish",
-        "counts.verified[drafted + self.bonus]", "counts.verified[drafted]",
+        "drafted + self.bonus if computed", "drafted if computed",
         _EVERY_CALLER,
         every=True,
     ),

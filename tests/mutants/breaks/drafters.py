@@ -8,9 +8,40 @@ _UNIT = "tests/unit/decoding"
 _SUFFIXES, _RECYCLING, _STAGED = (f"tasks.decoding.drafters.{name}" for name in ("suffixes", "recycling", "staged"))
 _BY_HAND = (f"{_UNIT}/test_suffixes.py::test_what_is_proposed",)
 _STAGED_BY_DRAFT = (f"{_UNIT}/test_staged.py::test_tokens_distributions_and_fallbacks_by_the_draft",)
+_TRANSLATION, _RETOKENIZED = "tasks.decoding.translation", "tasks.decoding.drafters.retokenized"
+_TRANSLATED = (f"{_UNIT}/test_translation.py::test_a_cache_changes_nothing",)
+_LAW = f"{_UNIT}/test_enumeration.py::test_every_method_follows_its_law"
 _RECYCLING_BY_HAND = f"{_UNIT}/test_recycling.py::test_"
 
+_PREDICTED = "tasks.decoding.drafters.predicted"
+_ONE_TOO_MANY = (f"{_UNIT}/test_predicted.py::test_a_draft_ends_after_the_token_that_is_one_too_many",)
+
 BREAKS = (
+    Break(
+        "predicted-last-token-alone", _PREDICTED, "PredictedDrafter.next_logits",
+        "self._all_accepted[row] *= accepted", "self._all_accepted[row] = accepted",
+        _ONE_TOO_MANY,
+    ),
+    Break(
+        "predicted-counts-the-token-before-the-draft", _PREDICTED, "PredictedDrafter.next_logits",
+        "if active and drafted[row]", "if active",
+        _ONE_TOO_MANY,
+    ),
+    Break(
+        "predicted-rejection-taken-for-acceptance", "tasks.decoding.methods.speculative", "_predicted",
+        "1 - settings.max_rejection", "settings.max_rejection",
+        (f"{_UNIT}/test_predicted.py::test_its_ends_are_windows_of_one_token_and_of_all",),
+    ),
+    Break(
+        "predicted-forgets-nothing-between-drafts", _PREDICTED, "PredictedDrafter.draft",
+        "self._all_accepted = [1.0] * len(tokens)", "self._all_accepted = self._all_accepted or [1.0] * len(tokens)",
+        _ONE_TOO_MANY,
+    ),
+    Break(
+        "predicted-takes-back-the-token-that-it-doubts", "tasks.decoding.drafting", "DraftBuilder.add",
+        "self.going, self.fallback = False, True", "self.tokens[-1:], self.going, self.fallback = [], False, True",
+        (f"{_LAW}[predicted plain]",),
+    ),
     Break(
         "suffix-draft-of-any-length", _SUFFIXES, "SuffixDrafter.propose",
         "min(budget, _DRAFT_PER_MATCH * length)", "budget",
@@ -86,5 +117,40 @@ BREAKS = (
         "staged-counts-predictions-as-runs", _STAGED, "StagedDrafter.draft",
         "found[row].append(logits[row, offset])", "found[row].append(logits[row, offset]); runs[row] += offset > 0",
         (f"{_UNIT}/test_staged.py::test_the_runs_of_a_draft_by_hand",),
+    ),
+    Break(
+        "translated-tokens-the-wrong-way-round", _TRANSLATION, "TranslatedDecoder.forward",
+        "spread(logits[..., theirs], ours,", "spread(logits[..., ours], theirs,",
+        (f"{_LAW}[vanilla_small, translated]", f"{_LAW}[lenient, translated]"),
+    ),
+    Break(
+        "translated-rewind-in-the-large-models-tokens", _TRANSLATION, "TranslatedDecoder.rewind",
+        "[ends[-1] if ends else 0 for ends in self._ends]", "[len(ends) for ends in self._ends]",
+        (f"{_LAW}[bild, translated]",),
+    ),
+    Break(
+        "translated-position-of-one-token-each", _TRANSLATION, "TranslatedDecoder.feed",
+        "map(len, written)", "[1] * len(written)",
+        _TRANSLATED,
+    ),
+    Break(
+        "translated-sources-as-the-large-model-reads-them", _TRANSLATION, "TranslatedDecoder.encode",
+        "self.translation.sources(sources)", "sources",
+        _TRANSLATED,
+    ),
+    Break(
+        "spelled-with-the-most-tokens", "tasks.models.spelling", "Speller.__call__",
+        "len(before) + 1 < len(best)", "len(before) + 1 > len(best)",
+        ("tests/unit/models/test_spelling.py::test_the_fewest_tokens_by_hand",),
+    ),
+    Break(
+        "retokenized-draft-stays-in-the-cache", _RETOKENIZED, "RetokenizedDrafter._write",
+        "small.rewind(small.lengths)", "small.lengths",
+        (f"{_UNIT}/test_translation.py::test_a_retokenized_draft_by_hand",),
+    ),
+    Break(
+        "retokenized-written-beyond-the-budget", _RETOKENIZED, "RetokenizedDrafter._write",
+        "len(written[row]) < budgets[row]", "len(written[row]) <= budgets[row]",
+        (f"{_UNIT}/test_translation.py::test_a_retokenized_draft_by_hand",),
     ),
 )  # fmt: skip

@@ -7,7 +7,40 @@ from tests.mutants.patching import Break
 _UNIT = "tests/unit"
 _CHECKPOINTS = (f"{_UNIT}/training/test_checkpoints.py",)
 
+_ACCEPTANCE_HEAD = "tasks.alignment.acceptance_head"
+_HEAD_BY_HAND = (f"{_UNIT}/alignment/test_acceptance_head.py::test_states_and_labels_are_those_of_single_runs",)
+
 BREAKS = (
+    Break(
+        "acceptance-head-reads-the-state-before", "tasks.training.predictions", "TargetPositions.after",
+        "values[:, 1:]", "values[:, :-1]",
+        _HEAD_BY_HAND,
+    ),
+    Break(
+        "acceptance-head-learns-p-over-q-upside-down", _ACCEPTANCE_HEAD, "TokenDrafts.along",
+        "probability(p, drawn) / probability(q, drawn)", "probability(q, drawn) / probability(p, drawn)",
+        _HEAD_BY_HAND,
+    ),
+    Break(
+        "acceptance-head-reads-the-large-model-s-text", _ACCEPTANCE_HEAD, "TokenDrafts.along",
+        "torch.where(kept, written, drawn)", "written",
+        _HEAD_BY_HAND,
+    ),
+    Break(
+        "acceptance-head-of-unbalanced-classes", _ACCEPTANCE_HEAD, "balanced_loss_sum",
+        "rejection_weight * (1 - accepted)", "(1 - accepted)",
+        (f"{_UNIT}/alignment/test_acceptance_head.py::test_the_loss_by_hand",),
+    ),
+    Break(
+        "control-head-learns-from-references", _ACCEPTANCE_HEAD, "_calibration",
+        "if job.train_file == job.paths.calibration_set:", "if True:",
+        (f"{_UNIT}/alignment/test_spec.py",),
+    ),
+    Break(
+        "acceptance-head-of-other-weights-kept", "tasks.training.objective", "_prepare",
+        "drop_acceptance_head(model)", "pass",
+        (f"{_UNIT}/alignment/test_acceptance_head.py::test_training_a_model_drops_the_head_of_its_old_weights",),
+    ),
     Break(
         "loss-over-padded-tokens", "tasks.training.losses", "total_weight",
         "(batch.labels != IGNORED).sum()", "batch.labels.numel()",
@@ -67,6 +100,21 @@ BREAKS = (
         "frozen-trunk-has-dropout", "tasks.training.objective", "Objective.train",
         "if self.frozen:", "if not self.frozen:",
         (f"{_UNIT}/training/test_objective.py",),
+    ),
+    Break(
+        "shared-encoder-trained", "tasks.training.objective", "_prepare",
+        "if reads_large_encoder(model):", "if False:",
+        (f"{_UNIT}/models/test_large_encoder.py",),
+    ),
+    Break(
+        "shared-encoder-has-dropout", "tasks.training.objective", "Objective.train",
+        "self.model.get_encoder().eval()", "self.model.get_decoder().eval()",
+        (f"{_UNIT}/models/test_large_encoder.py",),
+    ),
+    Break(
+        "copied-head-overwrites-the-embedding", "tasks.models.from_layers", "model_from_layers",
+        "_untie_head(small)", "pass",
+        (f"{_UNIT}/models/test_large_encoder.py",),
     ),
     Break(
         "source-tokens-are-labels", "tasks.training.data", "TokenDataset.batch",

@@ -72,7 +72,7 @@ BREAKS = (
     ),
     Break(
         "worst-outputs-are-the-best", "tasks.evaluation.sweeping.hypotheses", "_worst",
-        "(-item[0], item[1])", "(item[0], item[1])",
+        "(-item[1], item[0])", "(item[1], item[0])",
         _HYPOTHESES,
     ),
     Break(

@@ -23,6 +23,16 @@ BREAKS = (
         _NATIVE,
     ),
     Break(
+        "shared-encoder-packed-twice", "tasks.decoding.runtimes.choose", "open_pair",
+        "verifier if shared else None", "None",
+        (f"{_UNIT}/runtimes/test_shared_encoder.py",),
+    ),
+    Break(
+        "shared-encoder-of-another-model-accepted", "tasks.decoding.runtimes.choose", "open_pair",
+        "elif reads_large_encoder(small):", "elif False:",
+        (f"{_UNIT}/runtimes/test_shared_encoder.py",),
+    ),
+    Break(
         "kernel-replay-shares-of-one", "tasks/decoding/runtimes/kernel/replay.h", "accepts",
         "node.score >= rule.min_share * node.large.top", "node.score >= rule.min_share",
         _REPLAY,
@@ -89,7 +99,7 @@ BREAKS = (
     ),
     Break(
         "replayed-draft-of-another-entropy", "tasks.decoding.replay.replayer", "_Replayer._draft",
-        "rule.max_entropy, budget", "0.0, budget", _REPLAY,
+        "rule.max_entropy, rule", "0.0, rule", _REPLAY,
     ),
     Break(
         "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
@@ -187,6 +197,16 @@ BREAKS = (
         "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "budget_of",
         "(rules.adds_bonus && !rules.ends_unverified)", "0",
         (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),
+    ),
+    Break(
+        "native-drafts-a-token-of-high-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "cut_draft",
+        "rules.entropy_falls_back && ", "false && ",
+        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+    ),
+    Break(
+        "replayed-draft-of-another-stop", "tasks.decoding.replay.replayer", "_Replayer._draft",
+        ", rule.entropy_falls_back", "",
+        (f"{_UNIT}/replay/test_replay.py::test_drafts_that_entropy_ends_before_and_after_a_token_are_told_apart",),
     ),
     Break(
         "native-cache-keeps-rejected-tokens", "tasks/decoding/runtimes/kernel/speculative_loop.h", "verify",

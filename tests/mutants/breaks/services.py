@@ -6,9 +6,14 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
 _KILLED = (f"{_UNIT}/tracking/test_upload.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
+_INSERTED = ("tests/integration/test_tracking_mlflow.py::test_points_are_inserted_at_once_as_the_client_would_send_them",)
 _UNANSWERED = (f"{_UNIT}/tracking/test_upload.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
 _REGISTERED = f"{_UNIT}/tracking/test_registration.py"
+_CHAMPION = f"{_UNIT}/tracking/test_champion.py"
+_PROMOTION = f"{_UNIT}/evaluation/test_promotion.py"
+_NULL = (f"{_PROMOTION}::test_at_most_five_of_a_hundred_null_trials_promote",)
 _DOCTOR = f"{_UNIT}/test_doctor.py"
+_EXPERIMENTS = f"{_UNIT}/flows/test_experiment_queue.py"
 
 BREAKS = (
     Break(
@@ -25,6 +30,16 @@ BREAKS = (
         "fingerprint-by-name-alone", "tasks.fingerprint", "fingerprint",
         ' + b"\\0" + file.read_bytes()', "",
         (f"{_UNIT}/test_fingerprint.py",),
+    ),
+    Break(
+        "results-in-the-order-of-time", "tasks.process_pool", "map_units",
+        "[board.results[number] for number in range(len(units))]", "list(board.results.values())",
+        (f"{_UNIT}/test_process_pool.py",),
+    ),
+    Break(
+        "unit-of-a-dead-process-taken-for-done", "tasks.process_pool", "_feed",
+        "board.give_back(number)", "board.finish(number, None)",
+        (f"{_UNIT}/test_process_pool.py",),
     ),
     Break(
         "bad-input-status-1", "tasks.errors", "STATUS_BAD_INPUT",
@@ -97,9 +112,59 @@ BREAKS = (
         (f"{_UNIT}/flows/test_graph.py",),
     ),
     Break(
+        "finished-experiment-run-again", "flows.experiments.queue", "ExperimentQueue._claim",
+        "if self._refs.waits(one):", "if one:",
+        (f"{_EXPERIMENTS}::test_an_experiment_that_ended_since_it_was_listed_is_not_taken",),
+    ),
+    Break(
+        "experiment-moved-by-half-runs-again", "flows.experiments.refs", "ExperimentRefs.read",
+        "for one in self._all()}", "for one in reversed([*self._all()])}",
+        (f"{_EXPERIMENTS}::test_a_kill_in_the_middle_of_a_move_counts_as_moved",),
+    ),
+    Break(
+        "unfinished-worktree-taken-for-whole", "flows.experiments.worktree", "open_worktree",
+        "if not (folder / _READY).exists():", "if not place.exists():",
+        (f"{_EXPERIMENTS}::test_a_killed_process_loses_nothing_and_leaves_nothing",),
+    ),
+    Break(
+        "experiments-differ-by-what-runs-write", "flows.experiments.queue", "ExperimentQueue.add",
+        "inputs = without_runs(self.root, tree, stages)", "inputs = tree",
+        (f"{_EXPERIMENTS}::test_equal_work_is_recognised_in_every_state",),
+    ),
+    Break(
+        "experiment-of-the-commit-alone", "flows.experiments.snapshot", "take_snapshot",
+        'git(root, "add", "--update", index=index)', "pass",
+        (f"{_EXPERIMENTS}::test_an_experiment_is_the_working_folder_with_its_settings",),
+    ),
+    Break(
+        "grid-keeps-earlier-changes", "flows.experiments.changes", "ParameterFile.changed",
+        "copy.deepcopy(self._content)", "self._content",
+        (f"{_UNIT}/flows/test_experiment_changes.py",),
+    ),
+    Break(
         "timings-share-the-machine", "tasks.locks", "timing_lock",
         "lock.acquire_write", "lock.acquire_read",
         (f"{_UNIT}/test_locks.py::test_nothing_runs_during_a_timing",),
+    ),
+    Break(
+        "shares-beyond-the-memory", "tasks.locks", "Share.fits",
+        "and self.memory <= room.memory", "",
+        (f"{_UNIT}/test_locks.py::test_shares_that_fit_are_held_side_by_side",),
+    ),
+    Break(
+        "watch-repeats-what-failed", "flows.watch", "_given_up",
+        "not in _GIVEN_UP", "in _GIVEN_UP",
+        (f"{_UNIT}/flows/test_watch.py",),
+    ),
+    Break(
+        "cancelled-run-goes-on", "flows.pipeline", "_wait",
+        "runner.close()\n                raise RunCancelledError", "raise RunCancelledError",
+        (f"{_UNIT}/flows/test_pipeline.py::test_a_run_that_is_cancelled_on_the_server_closes_its_stages",),
+    ),
+    Break(
+        "outputs-taken-for-sources", "flows.sources", "_sources",
+        "if stage.cmd is not None for out", "if stage.cmd is None for out",
+        (f"{_UNIT}/flows/test_sources.py",),
     ),
     Break(
         "runs-sent-during-a-timing", "tasks.tracking.__main__", "main",
@@ -145,6 +210,21 @@ BREAKS = (
         "half-sent-child-taken-for-whole", "tasks.tracking.upload", "Upload._send_missing",
         " or _is_running(children[child.key])", "",
         _KILLED,
+    ),
+    Break(
+        "inserted-points-sent-again", "tasks.tracking.upload", "Upload._send_missing",
+        "if child.key not in inserted", "if True",
+        _INSERTED,
+    ),
+    Break(
+        "inserted-infinity-lost", "tasks.tracking.bulk", "_metric_row",
+        "store.sanitize_metric_value(metric.value)", "False, metric.value",
+        _INSERTED,
+    ),
+    Break(
+        "inserted-point-without-its-parent", "tasks.tracking.upload", "Upload._insert_children",
+        ", PARENT_TAG: parent", "",
+        _INSERTED,
     ),
     Break(
         "doubled-runs-kept", "tasks.tracking.upload", "Upload._search",
@@ -200,5 +280,65 @@ BREAKS = (
         "doctor-overlooks-a-listener", "tasks.doctor.ports", "taken",
         'return "another program listens on it"', 'return ""',
         (f"{_DOCTOR}::test_a_port_that_is_taken_and_one_that_is_free",),
+    ),
+    Break(
+        "faster-at-any-loss", "tasks.evaluation.promotion.rule", "decide",
+        "found.quality_interval[0] > -margin", "found.quality_interval[1] > -margin",
+        (f"{_PROMOTION}::test_a_faster_candidate_that_loses_the_margin_is_not_promoted",),
+    ),
+    Break(
+        "faster-within-noise", "tasks.evaluation.promotion.rule", "decide",
+        "found.speed_interval[0] > 1, ", "found.speed_ratio > 1, ",
+        _NULL,
+    ),
+    Break(
+        "better-within-noise", "tasks.evaluation.promotion.rule", "decide",
+        "found.quality_interval[0] > 0", "found.quality_difference > 0",
+        _NULL,
+    ),
+    Break(
+        "each-way-has-the-whole-level", "tasks.evaluation.promotion.rule", "_TAIL",
+        "0.025", "0.1",
+        (_PROMOTION,),
+    ),
+    Break(
+        "roll-back-to-the-first", "tasks.tracking.champion", "ChampionRegistry.roll_back",
+        "CHAMPION, before[-1])", "CHAMPION, before[0])",
+        (f"{_CHAMPION}::test_champions_follow_one_another_and_roll_back_in_turn",),
+    ),
+    Break(
+        "champion-replaced-unseen", "tasks.tracking.champion", "ChampionRegistry.promote",
+        "if (current and current.number) != (champion and champion.number):", "if False:",
+        (f"{_CHAMPION}::test_a_champion_that_changes_during_the_comparison_is_kept",),
+    ),
+    Break(
+        "changed-files-fetched", "tasks.tracking.champion", "ChampionRegistry.fetch",
+        " or folder_checksum(folder) != version.content", "",
+        (f"{_CHAMPION}::test_a_pair_is_fetched_as_it_was_registered_or_not_at_all",),
+    ),
+    Break(
+        "rolled-back-version-comes-back", "tasks.tracking.champion", "ChampionRegistry.roll_back",
+        "self._client.set_model_version_tag(self.name, current.number, ROLLED_BACK_TAG, moment)", "pass",
+        (f"{_CHAMPION}::test_champions_follow_one_another_and_roll_back_in_turn",),
+    ),
+    Break(
+        "data-set-without-its-size", "tasks.lineage", "datasets",
+        'out.get("size")', "None",
+        (f"{_UNIT}/test_lineage.py::test_data_sets_have_dvcs_hash_and_size",),
+    ),
+    Break(
+        "trained-model-logged-twice", "tasks.tracking.contents", "Contents._send_trained",
+        "found[0] if found else ", "",
+        _KILLED,
+    ),
+    Break(
+        "table-entered-twice", "tasks.tracking.contents", "Contents._send_table",
+        "if entry not in known:", "if True:",
+        _KILLED,
+    ),
+    Break(
+        "every-point-of-a-large-grid-a-run", "tasks.evaluation.record", "SweepRecord.point",
+        "if measured and not timed and not self._every_point:", "if False:",
+        (f"{_UNIT}/evaluation/test_record.py",),
     ),
 )  # fmt: skip
