@@ -14,6 +14,7 @@ from tasks.decoding.method import Pair
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.settings import SpeculativeSettings
 from tasks.evaluation.sweeping.fan_out import FanOut
+from tasks.evaluation.timing import on_threads
 
 _SHAPE = Shape(4, 256, 4, small_layers=1)
 _TRIAL, _TEXTS, _TWO = 3, 8, 2
@@ -23,9 +24,10 @@ Unit = tuple[int, ...]
 
 
 def fan_out_costs(folder: Path, serial_seconds: float) -> dict[str, float]:
-    """Decode the same texts in one process and in two.
+    """Decode the same texts in one process and in two, of one thread each, as a sweep with `machine.threads: 1` does.
 
-    The second process starts, imports and loads the models within the time of the two.
+    The second process starts, imports and loads the models within the time of the two. Where a task's threads are not
+    limited, one process already uses several cores: `fanout_over_threads` compares the two processes with that.
 
     Args:
         folder: An empty folder.
@@ -33,12 +35,16 @@ def fan_out_costs(folder: Path, serial_seconds: float) -> dict[str, float]:
     """
     case = random_case(_SHAPE, folder)
     pair, make = LoadedCase(case).pair, functools.partial(_decoder, case)
-    _, trial = _seconds(1, case, pair, make, _TRIAL)
-    units = max(_TWO, round(_TRIAL * serial_seconds / trial))
-    serial, serial_work = _seconds(1, case, pair, make, units)
-    both, both_work = _seconds(_TWO, case, pair, make, units)
+    with on_threads(1):
+        _, trial = _seconds(1, case, pair, make, _TRIAL)
+        units = max(_TWO, round(_TRIAL * serial_seconds / trial))
+        serial, serial_work = _seconds(1, case, pair, make, units)
+        both, both_work = _seconds(_TWO, case, pair, make, units)
+    with on_threads(_TWO):
+        threaded, _ = _seconds(1, case, pair, make, units)
     return {
         "fanout_efficiency": round(serial / (_TWO * both), 3),
+        "fanout_over_threads": round(threaded / both, 3),
         "fanout_serial_s": round(serial, 1),
         "fanout_two_processes_s": round(both, 1),
         "fanout_processor_ratio": round(serial_work / both_work, 3),
