@@ -1,4 +1,4 @@
-"""MLflow's server in processes of its own."""
+"""MLflow's server in processes of its own, and the runs that a server or a database holds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 600.0
 """Seconds that a loaded machine may take."""
@@ -34,3 +35,11 @@ def server_process(database: Path, port: int) -> Iterator[subprocess.Popen[bytes
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def runs_of(mlflow: Any, experiment: str = "translation") -> dict[str, Any]:
+    """Return the runs by name; fail if two have the same name."""
+    found = mlflow.search_runs([mlflow.get_experiment_by_name(experiment).experiment_id], max_results=1000)
+    runs = {run.info.run_name: run for run in found}
+    assert len(runs) == len(found)
+    return runs

@@ -6,7 +6,9 @@ from tests.mutants.patching import Break
 
 _UNIT = "tests/unit"
 _KILLED = (f"{_UNIT}/tracking/test_upload.py::test_an_upload_killed_at_any_request_neither_loses_nor_doubles",)
-_INSERTED = ("tests/integration/test_tracking_mlflow.py::test_points_are_inserted_at_once_as_the_client_would_send_them",)
+_INSERTED = (
+    "tests/integration/tracking/test_bulk_insertion.py::test_points_are_inserted_at_once_as_the_client_would_send_them",
+)
 _UNANSWERED = (f"{_UNIT}/tracking/test_upload.py::test_an_answer_lost_after_the_work_neither_loses_nor_doubles",)
 _REGISTERED = f"{_UNIT}/tracking/test_registration.py"
 _CHAMPION = f"{_UNIT}/tracking/test_champion.py"

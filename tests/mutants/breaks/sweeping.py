@@ -45,7 +45,7 @@ BREAKS = (
     Break(
         "changed-test-set-keeps-its-rows", "tasks.sweep", "measure_tests",
         "[paths.split(split.name)]", "[]",
-        ("tests/unit/test_sweep.py::test_further_test_sets_are_measured_beside_the_main_one",),
+        ("tests/unit/sweep/test_beyond_the_grid.py::test_further_test_sets_are_measured_beside_the_main_one",),
     ),
     Break(
         "resume-loses-the-last-row", "tasks.evaluation.results.row_file", "_intact",
@@ -150,16 +150,16 @@ BREAKS = (
     Break(
         "valid-threshold-never-tested", "tasks.evaluation.sweeping.runner", "_chosen",
         "*(row for row in valid if row is not None)", "",
-        ("tests/unit/test_sweep.py::test_the_valid_threshold_of_calm_is_measured_on_test_although_no_choice_names_it",),
+        ("tests/unit/sweep/test_beyond_the_grid.py::test_the_valid_threshold_of_calm_is_measured_on_test_although_no_choice_names_it",),
     ),
     Break(
         "further-temperature-decoded-at-the-sweep-s-own", "tasks.sweep", "sweep",
         "asked = request.at(temperature)", "asked = request",
-        ("tests/unit/test_sweep.py::test_further_temperatures_are_swept_beside_vanilla_at_the_same_one",),
+        ("tests/unit/sweep/test_beyond_the_grid.py::test_further_temperatures_are_swept_beside_vanilla_at_the_same_one",),
     ),
     Break(
         "temperatures-share-their-rows", "tasks.evaluation.sweeping.temperatures", "measure_temperatures",
         "rows-{split.name}.jsonl", "rows-validation.T.jsonl",
-        ("tests/unit/test_sweep.py::test_further_temperatures_are_swept_beside_vanilla_at_the_same_one",),
+        ("tests/unit/sweep/test_beyond_the_grid.py::test_further_temperatures_are_swept_beside_vanilla_at_the_same_one",),
     ),
 )  # fmt: skip

@@ -1,0 +1,145 @@
+"""Runs on MLflow's own server: in a thread that can lose an answer after the work, and in a process that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.tracking import Recorder, outbox_folder, tracking_uri, upload_all
+from tasks.tracking.client import connect
+from tasks.tracking.upload import KEY_TAG
+from tests.mlflow_server import PATIENCE, runs_of, server_process
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="mlflow is not installed")
+
+
+class Server:
+    """MLflow's own server in a thread. `loses` names requests that it does and does not answer."""
+
+    def __init__(self, folder: Path) -> None:
+        from mlflow.server import app
+        from werkzeug.serving import make_server
+
+        self._app = app
+        self._lock = threading.Lock()
+        self.loses: Callable[[str, int], bool] = lambda path, number: False
+        self.counts: dict[str, int] = {}
+        self._server = make_server("127.0.0.1", 0, self, threaded=True)
+        self.uri = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"].partition("/mlflow/")[2]
+        with self._lock:
+            self.counts[path] = self.counts.get(path, 0) + 1
+            lost = self.loses(path, self.counts[path])
+        answer: Iterable[bytes] = self._app(environ, start_response)
+        if not lost:
+            return answer
+        b"".join(answer)
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        return []
+
+    def stop(self) -> None:
+        import mlflow
+
+        mlflow.set_tracking_uri(None)  # the app has set its own address for the whole process
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copyfile(empty_database, folder / "server.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_MLFLOW_SERVER_FILE_STORE", f"sqlite:///{folder / 'server.db'}")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_ROOT", "mlflow-artifacts:/")
+        patch.setenv("_MLFLOW_SERVER_ARTIFACT_DESTINATION", str(folder / "artifacts"))
+        patch.setenv("_MLFLOW_SERVER_SERVE_ARTIFACTS", "true")
+        running = Server(folder)
+        yield running
+        running.stop()
+
+
+def test_concurrent_points_reach_a_server_that_loses_answers(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that is lost after the work is what a read time-out of a slow server is for its client."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path))
+    # MLflow's client would repeat `create` by itself and leave a second run in the state RUNNING.
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    monkeypatch.setattr("tasks.tracking.upload._PAUSE_SECONDS", 0.01)
+    lossy = {"runs/create": {1, 5, 20, 21}, "runs/log-batch": {3, 30}, "runs/update": {2, 10}, "runs/search": {2}}
+    server.loses = lambda path, number: number in lossy.get(path, ())
+    page = tmp_path / "report.html"
+    page.write_text("<h1>", encoding="utf-8")
+    with Recorder("translation", "sweep", {}, {}, flush_seconds=PATIENCE) as sweep:
+        for point in range(40):
+            sweep.child(f"point {point}", {}, {"window": point}, {"bleu": point})
+        sweep.log_artifact(page)
+    client = connect(server.uri)
+    runs = runs_of(client)
+    assert sorted(runs) == sorted(["sweep", *(f"point {point}" for point in range(40))])
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert len({run.data.tags[KEY_TAG] for run in runs.values()}) == 41
+    assert {run.data.tags.get("mlflow.parentRunId") for run in runs.values()} == {None, runs["sweep"].info.run_id}
+    assert [file.path for file in client.list_artifacts(runs["sweep"].info.run_id)] == ["report.html"]
+    # Nothing was created twice: what the lost answers had created was found.
+    assert server.counts["runs/create"] == 41
+    assert not list(tmp_path.glob("*-*"))
+
+
+@pytest.mark.slow
+def test_a_server_killed_during_a_stage_costs_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Server and database connection are killed between two metrics; the work goes on, and the record arrives once."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(empty_database, tmp_path / "server.db")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("DRAFTLINE_OUTBOX", str(tmp_path / "outbox"))
+    monkeypatch.setenv("MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    monkeypatch.setattr("tasks.tracking.upload._PAUSE_SECONDS", 0.01)
+    figure = tmp_path / "pareto.svg"
+    figure.write_text("<svg/>", encoding="utf-8")
+    with contextlib.ExitStack() as during:
+        during.enter_context(server_process(tmp_path / "server.db", port))
+        run = Recorder("translation", "train", {}, {"rate": 0.1}, live=True, flush_seconds=10)
+        run.log_metrics({"loss": 1.0}, 0)
+        run._opening.join()
+        for step in range(1, 10):
+            run.log_metrics({"loss": 1 / (step + 1)}, step)
+        run._pending[-1]()
+        during.close()
+        for step in range(10, 20):
+            run.log_metrics({"loss": 1 / (step + 1)}, step)
+        run.log_artifact(figure)
+        run.child("a point", {}, {"window": 3}, {"bleu": 30.0})
+        run.close()
+    assert "wait for MLflow: 1" in capsys.readouterr().err
+    with server_process(tmp_path / "server.db", port):
+        client = connect(tracking_uri())
+        assert {name: found.info.status for name, found in runs_of(client).items()} == {"train": "RUNNING"}
+        assert upload_all(outbox_folder(), tracking_uri()) == (1, [])
+        found = runs_of(client)
+        assert {name: one.info.status for name, one in found.items()} == {"train": "FINISHED", "a point": "FINISHED"}
+        losses = client.get_metric_history(found["train"].info.run_id, "loss")
+        assert sorted((value.step, value.value) for value in losses) == [(step, 1 / (step + 1)) for step in range(20)]
+        assert [file.path for file in client.list_artifacts(found["train"].info.run_id)] == ["pareto.svg"]
+    assert not list((tmp_path / "outbox").glob("*-*"))
