@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tasks.bench.alignment.criterion import MARGIN, fastest_kept
-from tasks.bench.alignment.drafters import Comparison, steps_in_equal_time
+from tasks.bench.alignment.drafters import Comparison
+from tasks.bench.alignment.equal_time import steps_in_equal_time
 from tasks.bench.alignment.measuring import cost_model
 from tasks.bench.alignment.recipes import NAMES, chosen
 from tasks.bench.alignment.rows import DrafterRow, Run

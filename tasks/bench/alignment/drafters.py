@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import shutil
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from tasks.alignment.settings import AlignSettings
 from tasks.alignment.spec import alignment_spec, start_model
-from tasks.bench.alignment.recipes import RECIPES, control_of, settings_of
+from tasks.bench.alignment.recipes import RECIPES, settings_of
 from tasks.bench.alignment.rows import Run, TrainingCost, read_record, write_record
 from tasks.bench.alignment.timing import TimedSource, training_clock
 from tasks.errors import InputError
@@ -29,19 +27,8 @@ from tasks.training.objective import Objective
 CODE = ("alignment", "training", "decoding", "models")
 """Packages whose code can change a drafter."""
 _COST = "training.json"
-_WARM_UP_STEPS, _PROBE_STEPS = 8, 64
-"""Untimed and timed steps of a probe."""
 _EVALUATED = 64
 """Held-out examples of the loss after the last step, which nothing here reads."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepTime:
-    """How long a step of a recipe takes, as a probe measured it."""
-
-    work: str
-    """Fingerprint of settings, data and code."""
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -133,7 +120,7 @@ def train_drafter(comparison: Comparison, run: Run) -> TrainingCost:
     opened = open_context(comparison.job(run))
     settings, unfinished = comparison.settings(run), folder.with_name(f"{folder.name}.unfinished")
     with working_lock(opened.device.type):
-        source = _run(opened, settings, comparison.paths.model("large"), unfinished)
+        source = timed_training(opened, settings, comparison.paths.model("large"), unfinished)
     save_model(opened.model.cpu(), opened.tokenizer, folder)
     shutil.rmtree(unfinished, ignore_errors=True)
     seconds = source.seconds_per_step(settings.steps) * settings.steps
@@ -142,44 +129,7 @@ def train_drafter(comparison: Comparison, run: Run) -> TrainingCost:
     return cost
 
 
-def steps_in_equal_time(comparison: Comparison, recipe: str, seed: int) -> int:
-    """Return the steps that a recipe takes in the time in which the control of its start takes `comparison.steps`.
-
-    They are the same for every seed. A recipe without a control in this comparison's data takes `comparison.steps`.
-    """
-    control = control_of(recipe)
-    if recipe == control or comparison.missing(control):
-        return comparison.steps
-    ratio = step_seconds(comparison, control, seed) / step_seconds(comparison, recipe, seed)
-    return max(_FEWEST, round(comparison.steps * ratio))
-
-
-_FEWEST = 4
-"""Steps of the shortest run."""
-
-
-def step_seconds(comparison: Comparison, recipe: str, seed: int) -> float:
-    """Return the seconds of a step of a recipe; a short run of the same kind measures them once."""
-    probe = Run(seed, recipe, _probe_steps(recipe))
-    file, work = comparison.out / "probes" / f"{recipe}.json", comparison.work(dataclasses.replace(probe, seed=0))
-    known = read_record(StepTime, file)
-    if known is None or known.work != work:
-        opened = open_context(comparison.job(probe))
-        own = dataclasses.replace(opened, model=copy.deepcopy(opened.model))
-        settings = comparison.settings(probe)
-        with working_lock(opened.device.type), tempfile.TemporaryDirectory() as folder:
-            source = _run(own, settings, comparison.paths.model("large"), Path(folder) / "probe")
-        known = StepTime(work=work, seconds=source.seconds_per_step(settings.steps, _WARM_UP_STEPS))
-        write_record(file, known)
-    return known.seconds
-
-
-def _probe_steps(recipe: str) -> int:
-    """Return the steps of a probe. On-policy text is generated for a window of steps at once: two windows after the warm-up."""
-    return _WARM_UP_STEPS + (2 * AlignSettings().write_every if RECIPES[recipe].is_on_policy else _PROBE_STEPS)
-
-
-def _run(opened: TrainingContext, settings: AlignSettings, large: Path, folder: Path) -> TimedSource:
+def timed_training(opened: TrainingContext, settings: AlignSettings, large: Path, folder: Path) -> TimedSource:
     """Train the model of `opened` in place, and return the source of its batches, which timed the steps."""
     shutil.rmtree(folder, ignore_errors=True)
     opened = dataclasses.replace(opened, resume=folder)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks.bench.alignment import command, drafters, work
+from tasks.bench.alignment import command, drafters, equal_time, work
 from tasks.bench.alignment.measuring import PairEvaluation
 from tasks.bench.alignment.rows import Run
 from tasks.bench.alignment.table import COLUMNS
@@ -83,7 +83,8 @@ def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     folder = tmp_path / "project"
     shutil.copytree(project, folder)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(drafters, "_run", run)
+    monkeypatch.setattr(drafters, "timed_training", run)
+    monkeypatch.setattr(equal_time, "timed_training", run)
     monkeypatch.setattr(PairEvaluation, "measure", measure)
     return folder
 
@@ -117,10 +118,12 @@ def test_recipes_are_compared_for_equal_steps_and_equal_time_and_each_drafter_is
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, lines = compare(capsys, "--seeds", "2", "--json", "found.json")
-    # A probe for each recipe; for equal steps 20 each; for equal time on-policy has a quarter, the others share theirs.
-    assert [one[:2] for one in trained[:3]] == [("references", 72), ("hard_labels", 72), ("on_policy", 108)]
+    # Three probes of each recipe beside its control; for equal steps 20 each; for equal time on-policy has a quarter, the
+    # others share theirs.
+    probes = [("references", 72), ("hard_labels", 72)] * 3 + [("references", 72), ("on_policy", 108)] * 3
+    assert [one[:2] for one in trained[:12]] == probes
     runs = [(recipe, steps) for recipe, steps in (("hard_labels", 20), ("on_policy", 5), ("on_policy", 20), ("references", 20))]
-    assert [one[:3] for one in trained[3:]] == [(*run, seed) for seed in (1, 2) for run in runs]
+    assert [one[:3] for one in trained[12:]] == [(*run, seed) for seed in (1, 2) for run in runs]
     assert {(recipe, texts) for recipe, _, _, texts in trained} == {("references", 30), ("hard_labels", 40), ("on_policy", 40)}
     assert any(line.startswith("jensen_shannon_0.1: left out, data/translation/calibration holds no logits") for line in lines)
     assert json.loads(Path("found.json").read_text()) == found
@@ -137,8 +140,18 @@ def test_recipes_are_compared_for_equal_steps_and_equal_time_and_each_drafter_is
     assert Path("compared/table.md").read_text().strip() in "\n".join(lines)
     assert measured == ["validation"] * 8
     again, _ = compare(capsys, "--seed-list", "2,1")
-    assert (len(trained), len(measured)) == (11, 8)
+    assert (len(trained), len(measured)) == (20, 8)
     assert again["budgets"]["steps"]["recipes"].keys() == equal_steps.keys()
+
+
+def test_a_machine_that_slows_down_within_a_round_does_not_change_equal_time(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"references": iter([1.0, 8.0, 4.0]), "hard_labels": iter([0.5, 2.0, 8.0])}
+    monkeypatch.setattr(equal_time, "_opened", lambda _, run: lambda: next(seconds[run.recipe]))
+    found, _ = compare(capsys, "--seeds", "1", "--budget", "time", recipes="references,hard_labels")
+    steps = {name: one["steps"] for name, one in found["budgets"]["time"]["recipes"].items()}
+    assert steps == {"references": 20, "hard_labels": 40}, "the median of 2, 4 and a half"
 
 
 def test_other_data_or_examples_make_other_drafters_or_rows(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
