@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tasks.doctor.compiling import Compiled, compile_program
 from tasks.doctor.probing import Answer, probe
-
-if TYPE_CHECKING:
-    from tasks.doctor.toolchain import Compiled
 
 ENVIRONMENT = Path(".venv")
 """The virtual environment that `make setup` makes, in the repository, which is the working directory."""
@@ -30,8 +28,6 @@ class Facts:
     @cached_property
     def compiled(self) -> Compiled:
         """What became of a small program, built as the native runtime is."""
-        from tasks.doctor.toolchain import compile_program
-
         return compile_program()
 
     @cached_property

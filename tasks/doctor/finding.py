@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tasks.doctor.facts import Facts
+from tasks.doctor.facts import Facts
+from tasks.doctor.text import one_line
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
 """States: nothing to do; `make repro` works, but something else does not or it is slow; `make repro` does not work."""
-_LONGEST = 240
-"""Characters of an exception's message."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +61,3 @@ def run(check: Check, facts: Facts) -> Result:
     if finding.state == OK:
         return Result(check.name, OK, finding.found, "", "")
     return Result(check.name, finding.state, finding.found, check.needed_for, finding.fix)
-
-
-def one_line(error: BaseException) -> str:
-    """Return an exception's type and the beginning of its message."""
-    return shortened(f"{type(error).__name__}: {error}")
-
-
-def shortened(text: str) -> str:
-    """Return the beginning of a text as one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[:_LONGEST] + "..."
-
-
-def listed(names: list[str], most: int = 6) -> str:
-    """Return the first names, separated by commas, and the number of the others."""
-    others = len(names) - most
-    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.doctor.facts import Facts
-from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding, listed
+from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding
 from tasks.doctor.probing import ProbeError, ask, probe
 from tasks.doctor.software import REPOSITORY
+from tasks.doctor.text import listed
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _MODULES = {"pyyaml": "yaml", "vl-convert-python": "vl_convert"}

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from tasks.doctor.finding import one_line
+from tasks.doctor.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def repository() -> Iterator[dict[str, Any]]:
 
 
 def compiled_code(path: str) -> Iterator[dict[str, Any]]:
-    """Load the library that `tasks.doctor.toolchain` has compiled and call its functions."""
+    """Load the library that `tasks.doctor.compiling` has built and call its functions."""
     functions = ctypes.CDLL(path)
     functions.doctor_extensions.restype = ctypes.c_char_p
     yield {"lanes": functions.doctor_lanes(), "extensions": functions.doctor_extensions().decode().split()}

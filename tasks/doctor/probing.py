@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.doctor.finding import shortened
+from tasks.doctor.text import shortened
 
 SECONDS = 120.0
 """A probe that takes longer counts as hanging; the slowest takes some seconds on an idle machine."""

@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 from tasks.doctor.facts import ENVIRONMENT, LOCK, READY, Facts
-from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding, listed, shortened
+from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding
 from tasks.doctor.probing import ProbeError, ask
+from tasks.doctor.text import listed, shortened
 
 _BOUND = re.compile(r"(>=|<)\s*(\d+)\.(\d+)")
 _LOCKED = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)$", re.MULTILINE)

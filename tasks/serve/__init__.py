@@ -2,5 +2,5 @@
 
 __main__.py   the command          app.py        routes, limits, streams     api.py    requests and answers as JSON
 scheduler.py  the queue, batches   executing.py  runs a batch in one way     pacing.py which way is fastest here
-metrics.py    Prometheus
+job.py        one text          metrics.py    Prometheus
 """

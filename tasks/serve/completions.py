@@ -19,8 +19,9 @@ from tasks.decoding.inference import DecodingPair
 from tasks.decoding.method import Request as DecodingRequest
 from tasks.serve.api import CompletionRequest, answer, choice, completion_id, decoding_facts, error_body, usage
 from tasks.serve.executing import Engine
+from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics, finish_reason
-from tasks.serve.scheduler import Job, QueueFullError, Scheduler
+from tasks.serve.scheduler import QueueFullError, Scheduler
 from tasks.serve.text import NewText, TooLongError, encode_prompts
 
 _POLL = 0.05

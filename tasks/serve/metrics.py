@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from tasks.decoding.generation import Generation
-
-if TYPE_CHECKING:
-    from tasks.serve.pacing import BatchKind, Way
-    from tasks.serve.scheduler import Job
+from tasks.serve.job import Job
+from tasks.serve.pacing import BatchKind, Way
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 

@@ -11,12 +11,10 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from tasks.decoding.generation import Generation
-from tasks.decoding.method import Request
 from tasks.serve.executing import Engine
+from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import BatchKind, Pacing, Way
 
@@ -27,30 +25,6 @@ class QueueFullError(Exception):
 
 class _Abandoned(Exception):
     """Every client of the running batch has hung up."""
-
-
-@dataclass(eq=False)
-class Job:
-    """One text on its way through the server. The callbacks run on the worker thread."""
-
-    row: list[int]
-    """Token ids of the source."""
-    request: Request
-    done: Callable[[Generation, str], None]
-    """Takes what was generated and the method that did it."""
-    failed: Callable[[Exception], None]
-    grown: Callable[[list[int]], None] | None = None
-    """Takes the tokens so far after each turn; None where nothing is streamed."""
-    example: int | None = None
-    """Keys the random draws; None: a number of the server's own."""
-    arrived: float = field(default_factory=time.perf_counter)
-    cancelled: threading.Event = field(default_factory=threading.Event)
-    """Set by the server when the client has hung up."""
-
-    def fits(self, other: Job) -> bool:
-        """Whether both may share a batch."""
-        alike = self.request == other.request and (self.grown is None) == (other.grown is None)
-        return alike and (self.example is None and other.example is None)
 
 
 class Scheduler:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tasks.doctor import cgroups, devices, libraries, ports, resources, software, toolchain
+from tasks.doctor import cgroups, compiling, devices, libraries, ports, resources, software, toolchain
 from tasks.doctor.__main__ import CHECKS, main
 from tasks.doctor.facts import Facts
 from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding, run
@@ -284,7 +284,7 @@ def test_a_cache_from_which_nothing_can_be_loaded(cache: Path, monkeypatch: pyte
     def refusing(name: str, path: str) -> Answer:
         return Answer([], "OSError: failed to map segment") if Path(path).is_relative_to(cache) else real(name, path)
 
-    monkeypatch.setattr(toolchain, "probe", refusing)
+    monkeypatch.setattr(compiling, "probe", refusing)
     found = toolchain.compiler(facts())
     assert found.state == WARNING
     assert f"compiles anew, as nothing can be loaded from {cache}: OSError: failed to map" in found.found

@@ -98,7 +98,7 @@ BREAKS = (
     ),
     Break(
         "any-texts-share-a-batch",
-        "tasks.serve.scheduler",
+        "tasks.serve.job",
         "Job.fits",
         "self.request == other.request and",
         "",
@@ -106,7 +106,7 @@ BREAKS = (
     ),
     Break(
         "draws-with-a-seed-share-a-batch",
-        "tasks.serve.scheduler",
+        "tasks.serve.job",
         "Job.fits",
         "and (self.example is None and other.example is None)",
         "",

@@ -12,9 +12,10 @@ import pytest
 from tasks.decoding.method import Request
 from tasks.decoding.settings import SamplingSettings
 from tasks.serve.executing import Watch
+from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import Pacing
-from tasks.serve.scheduler import Job, QueueFullError, Scheduler
+from tasks.serve.scheduler import QueueFullError, Scheduler
 from tests.unit.serve.conftest import HeldEngine
 
 GREEDY = Request(8)
