@@ -59,9 +59,7 @@ def experiment(
     settings: Annotated[dict[str, Any] | None, _Form()] = None,
     name: str = "",
     targets: list[str] | None = None,
-    workers: int = _DEFAULTS.workers,
-    retries: int = _DEFAULTS.retries,
-    timeout_minutes: float = _DEFAULTS.timeout_minutes,
+    execution: PipelineSettings = _DEFAULTS,
 ) -> State[None]:
     """Run the pipeline with other settings, beside the working folder, and keep the result as an experiment of DVC.
 
@@ -69,15 +67,12 @@ def experiment(
         settings: what differs from params.yaml.
         name: of the experiment; without settings, an experiment that waits; empty: it is made of the settings.
         targets: stages or groups of stages, run with the stages that they need; None: all stages.
-        workers: stages that run concurrently.
-        retries: retries of a failed stage; a stage that rejects its input is not retried.
-        timeout_minutes: time limit for one attempt at a stage.
+        execution: how stages run.
     """
-    options = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
     claimed = _claimed.get()
     queue = ExperimentQueue(Path.cwd())
     if claimed is not None:
-        return _run(queue, claimed, options)
+        return _run(queue, claimed, execution)
     try:
         if settings:
             changes = read_form(config.DEFAULT.read_text(encoding="utf-8"), settings)
@@ -92,7 +87,7 @@ def experiment(
         if claim is None:
             [one] = queue.named([name])
             return Cancelled(message=told(one))
-        return _run(queue, claim, options)
+        return _run(queue, claim, execution)
 
 
 def _run(queue: ExperimentQueue, claim: Claim, settings: PipelineSettings) -> State[None]:
@@ -143,7 +138,7 @@ def run_waiting(queue: ExperimentQueue, names: Sequence[str], settings: Pipeline
             print(f"running {one.name}: {as_text(one.about.settings)}", flush=True)
             _claimed.set(claim)
             state = experiment.with_options(flow_run_name=one.name)(
-                one.about.settings, one.name, one.about.targets or None, **dataclasses.asdict(settings), return_state=True
+                one.about.settings, one.name, one.about.targets or None, settings, return_state=True
             )
             after = {other.about.identity: other for other in queue.all()}.get(one.about.identity, one)
             if after.state == "running":

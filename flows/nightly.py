@@ -27,9 +27,7 @@ _DEFAULTS = PipelineSettings()
 @flow(name="nightly", persist_result=False)
 def nightly(
     targets: list[str] | None = None,
-    workers: int = _DEFAULTS.workers,
-    retries: int = _DEFAULTS.retries,
-    timeout_minutes: float = _DEFAULTS.timeout_minutes,
+    execution: PipelineSettings = _DEFAULTS,
     promotes: bool = True,
 ) -> State[None]:
     """Bring the stages up to date, send the records that wait, and set the new pair of each task beside its champion.
@@ -38,15 +36,12 @@ def nightly(
 
     Args:
         targets: stages or groups of stages, run with the stages that they need; None: all stages.
-        workers: stages that run concurrently.
-        retries: retries of a failed stage; a stage that rejects its input is not retried.
-        timeout_minutes: time limit for one attempt at a stage.
+        execution: how stages run.
         promotes: offer the pair of each report among the stages to `promote`.
     """
-    settings = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
 
     def work(root: Path, run_id: str) -> State[None]:
-        state = run_graph(root, run_id, targets or (), settings)
+        state = run_graph(root, run_id, targets or (), execution)
         send_records(root, return_state=True)
         return offer_pairs(root, targets or (), state) if promotes and state.is_completed() else state
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import sys
 import time
@@ -77,20 +76,15 @@ def run_stage(name: str, runner: StageRunner, *, materializes: bool = False) -> 
 @flow(name="pipeline", persist_result=False)
 def pipeline(
     targets: list[str] | None = None,
-    workers: int = _DEFAULTS.workers,
-    retries: int = _DEFAULTS.retries,
-    timeout_minutes: float = _DEFAULTS.timeout_minutes,
+    execution: PipelineSettings = _DEFAULTS,
 ) -> State[None]:
     """Bring the stages of the DVC repository in the working directory up to date.
 
     Args:
         targets: stages or groups of stages, run with the stages that they need; None: all stages.
-        workers: stages that run concurrently.
-        retries: retries of a failed stage; a stage that rejects its input is not retried.
-        timeout_minutes: time limit for one attempt at a stage.
+        execution: how stages run.
     """
-    settings = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
-    return in_workspace(lambda root, run_id: run_graph(root, run_id, targets or (), settings))
+    return in_workspace(lambda root, run_id: run_graph(root, run_id, targets or (), execution))
 
 
 def in_workspace(work: Callable[[Path, str], State[None]]) -> State[None]:
@@ -219,11 +213,11 @@ def run_once(
     add_options(parser)
     options = parser.parse_args()
     with one_line_errors():
-        settings = dataclasses.asdict(read_options(options)) | {name: getattr(options, name) for name in own}
+        execution, further = read_options(options), {name: getattr(options, name) for name in own}
         read_graph(Path.cwd(), options.targets)  # report a wrong target before a server is started
         try:
             with prefect_server():
-                state = one(options.targets or None, **settings, return_state=True)
+                state = one(options.targets or None, execution=execution, **further, return_state=True)
         except KeyboardInterrupt:
             print("interrupted; the next run continues with the remaining stages", file=sys.stderr)
             return _INTERRUPTED

@@ -89,7 +89,7 @@ def main() -> None:
     """Serve the flows until the process is stopped."""
     options = _parser().parse_args()
     with one_line_errors():
-        parameters = {"targets": options.targets or None, **dataclasses.asdict(read_options(options))}
+        parameters = {"targets": options.targets or None, "execution": dataclasses.asdict(read_options(options))}
         schedules = _schedules(options)
         read_graph(Path.cwd(), options.targets)
         with prefect_server(announce=True) as url:

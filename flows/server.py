@@ -7,6 +7,7 @@ Prefect's own ephemeral server does not run schedules reliably and outlives a ki
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 
+import psutil
 from prefect.client.orchestration import get_client
 from prefect.context import refresh_global_settings_context
 from prefect.events.worker import EventsWorker
@@ -109,24 +111,35 @@ def _drain_logs() -> None:
 @contextlib.contextmanager
 def _own_server() -> Iterator[str]:
     """Run a server on a free loopback port during the block; it never outlives this process."""
-    port = _free_port()
-    url = f"http://{LOOPBACK}:{port}/api"
-    environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
     log = prefect_home() / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "prefect", "server", "start"]
-        with log.open("ab") as output:
-            return supervisor.start(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-
-    server = _KeptProcess(start)
-    try:
-        _wait_until_up(server.process, url, log)
+    with contextlib.ExitStack() as stack:
+        server, url = _first_up(log, stack)
         with server.kept():
             yield url
-    finally:
-        server.stop()
+
+
+def _first_up(log: Path, stack: contextlib.ExitStack) -> tuple[_KeptProcess, str]:
+    """Start a server that answers, on another port if some program takes the first one before the server does.
+
+    Raises:
+        InputError: it does not start; names the log.
+    """
+    while True:
+        port = _free_port(stack)
+        server = _KeptProcess(functools.partial(_start_server, port, log))
+        stack.callback(server.stop)
+        if _comes_up(server.process, port):
+            return server, f"http://{LOOPBACK}:{port}/api"
+        if server.process.poll() is None or _is_free(port):
+            raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
+
+
+def _start_server(port: int, log: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PREFECT_SERVER_API_HOST": LOOPBACK, "PREFECT_SERVER_API_PORT": str(port)}
+    with log.open("ab") as output:
+        command = [sys.executable, "-m", "prefect", "server", "start"]
+        return supervisor.start(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
 
 class _KeptProcess:
@@ -164,22 +177,52 @@ class _KeptProcess:
                 self.process = self._start()
 
 
-def _free_port() -> int:
-    for port in (_USUAL_PORT, 0):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((LOOPBACK, port))
-            return int(probe.getsockname()[1])
-    raise InputError(f"no port is free on {LOOPBACK}")
+def _free_port(stack: contextlib.ExitStack) -> int:
+    """Return a free port: the usual one, if no other server of this user has it or is about to start again on it.
+
+    A server takes its port half a minute after its start, and again after each restart. So its owner holds a lock meanwhile.
+    """
+    with contextlib.suppress(AlreadyLockedError, OSError):
+        stack.enter_context(lock_file(_port_lock()))
+        if _is_free(_USUAL_PORT):
+            return _USUAL_PORT
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _port_lock() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftline" / f"port-{_USUAL_PORT}"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOOPBACK, port))
+        return True
+    return False
+
+
+def _comes_up(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait for a server, and say whether it answers; the answer of another program on its port does not count."""
     deadline = time.monotonic() + SERVER_STARTUP_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if is_up(url):
-            return
+        if _listens(process, port) and is_up(f"http://{LOOPBACK}:{port}/api"):
+            return True
         time.sleep(0.2)
-    raise InputError(f"the Prefect server did not start within {SERVER_STARTUP_SECONDS} s; its log is {log}")
+    return False
+
+
+def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether a process, or one below it, has the port."""
+    with contextlib.suppress(psutil.Error):
+        family = [(top := psutil.Process(process.pid)), *top.children(recursive=True)]
+        return any(
+            one.status == psutil.CONN_LISTEN and one.laddr.port == port
+            for member in family
+            for one in member.net_connections(kind="tcp4")
+        )
+    return False
 
 
 def is_up(url: str) -> bool:

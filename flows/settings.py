@@ -15,8 +15,8 @@ from tasks.errors import InputError
 from tasks.paths import CACHE
 from tasks.settings import setting, settings
 
-SERVER_STARTUP_SECONDS = 120
-"""A Prefect server creates its database at its first start, which takes half a minute on two busy cores."""
+SERVER_STARTUP_SECONDS = 300
+"""A Prefect server creates its database at its first start: half a minute on two cores, minutes beside several trainings."""
 
 
 def set_defaults() -> None:

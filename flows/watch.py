@@ -33,20 +33,15 @@ _GIVEN_UP = (StateType.FAILED, StateType.CANCELLED, StateType.CANCELLING)
 @flow(name="watch", persist_result=False)
 def watch(
     targets: list[str] | None = None,
-    workers: int = _DEFAULTS.workers,
-    retries: int = _DEFAULTS.retries,
-    timeout_minutes: float = _DEFAULTS.timeout_minutes,
+    execution: PipelineSettings = _DEFAULTS,
 ) -> State[None]:
     """Bring the stages up to date if a source has changed; otherwise do nothing.
 
     Args:
         targets: stages or groups of stages, watched and run with the stages that they need; None: all stages.
-        workers: stages that run concurrently.
-        retries: retries of a failed stage; a stage that rejects its input is not retried.
-        timeout_minutes: time limit for one attempt at a stage.
+        execution: how stages run.
     """
-    settings = PipelineSettings(workers=workers, retries=retries, timeout_minutes=timeout_minutes)
-    return in_workspace(lambda root, run_id: _look(root, run_id, targets or [], settings))
+    return in_workspace(lambda root, run_id: _look(root, run_id, targets or [], execution))
 
 
 def _look(root: Path, run_id: str, targets: list[str], settings: PipelineSettings) -> State[None]:

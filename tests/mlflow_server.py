@@ -17,24 +17,38 @@ PATIENCE = 600.0
 """Seconds that a loaded machine may take."""
 
 
-@contextlib.contextmanager
-def server_process(database: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that answers; its processes are killed (SIGKILL) at the end of the block."""
+def start_server(database: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start a server, which leads a process group; it does not answer at once."""
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{database}"]
     command += ["--artifacts-destination", str(database.with_suffix("")), "--host", "127.0.0.1", "--port", str(port)]
     with (database.parent / "server.log").open("ab") as log:
-        process = subprocess.Popen([*command, "--workers", "1"], stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen([*command, "--workers", "1"], stdout=log, stderr=log, start_new_session=True)
+
+
+def kill_server(process: subprocess.Popen[bytes]) -> None:
+    """Kill all processes of a server (SIGKILL)."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def server_answers(port: int) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def server_process(database: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that answers; its processes are killed (SIGKILL) at the end of the block."""
+    process = start_server(database, port)
     try:
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        while not server_answers(port) and time.monotonic() < deadline:
             assert process.poll() is None, (database.parent / "server.log").read_text()
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                break
             time.sleep(0.2)
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_server(process)
 
 
 def runs_of(mlflow: Any, experiment: str = "translation") -> dict[str, Any]:

@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 600.0
 """Time limit in seconds for every wait; the machine may be busy."""
+_GRACE = 60.0
+"""Seconds between asking a process to end and killing it."""
 MADE = "mkdir -p results && cp source.txt results/table.md"
 STAGES: dict[str, Any] = {
     "report": {"cmd": f"echo report >> log; {MADE}", "deps": ["left.txt", "right.txt"], "outs": ["results/table.md"]},
@@ -45,6 +48,16 @@ def until(what: str, found: Callable[[], Any]) -> Any:
     raise AssertionError(f"waited {PATIENCE:g} s for {what}")
 
 
+def below(process: subprocess.Popen[Any]) -> list[psutil.Process]:
+    """Return the processes that a process has started, and those that these have."""
+    return list(psutil.Process(process.pid).children(recursive=True))
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Wait until processes have ended; false if some have not."""
+    return not psutil.wait_procs(processes, timeout=PATIENCE)[1]
+
+
 def repository(folder: Path, stages: dict[str, Any]) -> Path:
     """Make a git and DVC repository with these stages."""
     folder.mkdir()
@@ -61,9 +74,11 @@ def log(folder: Path) -> list[str]:
 
 
 def ended(folder: Path) -> list[str]:
-    """Return the stages whose outputs DVC has recorded."""
-    file = folder / "dvc.lock"
-    return list(yaml.safe_load(file.read_text())["stages"]) if file.exists() else []
+    """Return the stages whose outputs DVC has recorded; none while it is writing the file."""
+    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
+        recorded = yaml.safe_load((folder / "dvc.lock").read_text()) or {}
+        return list(recorded.get("stages") or ())
+    return []
 
 
 class PrefectApi(abc.ABC):
@@ -105,6 +120,10 @@ class PrefectApi(abc.ABC):
         """Return the number of runs that count towards the deployment's limit of one."""
         return int(self.deployment()["global_concurrency_limit"]["active_slots"])
 
+    def state_of(self, run_id: str) -> str:
+        """Return the type of a run's state, such as RUNNING."""
+        return str(self.run(run_id)["state"]["type"])
+
     def run(self, run_id: str) -> Any:
         (run,) = self.ask("/flow_runs/filter", flow_runs={"id": {"any_": [run_id]}})
         return run
@@ -126,6 +145,29 @@ class Served(PrefectApi):
 
     def url(self) -> str:
         return (Path(self.environment["PREFECT_HOME"]) / "served").read_text()
+
+    def is_up(self) -> bool:
+        """Whether the server answers."""
+        from flows.server import is_up
+
+        return is_up(self.url())
+
+    def processes(self, words: str) -> list[psutil.Process]:
+        """Return the processes below the serving one whose command line contains these words."""
+        found = []
+        for process in below(self.process):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [process] if words in " ".join(process.cmdline()) else []
+        return found
+
+    def kill_server(self) -> None:
+        """Kill all processes of the server, which the serving process then starts again."""
+        killed = self.processes("prefect server start")
+        assert killed
+        for process in killed:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        assert gone(killed)
 
     def pipeline(self, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """Start a run by hand in a repository, and wait for it."""
@@ -180,3 +222,19 @@ def serving(base: Path, folder: Path, *options: str) -> Iterator[Served]:
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def running(command: list[str], folder: Path, variables: dict[str, str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command, which writes to a file, until the end of the block."""
+    with output.open("ab") as file:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:  # as a Prefect worker that misses the signal
+            process.kill()
+            process.wait(PATIENCE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,13 +16,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil
 import pytest
 
 from tests.e2e.conftest import environment, make_clone, run_in, smaller
-from tests.mlflow_server import server_process
-from tests.served import PATIENCE, Served, ended, until
+from tests.mlflow_server import kill_server, server_answers, start_server
+from tests.served import PATIENCE, Served, below, ended, gone, until
+from tests.services import free_port
 
 NEEDED = ("prefect", "dvc", "psutil", "mlflow")
 pytestmark = [
@@ -32,16 +33,18 @@ pytestmark = [
 ]
 
 TASK = "translation"
-KILLED = {
+STAGES = {
     f"prepare@{TASK}": {"tasks.prepare"},
     f"finetune_large@{TASK}": {"tasks.finetune", "large"},
+    f"finetune_small@{TASK}": {"tasks.finetune", "small"},
     f"calibrate@{TASK}": {"tasks.calibrate"},
     f"align@{TASK}": {"tasks.align", "aligned"},
+    f"control@{TASK}": {"tasks.align", "unaligned"},
     f"sweep_aligned@{TASK}": {"tasks.sweep", "aligned"},
+    f"sweep_unaligned@{TASK}": {"tasks.sweep", "unaligned"},
     f"report@{TASK}": {"tasks.report"},
 }
-"""The stages in which something is killed, in their order, and words of the command that each runs."""
-ALL = {*KILLED, f"finetune_small@{TASK}", f"control@{TASK}", f"sweep_unaligned@{TASK}"}
+"""Words of the command that each stage runs."""
 MEASURED = ("quality", "quality_interval", "signature", "counts")
 
 
@@ -60,34 +63,37 @@ def flow(clone: Path, served: Served, output: Path, **more: str) -> Iterator[sub
         process.wait(PATIENCE)
 
 
-def below(process: subprocess.Popen[bytes]) -> list[Any]:
-    import psutil
-
-    return list(psutil.Process(process.pid).children(recursive=True))
-
-
-def gone(processes: list[Any]) -> bool:
-    import psutil
-
-    return not psutil.wait_procs(processes, timeout=PATIENCE)[1]
+def processes_of(process: subprocess.Popen[bytes], stage: str) -> list[psutil.Process]:
+    """The processes below a flow that run a stage's command."""
+    found = []
+    for one in below(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [one] if STAGES[stage] <= set(one.cmdline()) else []
+    return found
 
 
 def in_its_middle(clone: Path, process: subprocess.Popen[bytes], stage: str, began: float) -> bool:
     """Whether a stage of a flow is at work: a training has saved a checkpoint, a sweep has rows, any other has started."""
-    import psutil
+    words = STAGES[stage]
+    if process.poll() is not None or not processes_of(process, stage) or stage in ended(clone):
+        return False
+    if words & {"tasks.finetune", "tasks.align"}:
+        return any(one.stat().st_mtime > began for one in (clone / ".cache/resume").rglob("complete.json"))
+    if "tasks.sweep" in words:
+        [drafter] = words - {"tasks.sweep"}
+        rows = clone / f"results/{TASK}/sweep/{drafter}/rows.jsonl"
+        return rows.is_file() and len(rows.read_text(encoding="utf-8").splitlines()) >= 2
+    return True
 
-    words = KILLED[stage]
-    with contextlib.suppress(psutil.NoSuchProcess):
-        running = any(words <= set(one.cmdline()) for one in below(process))
-        if not running or stage in ended(clone):
-            return False
-        if words & {"tasks.finetune", "tasks.align"}:
-            return any(one.stat().st_mtime > began for one in (clone / ".cache/resume").rglob("complete.json"))
-        if "tasks.sweep" in words:
-            rows = clone / f"results/{TASK}/sweep/aligned/rows.jsonl"
-            return rows.is_file() and len(rows.read_text(encoding="utf-8").splitlines()) >= 2
-        return True
-    return False
+
+def next_stage(clone: Path, process: subprocess.Popen[bytes], done: set[str], began: float) -> str | None:
+    """Wait for a stage that is at work and not in `done`, and return it; None if the flow has ended."""
+
+    def found() -> tuple[str | None] | None:
+        at_work = [one for one in STAGES if one not in done and in_its_middle(clone, process, one, began)]
+        return (at_work[0],) if at_work else (None,) if process.poll() is not None else None
+
+    return cast("tuple[str | None]", until("another stage, or the end of the flow", found))[0]
 
 
 def begun(output: Path) -> Counter[str]:
@@ -129,64 +135,67 @@ def same(clone: Path, undisturbed: Path) -> None:
 
 def test_a_flow_killed_in_each_stage_ends_as_an_undisturbed_run(undisturbed: Path, served: Served, tmp_path: Path) -> None:
     clone, output = make_clone(tmp_path / "project", smaller), tmp_path / "output"
-    for stage in KILLED:
+    killed: set[str] = set()
+    while killed < STAGES.keys():
         began = time.time()
         with flow(clone, served, output) as process:
-            until(stage, lambda: process.poll() is not None or in_its_middle(clone, process, stage, began))  # noqa: B023
-            assert process.poll() is None, output.read_text()[-3000:]
+            stage = next_stage(clone, process, killed, began)
+            assert stage is not None, f"killed in {killed} alone: {output.read_text()[-3000:]}"
             running = below(process)
             process.kill()
         assert gone(running), f"killed in {stage}, it left a process behind"
         assert stage not in ended(clone)
+        killed.add(stage)
     with flow(clone, served, output) as process:
         assert process.wait(PATIENCE) == 0, output.read_text()[-3000:]
-    # Each stage that was killed ran once more; none ran again after its end.
-    assert begun(output) == {stage: 2 if stage in KILLED else 1 for stage in ALL}
+    # Each stage was killed and ran once more; none ran again after its end.
+    assert begun(output) == dict.fromkeys(STAGES, 2)
     same(clone, undisturbed)
 
 
+@contextlib.contextmanager
+def suspended(processes: list[psutil.Process]) -> Iterator[None]:
+    """Stop processes during the block."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
 def test_servers_killed_in_each_stage_cost_no_result_and_no_record(undisturbed: Path, served: Served, tmp_path: Path) -> None:
-    """MLflow's server dies with its database connection; it and the server of Prefect are started again each time.
+    """MLflow's server dies with its database connection, and Prefect's with it; the stage goes on, and both are started again.
 
-    The flow goes on meanwhile, so that a short stage may begin and end before the servers are back.
+    The next stage is stopped in its middle until both servers are back, or they could not be killed in it.
     """
-    import psutil
-
-    from flows.server import is_up
-
-    clone, output = make_clone(tmp_path / "project", smaller), tmp_path / "output"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    clone, output, port = make_clone(tmp_path / "project", smaller), tmp_path / "output", free_port()
     more = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{port}", "PYTHONPATH": str(clone)}  # MLflow is not hidden
+    # A busy machine takes long to start a server: the flow asks for more than a minute.
+    more["PREFECT_CLIENT_MAX_RETRIES"] = "8"
+    disturbed: set[str] = set()
     with contextlib.ExitStack() as stack:
-        mlflow = stack.enter_context(contextlib.ExitStack())
-        mlflow.enter_context(server_process(tmp_path / "mlflow.db", port))
+        mlflow = [start_server(tmp_path / "mlflow.db", port)]
+        stack.callback(lambda: kill_server(mlflow[-1]))
+
+        def wait_for_servers() -> None:
+            until("the server of MLflow", lambda: server_answers(port))
+            until("the server of Prefect", served.is_up)
+
+        wait_for_servers()
         process = stack.enter_context(flow(clone, served, output, **more))
-        disturbed: set[str] = set()
-
-        def another() -> str | None:
-            return next((one for one in KILLED if one not in disturbed and in_its_middle(clone, process, one, 0.0)), None)
-
-        while process.poll() is None:
-            until("another stage", lambda: process.poll() is not None or another())
-            stage = another()
-            if stage is None:
-                continue
+        while (stage := next_stage(clone, process, disturbed, 0.0)) is not None:
+            with suspended(processes_of(process, stage)):
+                wait_for_servers()
+                served.kill_server()
+                kill_server(mlflow[-1])
             disturbed.add(stage)
-            keeper = psutil.Process(served.process.pid).children(recursive=True)
-            killed = [one for one in keeper if "prefect server start" in " ".join(one.cmdline())]
-            assert killed
-            for one in killed:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
-            mlflow.close()
-            assert gone(killed)
-            until("another Prefect server", lambda: served.url() and is_up(served.url()))
-            mlflow.enter_context(server_process(tmp_path / "mlflow.db", port))
+            mlflow.append(start_server(tmp_path / "mlflow.db", port))
         assert process.wait(PATIENCE) == 0, output.read_text()[-3000:]
-        assert len(disturbed) >= 3, disturbed
-        assert begun(output) == dict.fromkeys(ALL, 1)
+        assert disturbed == STAGES.keys()
+        assert begun(output) == dict.fromkeys(STAGES, 1)
+        wait_for_servers()
         sent = subprocess.run(
             [sys.executable, "-m", "tasks.tracking"],
             cwd=clone,

@@ -5,24 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tasks import supervisor
 from tasks.dask_workers import DaskCluster, find_cluster
 from tasks.decoding.method import Pair
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.fan_out import FanOut
 from tasks.process_pool import map_units
-from tests.served import PATIENCE, ROOT, until
-from tests.services import HOST, free_port
+from tests.dask_cluster import dask_scheduler, dask_workers
+from tests.served import PATIENCE, until
+from tests.services import HOST
 from tests.sweeps import Sweep
 from tests.unit.evaluation.sweeping.test_fan_out import FEW, mortal_pair, require_serial_rows_of, toy_pair, without_times
 
@@ -31,26 +27,11 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="distributed is missing (extra dask)"),
 ]
 
-DASK = [str(Path(sys.executable).with_name("dask"))]
-
-
-@contextlib.contextmanager
-def started(*words: str, folder: Path) -> Iterator[psutil.Process]:
-    """Run a command of Dask in the block, as docs/deploy/README.md says, with what it prints in a file."""
-    # Not by `python -m dask`, which would find the repository by itself.
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with (
-        (folder / f"{words[0]}.log").open("ab") as output,
-        supervisor.running([*DASK, *words], cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT) as process,
-    ):
-        yield psutil.Process(process.pid)
-
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    with started("scheduler", "--host", HOST, "--port", str(port), "--no-dashboard", folder=tmp_path_factory.mktemp("dask")):
-        yield f"tcp://{HOST}:{port}"
+    with dask_scheduler(tmp_path_factory.mktemp("dask")) as (address, _):
+        yield address
 
 
 def cluster_of(scheduler: str, open_pair: Callable[[], Pair], size: int = 2) -> DaskCluster:
@@ -80,8 +61,7 @@ def test_a_scheduler_without_workers_is_refused(scheduler: str, monkeypatch: pyt
 
 @pytest.fixture(scope="module")
 def workers(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    options = ("--nworkers", "2", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard")
-    with started("worker", scheduler, *options, folder=tmp_path_factory.mktemp("workers")):
+    with dask_workers(scheduler, 2, tmp_path_factory.mktemp("workers")):
         yield scheduler
 
 
@@ -121,9 +101,7 @@ def open_stuck(folder: Path) -> Callable[[int], int]:
 
 
 def test_a_scheduler_killed_at_work_costs_no_unit(tmp_path: Path) -> None:
-    port = free_port()
-    address = f"tcp://{HOST}:{port}"
-    with started("scheduler", "--host", HOST, "--port", str(port), "--no-dashboard", folder=tmp_path) as scheduler:
+    with dask_scheduler(tmp_path) as (address, scheduler):
 
         def double(unit: int) -> int:
             """Works here once the worker has a unit and its scheduler is dead."""
@@ -132,7 +110,7 @@ def test_a_scheduler_killed_at_work_costs_no_unit(tmp_path: Path) -> None:
                 process.kill()
             return 2 * unit
 
-        with started("worker", address, "--nthreads", "1", "--memory-limit", "0", "--no-dashboard", folder=tmp_path):
+        with dask_workers(address, 1, tmp_path):
             cluster = cluster_of(address, toy_pair, 1)
             open_worker = functools.partial(open_stuck, tmp_path)
             with cluster.connected(open_worker) as channels:

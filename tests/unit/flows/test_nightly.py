@@ -13,6 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
 from flows import nightly, serve
+from flows.settings import PipelineSettings
 
 STAGES = ("prepare@a", "report@a", "prepare@b", "report@b", "report")
 UP_TO_DATE: State[None] = Completed(message="5 stages are up to date: 5 ran, 0 cached")
@@ -96,9 +97,7 @@ def test_the_command_hands_its_option_to_the_flow(options: list[str], monkeypatc
     assert nightly.main() == 0
     assert given == {
         "targets": None,
-        "workers": 2,
-        "retries": 1,
-        "timeout_minutes": 720.0,
+        "execution": PipelineSettings(workers=2),
         "promotes": not options,
         "return_state": True,
     }

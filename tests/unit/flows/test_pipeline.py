@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import dataclasses
 import datetime
 import io
 import subprocess
@@ -15,13 +16,17 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from prefect import Flow
 from prefect.client.schemas.objects import State
+from prefect.exceptions import ParameterTypeError
 from prefect.logging import disable_run_logger
 from prefect.states import Completed, Failed, Pending
+from prefect.utilities.callables import parameter_schema
 
 from flows import artifacts, experiment, nightly, pipeline, serve, watch
 from flows.lockfile import lock_file
 from flows.server import _KeptProcess, prefect_server
+from flows.settings import PipelineSettings
 from flows.stage import StageError, StageResult, StageRunner
 from tasks import supervisor
 from tasks.errors import InputError
@@ -134,6 +139,18 @@ def test_a_folder_without_dvc_is_refused_in_one_line(
         main()
     assert exit_status.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "flow", [pipeline.pipeline, watch.watch, nightly.nightly, experiment.experiment], ids=lambda one: one.name
+)
+def test_how_stages_run_is_a_form_with_descriptions_and_bounds(flow: Flow[..., Any]) -> None:
+    form = parameter_schema(flow).definitions["PipelineSettings"]["properties"]
+    described = {field.name: field.metadata["description"] for field in dataclasses.fields(PipelineSettings)}
+    assert {name: shown["description"] for name, shown in form.items()} == described
+    assert flow.validate_parameters({"execution": {"workers": 2}})["execution"] == PipelineSettings(workers=2)
+    with pytest.raises(ParameterTypeError, match="workers is 20; it must be at most 16"):
+        flow.validate_parameters({"execution": {"workers": 20}})
 
 
 def test_a_second_run_in_a_repository_is_cancelled(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

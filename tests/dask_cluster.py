@@ -1,0 +1,56 @@
+"""A Dask scheduler and its workers on loopback, started as docs/deploy/README.md says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tasks import supervisor
+from tests.served import ROOT
+from tests.services import HOST, free_port
+
+DASK = [str(Path(sys.executable).with_name("dask"))]
+
+
+@contextlib.contextmanager
+def dask_scheduler(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a scheduler in the block; yield its address and the process above it."""
+    port = free_port()
+    with _started("scheduler", "--host", HOST, "--port", str(port), "--no-dashboard", logs=folder) as process:
+        yield f"tcp://{HOST}:{port}", process
+
+
+@contextlib.contextmanager
+def dask_workers(
+    address: str, number: int, folder: Path, *options: str, variables: dict[str, str] | None = None, cwd: Path = ROOT
+) -> Iterator[None]:
+    """Start so many worker processes in the block, each with one thread.
+
+    Args:
+        address: of the scheduler.
+        number: of processes.
+        folder: for what they print.
+        options: further ones of `dask worker`.
+        variables: their environment; None: this process's.
+        cwd: the repository in which they work.
+    """
+    usual = ("--nworkers", str(number), "--nthreads", "1", "--memory-limit", "0", "--no-dashboard")
+    with _started("worker", address, *usual, *options, logs=folder, cwd=cwd, variables=variables):
+        yield
+
+
+@contextlib.contextmanager
+def _started(*words: str, logs: Path, cwd: Path = ROOT, variables: dict[str, str] | None = None) -> Iterator[psutil.Process]:
+    # Not by `python -m dask`, which would find the repository by itself.
+    environment = (variables or os.environ | {"PYTHONPATH": str(ROOT)}) | {"OMP_NUM_THREADS": "1"}
+    with (
+        (logs / f"{words[0]}.log").open("ab") as output,
+        supervisor.running([*DASK, *words], cwd=cwd, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        yield psutil.Process(process.pid)

@@ -1,0 +1,81 @@
+"""Flows that `flows.serve` starts by itself: the server or the serving process killed at work, a run cancelled there."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.held_graph import ONCE, Outcome, at_work, begun, graph, let_go, outcome
+from tests.served import below, ended, gone, serving, until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(importlib.util.find_spec(name) for name in ("prefect", "dvc", "psutil")), reason="prefect or dvc is missing"
+    ),
+]
+
+
+def test_watch_fires_by_itself_only_for_changes_and_outlives_its_server(tmp_path: Path, undisturbed: Outcome) -> None:
+    root = graph(tmp_path / "repository", "points")
+    with serving(tmp_path, root, "--watch-minutes", "0.25", "--name", "often") as served:
+        until("a run that fires by itself", lambda: at_work(root, "points"))
+        run_id = (root / ".cache/flow-run").read_text()
+        # The server is killed while a stage is at work, and starts again; the run goes on.
+        served.kill_server()
+        until("another server", lambda: "starting it again" in served.output.read_text() and served.is_up())
+        let_go(root, "points")
+        until("the end of the run", lambda: served.state_of(run_id) == "COMPLETED")
+        assert outcome(root) == undisturbed
+        assert begun(root) == ONCE
+
+        def unchanged() -> Any:
+            return served.ask("/flow_runs/filter", flow_runs={"state": {"name": {"any_": ["Unchanged"]}}})
+
+        found = until("a look that finds nothing", unchanged)
+        assert found[0]["state"]["message"] == "nothing changed: 4 stages are up to date with their sources"
+        assert begun(root) == ONCE
+        (root / "raw.txt").write_text("raw again", encoding="utf-8")
+        until("the change", lambda: (root / "source.txt").read_text() == "raw again" and begun(root)["report"] == 2)
+
+
+def test_a_killed_serving_process_leaves_nothing_and_the_next_one_goes_on(tmp_path: Path, undisturbed: Outcome) -> None:
+    """The process that serves is worker and keeper of the server at once."""
+    root = graph(tmp_path / "repository", "points")
+    options = ("--watch-minutes", "0.25", "--name", "often")
+    with serving(tmp_path, root, *options) as served:
+        until("a run", lambda: at_work(root, "points"))
+        run_id = (root / ".cache/flow-run").read_text()
+        running = below(served.process)
+        served.process.kill()
+        assert gone(running)
+    assert (root / "points").read_text() == "1\n"
+    let_go(root, "points")
+    with serving(tmp_path, root, *options) as served:
+        until("the stages", lambda: len(ended(root)) == len(ONCE))
+        assert served.state_of(run_id) == "CRASHED"
+        until("no run at work", lambda: served.slots() == 0)
+    assert outcome(root) == undisturbed
+    assert begun(root) == {**ONCE, "points": 2}
+
+
+def test_a_served_run_that_is_cancelled_ends_with_its_stage(tmp_path: Path) -> None:
+    root = graph(tmp_path / "repository", "points")
+    with serving(tmp_path, root, "--watch-minutes", "0.25", "--name", "often") as served:
+        until("a run", lambda: at_work(root, "points"))
+        run_id = (root / ".cache/flow-run").read_text()
+        running = served.processes("dvc")
+        assert running
+        served.ask(f"/flow_runs/{run_id}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
+        assert gone(running)
+        until("the end of the run", lambda: served.state_of(run_id) == "CANCELLED")
+        assert (root / "points").read_text() == "1\n"
+        let_go(root, "points")
+        # Watch waits for a change of a source.
+        named = {"state": {"name": {"any_": ["Unchanged"]}}}
+        look = until("another look", lambda: served.ask("/flow_runs/filter", flow_runs=named))[0]
+        assert look["state"]["message"].startswith(f"nothing changed since flow run {run_id}, which was cancelled")
+        assert begun(root)["points"] == 1

@@ -1,0 +1,91 @@
+"""A sweep on two machines that are simulated on one, with a journal of who worked and who timed.
+
+`python -m tests.shared_sweep OPTIONS…` is `python -m tasks.sweep OPTIONS…`. `dask worker --preload tests.shared_sweep` starts
+workers that claim to be on another machine. All of them wait for each other, so that each worker is sure to do a part.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.served import PATIENCE
+
+JOURNAL, HELPERS = "SHARED_SWEEP_JOURNAL", "SHARED_SWEEP_HELPERS"
+"""Environment variables: the journal's file, and the number of further processes."""
+
+
+class Entry(NamedTuple):
+    """A line of the journal, in the order of time."""
+
+    what: str
+    """`replay` or `decode`, a unit of the work that is shared, or `time`, a visit to a point."""
+    begins: bool
+    process: int
+
+
+def journal(file: Path) -> list[Entry]:
+    lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    return [Entry(what, begins == "begin", int(process)) for what, begins, process in lines]
+
+
+def done_by(entries: list[Entry], what: str) -> set[int]:
+    """The processes that have done something of a kind."""
+    return {entry.process for entry in entries if entry.what == what and not entry.begins}
+
+
+def _keep_journal_of(kind: type, method: str, what: str, helps: bool) -> None:
+    whole = getattr(kind, method)
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        _wait_for_helpers(what, helps)
+        _note(what, "begin")
+        try:
+            return whole(*arguments, **options)
+        finally:
+            _note(what, "end")
+
+    setattr(kind, method, noted)
+
+
+def _note(what: str, when: str) -> None:
+    # One write to a file that is opened for appending is one line, whoever else writes.
+    with Path(os.environ[JOURNAL]).open("ab", buffering=0) as file:
+        file.write(f"{what} {when} {os.getpid()}\n".encode())
+
+
+def _wait_for_helpers(what: str, helps: bool) -> None:
+    """Wait until each further process has done a unit of this kind of work; one of them does not wait before its first."""
+    deadline, file = time.monotonic() + PATIENCE, Path(os.environ[JOURNAL])
+    if what == "time" or (helps and os.getpid() not in done_by(journal(file), what)):
+        return
+    while len(done_by(journal(file), what)) < int(os.environ[HELPERS]):
+        assert time.monotonic() < deadline, f"a worker did not {what} anything"
+        time.sleep(0.05)
+
+
+def keep_journal(*, helps: bool) -> None:
+    """Note each unit of shared work and each timing of this process, which sweeps or helps."""
+    from tasks.evaluation.sweeping.decoding_ahead import PointDecoder
+    from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+    from tasks.evaluation.sweeping.replaying import GridReplay
+
+    _keep_journal_of(GridReplay, "__call__", "replay", helps)
+    _keep_journal_of(PointDecoder, "__call__", "decode", helps)
+    _keep_journal_of(PointEvaluator, "time", "time", helps)
+
+
+def dask_setup(_: Any) -> None:
+    """Called by Dask when a worker starts."""
+    from tasks import dask_workers
+
+    dask_workers._machine = lambda: "another machine"
+    keep_journal(helps=True)
+
+
+if __name__ == "__main__":
+    keep_journal(helps=False)
+    runpy.run_module("tasks.sweep", run_name="__main__")
