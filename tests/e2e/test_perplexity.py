@@ -22,18 +22,18 @@ TASK: dict[str, Any] = {
         "source": "files",
         "files": {"format": "text", "files": {"train": "train.txt", "test": "test.txt"}, "passage_words": 40, "held_out": 12},
     },
-    "text": {"max_source_tokens": 48, "max_target_tokens": 40},
+    "text": {"max_source_tokens": 80, "max_target_tokens": 32},
     "tokenizer": {"vocabulary": 300},
     "models": {
         "large": {**_SHAPE, "d_model": 48, "decoder_layers": 3, "seed": 1},
         "small": {**_SHAPE, "d_model": 24, "decoder_layers": 1, "seed": 2},
     },
-    "finetune": {"large": {**_TRAINING, "steps": 120}, "small": {**_TRAINING, "steps": 40}},
+    "finetune": {"large": {**_TRAINING, "steps": 80}, "small": {**_TRAINING, "steps": 40}},
     "calibrate": {"batch_size": 16, "texts": "references", "top_logits": 8},
     "align": {**_TRAINING, "steps": 20, "start": "fine_tuned", "loss": "forward_kl", "reference": "stored"},
     "sweep": {
         "grid": [
-            {"method": "bild", "preset": "language_modelling"},
+            {"method": "bild", "preset": "language_modelling", "values": {"fallback_threshold": [0.05, 0.2]}},
             {"method": "bild", "values": {"fallback_threshold": [0.0, 1.0], "rollback_threshold": [math.inf]}},
             {"method": "token_cascade", "values": {"deferral_cost": [0.5]}},
         ],
@@ -44,7 +44,7 @@ TASK: dict[str, Any] = {
         "bootstrap_samples": 100,
     },
 }
-POINTS = 8
+POINTS = 5
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     corpus = generate({"train": 90, "validation": 1, "test": 12}, 1)
     for split in ("train", "test"):
         (folder / f"{split}.txt").write_text("\n\n".join(one.source for one in corpus[split]), encoding="utf-8")
-    machine = {"device": "cpu", "threads": 1}
+    machine = {"device": "cpu", "runtime": "auto", "dtype": "float32", "threads": 1}
     params = {"active": {"texts": str(folder)}, "machine": machine, "tasks": {"texts": TASK}}
     clone = make_clone(tmp_path_factory.mktemp("perplexity") / "project", lambda _: params)
     done = run_in(clone, "dvc", "repro")

@@ -44,7 +44,7 @@ def check_equal(pair: Pair, sources: Rows, texts: Rows, method: str, settings: A
     parts = METHODS[method].build(endless, settings, UNTRUNCATED, given)
     assert isinstance(parts, LoopParts)
     for example, (source, text) in enumerate(zip(sources, texts, strict=True)):
-        [decoded] = parts.run([source], [example], len(text))  # type: ignore[attr-defined]  # the loop has it
+        [decoded] = parts.run([source], [example], len(text))
         scored = score(parts, predict_along(endless, source, text), example)
         assert scored.tokens == decoded.tokens == text
         assert scored.proposers == decoded.proposers

@@ -46,7 +46,7 @@ MARGINS = MarginSettings(no_loss=2.0, one_point=100.0, confidence=0.6)
 def ready(**settings: Any) -> tuple[GivenTextEvaluator, Split]:
     clock, sweep = Clock(), sweep_settings(sampling=UNTRUNCATED, margins=MARGINS, **settings)
     pair = ticking_pair(clock)
-    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")  # type: ignore[arg-type]  # a tokenizer's part
+    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
     evaluator.clock = clock
     return evaluator, split_of(pair, sweep, count=16)
 
@@ -71,7 +71,7 @@ def in_order(rows: list[SweepRow]) -> list[SweepRow]:
 def test_the_quality_of_a_row_is_minus_the_papers_perplexity(rows: list[SweepRow]) -> None:
     """`tasks.perplexity` measures the same by the loop, in batches."""
     evaluator, split = ready()
-    texts = given_tokens(Words(), split.examples, LIMIT)  # type: ignore[arg-type]  # a tokenizer's part
+    texts = given_tokens(Words(), split.examples, LIMIT)
     for threshold, row in zip(THRESHOLDS, rows[2:], strict=False):
         found = perplexity(evaluator.pair, split.sources, texts, PerplexitySettings(fallback_threshold=threshold))
         assert isinstance(row, TimedRow)
@@ -157,8 +157,8 @@ def test_a_text_without_probability_fails_its_points_and_no_other(tmp_path: Path
     sweep = sweep_settings(sampling=UNTRUNCATED, latency_examples=2)
     pair = prefix_pair(never_four, says([2, 3, 4]))
     examples = [Example("w5", ("w2 w3 w4",)), Example("w6", ("w2 w3 w4",))]
-    split = Split("validation", examples, Words(), TextSettings(max_source_tokens=8), sweep)  # type: ignore[arg-type]  # as above
-    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")  # type: ignore[arg-type]  # as above
+    split = Split("validation", examples, Words(), TextSettings(max_source_tokens=8), sweep)
+    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
     clock = itertools.count(1.0)
     evaluator.clock = lambda: next(clock)
     writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "work"), "toy", "aligned")
@@ -178,8 +178,8 @@ def test_scored_tokens_end_before_the_end_token() -> None:
             return {"input_ids": [[9, *row] for row in rows]}
 
     examples = [Example("w5", ("w2 w3 w4", "w7"))]
-    assert given_tokens(Words(), examples, 8) == [[2, 3, 4]]  # type: ignore[arg-type]  # a tokenizer's part
-    assert given_tokens(Words(), examples, 3) == [[2, 3]]  # type: ignore[arg-type]  # a tokenizer's part
-    assert given_tokens(WithStart(), examples, 8) == [[2, 3, 4]]  # type: ignore[arg-type]  # a tokenizer's part
+    assert given_tokens(Words(), examples, 8) == [[2, 3, 4]]
+    assert given_tokens(Words(), examples, 3) == [[2, 3]]
+    assert given_tokens(WithStart(), examples, 8) == [[2, 3, 4]]
     with pytest.raises(InputError, match=r"example 1: its text has no token to score; raise text.max_target_tokens"):
-        given_tokens(Words(), examples, 1)  # type: ignore[arg-type]  # a tokenizer's part
+        given_tokens(Words(), examples, 1)
