@@ -22,6 +22,7 @@ from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
 from tasks.errors import InputError, stage, writing
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
 from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.files import partial_path
@@ -111,7 +112,12 @@ def _dropped(counts: Mapping[str, int]) -> str:
 
 
 def check_held_out(paths: TaskPaths, shards: Shards, names: list[str], metric: str) -> OutputCheck | None:
-    """Compare the kept outputs for the held-out inputs with trivial baselines; None where none of them has a reference."""
+    """Compare the kept outputs for the held-out inputs with trivial baselines.
+
+    None where none of them has a reference, or where the metric is not of outputs.
+    """
+    if metric_of(metric).name == PERPLEXITY:
+        return None
     references = {example.source: example.references for example in read_jsonl(paths.split("validation"))}
     kept = [example for name in names for example in read_jsonl(shards.examples(name)) if references[example.source]]
     if not kept:

@@ -16,6 +16,7 @@ from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
 from tasks.models.gguf import is_gguf
 from tasks.models.settings import from_large_problem, no_encoder_problem
+from tasks.perplexity_task import perplexity_problems
 
 if TYPE_CHECKING:
     from tasks.evaluation.sweeping.grid import SweepPoint
@@ -58,6 +59,7 @@ def _problems(task: Task, machine: MachineSettings) -> Iterator[str]:
         loaded = name == "align" and (task.align.start == "fine_tuned" or task.models.small.from_large is not None)
         yield from (f"{name}: {problem}" for problem in _training(model, training, machine, loaded=loaded))
     yield from _calibration(task)
+    yield from perplexity_problems(task)
     yield from _seed_methods(task)
     yield from _temperatures(task)
     for index, entry in enumerate(task.sweep.grid):
@@ -192,6 +194,11 @@ def _calibration(task: Task) -> Iterator[str]:
     kept = task.calibrate.top_logits
     if task.align.reads_stored and not kept:
         yield "align: reference is stored, but calibrate.top_logits is 0, so nothing is stored; set one of the two"
+    if task.calibrate.texts == "references" and task.align.loss in OF_TEXT:
+        yield (
+            f"align: loss is {task.align.loss}, which reads the text alone, but with calibrate.texts references that is the "
+            "control's own text; set loss to a divergence, for example forward_kl, or calibrate.texts to outputs"
+        )
     drafted = task.align.draft_vocabulary
     if task.align.reads_stored and 0 < drafted <= kept:
         yield (

@@ -23,6 +23,7 @@ from tasks.decoding.inference import VANILLA
 from tasks.decoding.pair_folder import read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import REPORTED_ON
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.promotion.measuring import Setting, Side, measure_sides
 from tasks.evaluation.promotion.result import Promotion, differences_of, numbers_of, table_of
 from tasks.evaluation.promotion.rule import decide, gain
@@ -64,6 +65,11 @@ def promote(
     Raises:
         InputError: a file, a version or MLflow is missing or damaged.
     """
+    if metric_of(params.task(task).metric).name == PERPLEXITY:
+        raise InputError(
+            f"task {task}: promotion compares the outputs of two pairs, and the metric perplexity scores none; compare the "
+            "reports with python -m tasks.compare"
+        )
     champion, split = registry.champion(), TaskPaths(task).split(REPORTED_ON)
     if champion is not None and champion.number == candidate.number:
         return Promotion(task, candidate.number, champion.number, True, f"version {candidate.number} is the champion already")

@@ -21,6 +21,7 @@ from tasks.dask_workers import find_cluster
 from tasks.decoding.registry import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.model_sizes import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
@@ -29,7 +30,8 @@ from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, Tim
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.scoring.scripts import misfit
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
-from tasks.evaluation.sweeping.fan_out import FanOut
+from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
+from tasks.evaluation.sweeping.given_text import GivenTextEvaluator
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
@@ -86,16 +88,20 @@ def sweep(
     grid = expand(task.sweep.grid)
     model, other = paths.model(drafter, seed), None if first else seed
     loaded = load_pair(params, task, paths, model, grid)
-    fan_out = fan_out_of(params, task, paths, model, grid, loaded)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
     temperatures = task.sweep.temperatures if first else ()
     for temperature in temperatures:
         require_composable(points_at(temperature, grid), loaded.pair, request.at(temperature))
 
+    # Perplexity is of given texts: there is nothing to generate at a further temperature or in batches, or in other processes.
+    given = metric_of(task.metric).name == PERPLEXITY
+    kind = GivenTextEvaluator if given else PointEvaluator
+    fan_out = ALONE if given else fan_out_of(params, task, paths, model, grid, loaded)
+
     def evaluator_at(temperature: float) -> PointEvaluator:
         asked = request.at(temperature)
-        return PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, asked, task.sweep, loaded.device)
+        return kind(loaded.pair, loaded.tokenizer, task.metric, asked, task.sweep, loaded.device)
 
     evaluator = evaluator_at(request.sampling.temperature)
     validation, test, *further = (
@@ -132,7 +138,7 @@ def sweep(
         rows.compact()
         tested = measure_tests(further, writer, cache, done, grid, paths, fan_out)
         varied = measure_temperatures(temperatures, evaluator_at, writer, validation, grid, cache, fan_out)
-        by_batch = first and task.sweep.batch_sizes
+        by_batch = first and task.sweep.batch_sizes and not given
         wanted = points_by_batch(done, grid, task.sweep.margins) if by_batch else []
         pair = dataclasses.replace(
             pair,

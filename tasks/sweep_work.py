@@ -23,6 +23,7 @@ _CODE = [
             "costs",
             "decoding_ahead",
             "fan_out",
+            "given_text",
             "hypotheses",
             "outputs",
             "point_evaluator",

@@ -15,7 +15,9 @@ from tasks.settings import setting, settings
 ROUGES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 PROGRAMS = "pass_at_1"
 """The metric that runs outputs as programs; the first reference of an example is a program, the others are its tests."""
-METRICS = ("bleu", *ROUGES, "exact_match", "token_f1", "numeric_answer", PROGRAMS)
+PERPLEXITY = "perplexity"
+"""The metric of given texts, of which less is better; all others score outputs, and more is better."""
+METRICS = ("bleu", *ROUGES, "exact_match", "token_f1", "numeric_answer", PROGRAMS, PERPLEXITY)
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores200", "char", "none")
 """sacrebleu's, by its names."""
 ROUGE_TOKENIZERS = ("default", "unicode")
@@ -99,6 +101,11 @@ def reported_with(metric: str) -> tuple[str, ...]:
     if metric in ROUGES:
         return ("bleu", *ROUGES)
     return ("exact_match", "token_f1") if metric in ("exact_match", "token_f1") else (metric,)
+
+
+def points_of(name: str, value: float) -> float:
+    """Quality in points, of which more is better: the value of a metric, by its name, or minus a perplexity."""
+    return -value if name == PERPLEXITY else value
 
 
 def texts_to_match(references: tuple[str, ...], metric: str) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ text.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 import math
 import random
@@ -16,24 +14,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from tasks.decoding.acceptance_rules import accept_all
-from tasks.decoding.decoder import Decoder, Rows
+from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, total
+from tasks.decoding.given_text import UNTRUNCATED, GivenText, without_end_tokens
 from tasks.decoding.method import DecodingMethod, Pair
 from tasks.decoding.methods.vanilla import single_model_method
-from tasks.decoding.randomness import TokenSource
-from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule
 from tasks.evaluation.timing import Latencies, measure
 from tasks.settings import setting, settings
-
-_UNTRUNCATED = SamplingSettings(temperature=1.0)
 
 
 @settings
@@ -80,34 +73,6 @@ class FallbackPoint:
     """Beside the large model alone; None where nothing was timed."""
 
 
-class GivenText(TokenSource):
-    """A token source that yields the tokens of given texts and records their probabilities."""
-
-    def __init__(self, texts: Rows) -> None:
-        """Take the texts; the first position drawn for an example is its first token."""
-        super().__init__(0)
-        self.texts = texts
-        self._first: dict[int, int] = {}
-        self._recorded: list[dict[int, float]] = [{} for _ in texts]
-
-    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
-        positions = [position - self._first.setdefault(example, position) for example, position, _ in keys]
-        # Rows whose draft has stopped are drawn for as well, even past the end of the text; the scoring model draws last.
-        tokens = [
-            self.texts[example][index] if index < len(self.texts[example]) else 0
-            for (example, _, _), index in zip(keys, positions, strict=True)
-        ]
-        given = dist.gather(-1, torch.tensor(tokens, device=dist.device)[:, None]).squeeze(-1).double().log().tolist()
-        for (example, _, _), index, value in zip(keys, positions, given, strict=True):
-            self._recorded[example][index] = value
-        return tokens
-
-    def log_likelihood(self) -> float:
-        """Log-likelihood of all texts in nats, each token under the model that drew it last."""
-        recorded = zip(self.texts, self._recorded, strict=True)
-        return math.fsum(values[index] for text, values in recorded for index in range(len(text)))
-
-
 Compose = Callable[[Pair, GivenText], DecodingMethod]
 """(models, texts) to the method that scores them."""
 
@@ -117,14 +82,14 @@ def with_fallback(threshold: float) -> Compose:
 
     def compose(pair: Pair, given: GivenText) -> DecodingMethod:
         rule = DraftRule(window=sys.maxsize, fallback_threshold=threshold, ends_unverified=True)
-        drafter = make_drafter("small", pair, _UNTRUNCATED, given)
-        return SpeculativeLoop(pair.large, accept_all, _UNTRUNCATED, given, drafter, rule)
+        drafter = make_drafter("small", pair, UNTRUNCATED, given)
+        return SpeculativeLoop(pair.large, accept_all, UNTRUNCATED, given, drafter, rule)
 
     return compose
 
 
 def _large_alone(pair: Pair, given: GivenText) -> DecodingMethod:
-    return single_model_method(pair.large, _UNTRUNCATED, given)
+    return single_model_method(pair.large, UNTRUNCATED, given)
 
 
 def chunks(tokens: Sequence[int], size: int) -> tuple[Rows, Rows]:
@@ -174,16 +139,8 @@ def latencies(
 def _score(compose: Compose, pair: Pair, sources: Rows, texts: Rows) -> Perplexity:
     """Score texts of equal length as a batch."""
     given = GivenText(texts)
-    without_ends = dataclasses.replace(pair, small=_without_end_tokens(pair.small), large=_without_end_tokens(pair.large))
-    done = compose(without_ends, given).run(sources, range(len(texts)), len(texts[0]))
+    done = compose(without_end_tokens(pair), given).run(sources, range(len(texts)), len(texts[0]))
     return Perplexity(given.log_likelihood(), total(done))
-
-
-def _without_end_tokens(decoder: Decoder) -> Decoder:
-    """The same model without end tokens, since a given text ends at its last token."""
-    other = copy.copy(decoder)
-    other.end_token, other.end_tokens = -1, frozenset()
-    return other
 
 
 def _batches(texts: Rows, size: int) -> Iterator[list[int]]:

@@ -1,7 +1,8 @@
-"""Quality of generated text by any of the metrics, in points from 0 to 100, with a bootstrap interval.
+"""Quality of generated text by any of the metrics, in points from 0 to 100, or of given text, with a bootstrap interval.
 
-BLEU is determined by counts that are summed over examples (`scoring/bleu.py`). Every other metric is the mean of one number for
-each example, by which examples are also compared in pairs: ROUGE, exact match, F1, numeric answers, programs that pass.
+BLEU is determined by counts that are summed over examples (`scoring/bleu.py`), and so is the perplexity of given texts
+(`scoring/likelihood.py`). Every other metric is the mean of one number for each example, by which examples are also compared in
+pairs: ROUGE, exact match, F1, numeric answers, programs that pass.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.metrics import PROGRAMS, ROUGES, MetricSettings, metric_of, reported_with
-from tasks.evaluation.scoring import answers, bleu, programs, rouge
+from tasks.errors import InputError
+from tasks.evaluation.metrics import PERPLEXITY, PROGRAMS, ROUGES, MetricSettings, metric_of, points_of, reported_with
+from tasks.evaluation.scoring import answers, bleu, likelihood, programs, rouge
 from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
 
 
@@ -24,13 +26,13 @@ class Quality:
     metric: str
     """The full name of the task's metric (`tasks.evaluation.metrics`)."""
     value: float
-    """The metric over all examples, in points."""
+    """The metric over all examples, in points, of which more is better (`metrics.points_of`)."""
     interval: Interval
     """95 % percentile bootstrap interval of `value`."""
     scores: dict[str, float]
-    """Every metric that was computed, the task's among them, in points by name."""
+    """Every metric that was computed, the task's among them, in points by name; a perplexity as it is, less being better."""
     signature: str
-    """How the metric was computed: sacrebleu's signature of BLEU, the like of a ROUGE; empty for other metrics."""
+    """How the metric was computed: sacrebleu's signature of BLEU, the like of a ROUGE or a perplexity; empty for others."""
     resampled: NDArray[np.float64] = field(compare=False, repr=False)
     """`value` on each bootstrap resample of the examples, `[samples]`, for paired differences."""
     statistics: NDArray[np.generic] = field(compare=False, repr=False)
@@ -70,6 +72,27 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
     resampled = values_of(resampled_sums(statistics, samples, seed), len(hypotheses))
     value, interval = table[settings.name], percentile_interval(resampled)
     return Quality(metric, value, interval, table, _signature(references, settings), resampled, statistics)
+
+
+def score_likelihoods(log_likelihoods: Sequence[float], tokens: Sequence[int], samples: int, seed: int) -> Quality:
+    """Quality of given texts: minus their perplexity, in points of perplexity, so that more is better as for every metric.
+
+    Args:
+        log_likelihoods: of each text, in nats.
+        tokens: how many tokens each text has, at least one.
+        samples: number of bootstrap resamples.
+        seed: of the resamples; the same texts are resampled alike.
+
+    Raises:
+        ValueError: unequal lengths or no text.
+        InfinitePerplexityError: a text is impossible, or nearly so.
+    """
+    statistics = likelihood.likelihood_statistics(log_likelihoods, tokens)
+    resampled = values_of(resampled_sums(statistics, samples, seed), len(tokens))
+    [value] = values_of(statistics.sum(axis=0, keepdims=True), len(tokens)).tolist()
+    table = {PERPLEXITY: points_of(PERPLEXITY, value)}
+    signature = likelihood.signature(sum(tokens))
+    return Quality(PERPLEXITY, value, percentile_interval(resampled), table, signature, resampled, statistics)
 
 
 def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
@@ -112,7 +135,8 @@ def example_statistics(
 ) -> NDArray[np.int32] | NDArray[np.float64]:
     """What determines `metric` on any set of these examples, `[examples, values]`: summed over them, it gives `values_of`.
 
-    For BLEU these are the ten counts of `bleu_statistics`, int32; for any other metric the example's own points, float64.
+    For BLEU these are the ten counts of `bleu_statistics`, int32; for any other metric of outputs the example's own points,
+    float64.
     """
     settings = metric_of(metric)
     if settings.name == "bleu":
@@ -123,11 +147,15 @@ def example_statistics(
 
 def values_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
     """The metric for many rows of summed `example_statistics`, `[rows, values]`, each over so many examples: `[rows]`."""
+    if sums.shape[1] == likelihood.SUMS:
+        return likelihood.qualities_of(sums)
     return bleu.bleus_of(sums) if sums.shape[1] == bleu.COUNTS else sums[:, 0] / examples
 
 
 def gradients_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
     """Derivatives of `values_of` in the sums, `[rows, values]`; an order of n-grams without a match counts as constant."""
+    if sums.shape[1] == likelihood.SUMS:
+        return likelihood.quality_gradients(sums)
     return bleu.bleu_gradients(sums) if sums.shape[1] == bleu.COUNTS else np.full(sums.shape, 1.0 / examples)
 
 
@@ -155,7 +183,8 @@ def _table(
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> None:
-    metric_of(metric)
+    if metric_of(metric).name == PERPLEXITY:
+        raise InputError("the metric perplexity is of given texts, and these are outputs; choose another metric for them")
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
     for index, texts in enumerate(references):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tasks import tracking
 from tasks.corpora.example import read_jsonl
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others
@@ -160,9 +161,12 @@ def _final_metrics(outcome: TrainingResult) -> dict[str, float]:
 
 
 def _check(opened: TrainingContext) -> OutputCheck | None:
-    """Return how the trained model's outputs compare with trivial baselines, where the job asks for it."""
+    """Return how the trained model's outputs compare with trivial baselines, where the job asks for it.
+
+    A model that is to score given texts is not asked for outputs; its validation loss is the logarithm of its perplexity.
+    """
     job = opened.job
-    if not job.checked:
+    if not job.checked or metric_of(job.metric).name == PERPLEXITY:
         return None
     examples = read_jsonl(reference_file(job))[: job.checked]
     return HeldOutQuality(examples, opened.tokenizer, job.text, job.metric).check(opened.model)

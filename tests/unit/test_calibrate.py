@@ -39,7 +39,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     def stage(longest: int = TEXT.max_target_tokens, **settings: Any) -> None:
         text = {"max_source_tokens": TEXT.max_source_tokens, "max_target_tokens": longest}
         chosen = {"batch_size": 4, "shard": 8, "sampling": dataclasses.asdict(DRAWN), "seed": 1, **settings}
-        task = {"metric": "bleu", "text": text, "calibrate": chosen}
+        # References are read by a divergence alone; this stage reads no loss.
+        task = {"metric": "bleu", "text": text, "calibrate": chosen, "align": {"loss": "forward_kl"}}
         machine = {"device": "cpu", "runtime": "reference"}
         params = {"active": {"words": "data/words"}, "machine": machine, "tasks": {"words": task}}
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
@@ -74,6 +75,23 @@ def test_a_calibration_set_is_published_with_where_it_comes_from(run: Run, capsy
             JsonlDataset(file, tokenizer, TEXT, decoder_only=decoder_only),
         )
         assert [stored.top_logits(place)[0].shape for place in range(len(stored))] == [(len(row), 5) for row in read.targets]
+
+
+def test_references_are_labelled_with_predictions_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The texts are the corpus' own, and the control's are the same: the two arms differ in what they learn from them."""
+    monkeypatch.setattr(Labeller, "_decode_batch", None)  # nothing is generated
+    run(texts="references", sampling={}, top_logits=5)
+    corpus = {example.source: example.references[0] for example in (*examples(0, 26), *examples(26, 36))}
+    for inputs, file in ((examples(0, 26), PATHS.calibration_set), (examples(26, 36), PATHS.held_out_calibration)):
+        found = read_jsonl(file)
+        assert {example.source for example in found} == {example.source for example in inputs}
+        assert all(example.references == (corpus[example.source],) for example in found)
+    assert read_jsonl(PATHS.control_set) == read_jsonl(PATHS.calibration_set)
+    tokenizer = load_tokenizer(PATHS.model("large"))
+    decoder_only = json.loads((PATHS.calibration / "provenance.json").read_text())["model"]["type"] == "llama"
+    stored = StoredTopLogits.open(PATHS.calibration, "calibration")
+    read = JsonlDataset(PATHS.calibration_set, tokenizer, TEXT, decoder_only=decoder_only)
+    assert [len(stored.top_logits(place)[0]) for place in range(len(stored))] == list(map(len, read.targets))
 
 
 def test_a_killed_run_resumes_and_ends_with_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,25 @@ def stage(name: str, **changes: Any) -> Change:
     return lambda task: (task["align"] if name == "align" else task["finetune"][name]).update(changes)
 
 
+def perplexity(*changes: Change) -> Change:
+    """A task of the metric perplexity, as it should be, with changes."""
+
+    def change(task: dict[str, Any]) -> None:
+        task["metric"] = "perplexity"
+        values = {"fallback_threshold": [0.1], "rollback_threshold": [float("inf")]}
+        task["sweep"].update(
+            sampling={"temperature": 1.0},
+            grid=[{"method": "bild", "values": values}, {"method": "token_cascade", "values": {}}],
+        )
+        both(*changes)(task)
+
+    return change
+
+
+def sweep(**changes: Any) -> Change:
+    return lambda task: task["sweep"].update(changes)
+
+
 OWN = models(("small",), pretrained="other", own_tokenizer=True)
 CONTRADICTIONS: list[tuple[Change, str]] = [
     (models(("large",), pretrained="other", own_tokenizer=True), "models.large: own_tokenizer is for models.small; name the"),
@@ -67,6 +86,29 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (grid("speculative_predicted"), "sweep.grid.1: speculative_predicted needs an acceptance head, which align does not train"),
     (grid("speculative", drafter=["retokenized"]), "sweep.grid.1: the drafter retokenized is for a small model with a token"),
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
+    (
+        perplexity(sweep(sampling={"temperature": 0.0})),
+        "sweep: with the metric perplexity sampling must be {temperature: 1.0} without top_k and top_p",
+    ),
+    (perplexity(sweep(sampling={"temperature": 1.0, "top_p": 0.9})), "sweep: with the metric perplexity sampling must be"),
+    (perplexity(sweep(temperatures=[0.5])), "sweep: temperatures is set, but a perplexity is of temperature 1 alone"),
+    (perplexity(stage("large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs; set it to v"),
+    (perplexity(stage("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
+    (perplexity(stage("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
+    (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
+    (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
+    (
+        perplexity(sweep(grid=[{"method": "speculative", "values": {}}])),
+        "sweep.grid.0: speculative scores no given text: a lossless method has the large model's perplexity by definition",
+    ),
+    (
+        perplexity(sweep(grid=[{"method": "bild", "values": {"rollback_threshold": [float("inf")], "drafter": ["copy"]}}])),
+        "sweep.grid.0: bild has the drafter copy, whose drafts a given text replaces",
+    ),
+    (
+        lambda task: task["calibrate"].update(texts="references"),
+        "align: loss is sequence, which reads the text alone, but with calibrate.texts references that is the control's own",
+    ),
     (models(("large",), architecture="llama"), "models: small is t5 but large is llama"),
     (
         both(models(architecture="gpt2"), lambda task: task["text"].update(max_source_tokens=1000)),
@@ -159,6 +201,8 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
     "change",
     [
         lambda task: task.update(metric="pass_at_1", run_generated_code=True),
+        perplexity(),
+        perplexity(stage("align", loss="forward_kl"), lambda task: task["calibrate"].update(texts="references")),
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
         both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
         both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),

@@ -18,6 +18,7 @@ from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
+from tasks.models.tokenizers import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,6 +70,8 @@ class Labeller:
             samples: Outputs drawn for each input.
             advance: Called with the number of outputs of each finished batch.
         """
+        if self._settings.texts == "references":
+            return self._label_references(inputs, advance)
         counts, examples, controls = Counter(inputs=len(inputs)), list[Example](), list[Example]()
         written = list[WrittenText]()
         rows = encode_sources(self._tokenizer, [one.source for one in inputs], self._text)
@@ -88,6 +91,15 @@ class Labeller:
                     controls.append(inputs[input_index])
         predictions = None if self._predictor is None else self._predictor.along(examples, written)
         return LabelledOutputs(examples, controls, counts, predictions)
+
+    def _label_references(self, inputs: list[Example], advance: Callable[[int], object]) -> LabelledOutputs:
+        """Return the first reference of each input that has one, with the large model's predictions along it if stored."""
+        examples = [Example(one.source, one.references[:1]) for one in inputs if one.references]
+        texts = encode(self._tokenizer, [one.references[0] for one in examples], self._text.max_target_tokens)
+        counts = Counter(inputs=len(inputs), outputs=len(examples), kept=len(examples), tokens=sum(map(len, texts)))
+        predictions = None if self._predictor is None else self._predictor.along(examples)
+        advance(len(inputs))
+        return LabelledOutputs(examples, examples, counts, predictions)
 
     def _classify(self, one: Generation, text: str, seen: bool) -> str:
         fault = find_fault(one.tokens, text, self._pair.large.end_tokens, self._settings.max_repeats)

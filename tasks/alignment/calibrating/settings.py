@@ -16,6 +16,12 @@ class CalibrateSettings:
     batch_size: int = setting("Inputs decoded side by side.", default=128, unit="examples", ge=1)
     shard: int = setting("Inputs between two saves; a killed run repeats at most these.", default=2000, unit="inputs", ge=1)
     fraction: float = setting("Fraction of the training inputs to label, drawn by seed.", default=1.0, gt=0, le=1)
+    texts: str = setting(
+        "Which texts the large model labels for each input: its own outputs (BiLD, 3.5.1), or the corpus' references, along "
+        "which align.loss then compares both models' predictions. References suit the metric perplexity.",
+        default="outputs",
+        choices=("outputs", "references"),
+    )
     sampling: SamplingSettings = setting("How outputs are generated: greedy or sampled.", default_factory=SamplingSettings)
     samples: int = setting("Outputs drawn for each training input; duplicates are dropped.", default=1, unit="outputs", ge=1)
     seed: int = setting("Seed of the fraction and of sampled outputs.", default=0, ge=0)
@@ -35,6 +41,8 @@ class CalibrateSettings:
     )
 
     def validate(self) -> None:
+        if self.texts == "references" and (self.samples > 1 or not self.sampling.greedy):
+            raise ValueError("texts is references, which are not generated; leave out sampling and samples")
         if self.samples > 1 and self.sampling.greedy:
             raise ValueError(
                 f"samples is {self.samples}, but sampling is greedy, which gives one output; set sampling.temperature"

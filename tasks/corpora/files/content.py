@@ -81,6 +81,20 @@ def read_lines(path: Path) -> list[bytes]:
     return [line.removesuffix(b"\r") for line in lines]
 
 
+def read_running_text(path: Path) -> str:
+    """The text of a whole file, in which empty lines are allowed.
+
+    Raises:
+        InputError: see `read_text`; or it is not UTF-8.
+    """
+    content = read_text(path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from None
+
+
 def decode(raw: bytes, path: Path, number: int) -> str:
     """The text of a line.
 

@@ -7,12 +7,13 @@ from itertools import islice
 from pathlib import Path
 
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example
-from tasks.corpora.files.content import decode, paths_of, read_lines
+from tasks.corpora.files.content import decode, paths_of, read_lines, read_running_text
 from tasks.corpora.files.examples import ExampleMaker, filled
 from tasks.corpora.files.held_out import hold_out
 from tasks.corpora.files.records import open_records
-from tasks.corpora.files.settings import PARALLEL, FileSettings
+from tasks.corpora.files.settings import PARALLEL, TEXT, FileSettings
 from tasks.corpora.files.template import Template, parse_template
+from tasks.corpora.passages import passages
 from tasks.errors import InputError
 
 
@@ -65,6 +66,10 @@ def _examples(paths: Sequence[Path], kind: str, settings: FileSettings, name: st
     """The examples of one file, or of the files of a source and its references."""
     if kind == PARALLEL:
         yield from _parallel(paths, parse_template(settings.template))
+        return
+    if kind == TEXT:
+        for path in paths:
+            yield from passages(read_running_text(path), settings.passage_words, str(path), "corpus.files.passage_words")
         return
     maker = ExampleMaker(settings, labelled=name != UNLABELLED)
     (path,) = paths

@@ -10,7 +10,7 @@ from tasks.corpora.example import SPLITS, UNLABELLED
 from tasks.corpora.files.template import SOURCE, parse_template
 from tasks.settings import setting, settings
 
-AUTO, PARALLEL, JSONL, CSV, TSV, PARQUET = "auto", "parallel", "jsonl", "csv", "tsv", "parquet"
+AUTO, PARALLEL, TEXT, JSONL, CSV, TSV, PARQUET = "auto", "parallel", "text", "jsonl", "csv", "tsv", "parquet"
 _ENDINGS = {".jsonl": JSONL, ".ndjson": JSONL, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET}
 TEST = "test"
 _REFERENCES = ["references"]
@@ -27,9 +27,9 @@ class FileSettings:
     format: str = setting(
         default=AUTO,
         description="Format: parallel (aligned plain-text files, one sentence per line), jsonl (one JSON object per line), "
-        "csv, tsv, parquet; auto goes by the ending of the names (.jsonl, .ndjson, .csv, .tsv, .parquet; all others are "
-        "parallel). Files of every format may be gzip-compressed.",
-        choices=(AUTO, PARALLEL, JSONL, CSV, TSV, PARQUET),
+        "csv, tsv, parquet, text (running text for a language model, cut into passages); auto goes by the ending of the names "
+        "(.jsonl, .ndjson, .csv, .tsv, .parquet; all others are parallel). Files of every format may be gzip-compressed.",
+        choices=(AUTO, PARALLEL, TEXT, JSONL, CSV, TSV, PARQUET),
     )
     files: dict[str, Names | dict[str | int, Names]] = setting(
         description="File names for train, validation and test: a string or a list. A name may be a glob, whose files follow "
@@ -48,6 +48,14 @@ class FileSettings:
         default="",
         description="Text that the models read in place of a source, such as 'translate German to English: {source}'. "
         "{source} is the source, any other name in braces a field or column; empty: the source itself.",
+    )
+    passage_words: int = setting(
+        "text only: words of a passage. The first half is the source; the second half is the reference, whose tokens the "
+        "metric perplexity scores.",
+        default=384,
+        unit="words",
+        ge=2,
+        le=10_000,
     )
     held_out: int = setting(
         default=1000,
@@ -139,6 +147,9 @@ class FileSettings:
         if not names or not all(names):
             raise ValueError(f"files.{split} names no file; name one, or remove the entry")
         kind = self.format_of(names)
+        if kind == TEXT:
+            self._check_text(split)
+            return
         columns = sorted({name for _, name in parse_template(self.template) if name is not None} - {SOURCE})
         if kind != PARALLEL:
             if not (self.source_field and self.reference_fields and all(self.reference_fields)):
@@ -149,6 +160,12 @@ class FileSettings:
             raise ValueError(
                 f"template names {listed(columns)}, but parallel text has no columns; it may name {{source}} alone"
             )
+
+    def _check_text(self, split: str) -> None:
+        if split == UNLABELLED:
+            raise ValueError("files.unlabelled is for sources alone, and a passage of text has a reference; add it to train")
+        if parse_template(self.template) != parse_template(""):
+            raise ValueError("template is set, but text has no fields to fill it with; remove it")
 
 
 def _as_list(names: Names) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from tasks.corpora.files.template import SOURCE, Template, parse_template
 from tasks.corpora.hub.data_sets import DataSet
 from tasks.corpora.hub.opening import open_folder, open_from_hub
 from tasks.corpora.hub.settings import HubSettings, columns_of
+from tasks.corpora.passages import passages
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,30 +61,14 @@ def _split(splits: DatasetDict, data_set: DataSet, name: str, place: str) -> lis
     maker = _ExampleMaker(data_set, location, labelled=labelled)
     taken = rows.select_columns([column for column in rows.column_names if column in outer])
     if data_set.passage_words:
-        return _passages(
-            [text for row in _values(taken) for text in maker.texts(row, data_set.source_field)], data_set, location
-        )
+        texts = [text for row in _values(taken) for text in maker.texts(row, data_set.source_field)]
+        return passages("\n".join(texts), data_set.passage_words, location, "corpus.hub.passage_words")
     examples = [example for row in _values(taken) if (example := maker.example(row)) is not None]
     if not examples:
         raise InputError(f"{location}: no row has a source and a reference; set corpus.hub.splits.{name} to another split")
     if left_out := len(rows) - len(examples):
         print(f"{location}: {left_out} of {len(rows)} rows have no source or no reference and are left out", file=sys.stderr)
     return examples
-
-
-def _passages(texts: list[str], data_set: DataSet, location: str) -> list[Example]:
-    """Cut joined texts into passages of equal length; a shorter rest is left out."""
-    text = "\n".join(texts)
-    words = [(word.start(), word.end()) for word in re.finditer(r"\S+", text)]
-    size = data_set.passage_words
-    half = size // 2
-    begins = range(0, len(words) - size + 1, size)
-    if not begins:
-        raise InputError(f"{location}: has {len(words)} words, fewer than a passage of {size}; lower corpus.hub.passage_words")
-    return [
-        Example(text[words[at][0] : words[at + half - 1][1]], (text[words[at + half][0] : words[at + size - 1][1]],))
-        for at in begins
-    ]
 
 
 def _sliced(splits: DatasetDict, wanted: str, setting: str) -> Dataset:

@@ -30,10 +30,11 @@ class SmallModelMethod:
     method: DecodingMethod
 
     def run(self, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-        return [_as_small(one) for one in self.method.run(sources, examples, limit)]
+        return [as_small(one) for one in self.method.run(sources, examples, limit)]
 
 
-def _as_small(generation: Generation) -> Generation:
+def as_small(generation: Generation) -> Generation:
+    """Return a generation of the small model as the loop's target, with its runs counted as the small model's."""
     counts = generation.counts
     renamed = Counts(tokens=counts.tokens, small_steps=counts.large_calls)
     return Generation(generation.tokens, SMALL * counts.tokens, renamed, generation.log_probabilities)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks.evaluation.metrics import metric_of
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
@@ -16,6 +16,7 @@ METRIC_NAMES = {
     "token_f1": "F1",
     "numeric_answer": "numeric answer",
     "pass_at_1": "pass@1",
+    PERPLEXITY: "−perplexity",  # the quality of a row: more is better
 }
 CHOICE_NAMES = {"no_loss": "no loss", "one_point": "≤ 1 point"}
 NOTHING = "–"

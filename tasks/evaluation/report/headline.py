@@ -48,8 +48,8 @@ def vanilla_milliseconds(measured: TimedMeasurements) -> float:
 
 
 def unit_of(metric: str) -> str:
-    """What a loss is counted in: `BLEU`, `points of exact match`."""
-    name = metric_name(metric)
+    """What a loss is counted in: `BLEU`, `points of exact match`, `points of perplexity`."""
+    name = metric_name(metric).removeprefix("−")
     return name if name[0].isupper() else f"points of {name}"
 
 

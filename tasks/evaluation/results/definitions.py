@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 DEFINITIONS = {
-    "quality": "the task's metric over the whole split, in points from 0 to 100",
-    "signature": "how BLEU or ROUGE was computed: sacrebleu's signature, or the like of a ROUGE",
+    "quality": "the task's metric over the whole split, in points from 0 to 100; minus the perplexity, so that more is better, "
+    "where that is the metric",
+    "signature": "how BLEU, ROUGE or perplexity was computed: sacrebleu's signature, or the like of the others",
     "quality_interval": "95 % bootstrap interval of quality, resampling examples",
     "quality_difference": "quality minus that of the vanilla large model of the same sweep and split",
     "quality_difference_interval": "95 % paired bootstrap interval of quality minus that of vanilla large, where measured",
     "timed": "whether the point was timed; a point that was not has at most a predicted speed-up, and is never chosen",
-    "how": "replayed: quality and counts from cached predictions of both models, exact to the token; decoded: by decoding",
+    "how": "replayed: quality and counts from cached predictions of both models, exact to the token; decoded: by decoding; "
+    "scored: the tokens are those of a given text, whose probabilities both models predict in one run",
     "same_as": "another setting of the method that gives the same tokens by the same steps on every example",
     "speedup": "sum of the vanilla large latencies over sum of the method's latencies, same examples, neighbouring runs; an "
     "example's latency is the median over its rounds",

@@ -18,14 +18,14 @@ class Measurements:
     """Measurements of one row on its split, with the ratios of its counts; times are None for a row without them."""
 
     quality: float
-    """By the task's metric, in points from 0 to 100."""
+    """By the task's metric, in points, of which more is better."""
     quality_interval: Interval | None = None
     quality_difference_interval: Interval | None = None
     """Of quality minus vanilla large's, paired, 95 %."""
     difference_bounds: DifferenceBounds | None = None
     """One-sided; the lower one is corrected where points were chosen by it."""
     qualities: dict[str, float | None]
-    """By metric."""
+    """By metric; of perplexity less is better."""
     speedup: float | None = None
     speedup_interval: Interval | None = None
     latency_ms: float | None = None
@@ -108,7 +108,7 @@ class PointHeader:
     timed: bool
     """Whether the point is a `TimedPoint`."""
     how: str | None = None
-    """`replayed` or `decoded`."""
+    """`replayed`, `decoded` or, of given texts, `scored`."""
     why: str | None = None
     """Why the point was timed."""
     same_as: Settings | None = None

@@ -9,7 +9,7 @@ from typing import Annotated
 from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
-from tasks.evaluation.metrics import metric_of
+from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
 from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
 from tasks.evaluation.results.row_file import RowFile
@@ -94,22 +94,22 @@ class DifferenceBounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What decoding a split gave: quality in points from 0 to 100, with 95 % intervals, and counts."""
+    """What decoding a split gave: quality in points, with 95 % intervals, and counts."""
 
     how: str | None = None
-    """`replayed` or `decoded`."""
+    """`replayed`, `decoded` or, of given texts, `scored`."""
     quality: dict[str, float]
-    """By the names of metrics."""
+    """By the names of metrics; of perplexity less is better."""
     quality_interval: Interval | None = None
     quality_difference_interval: Interval | None = None
     """Of quality minus vanilla large's, paired."""
     difference_bounds: DifferenceBounds | None = None
     """By which points are chosen on validation, and choices confirmed or contradicted on test."""
     signature: str | None = None
-    """How BLEU or ROUGE was computed: sacrebleu's signature, or the like."""
+    """How BLEU, ROUGE or perplexity was computed: sacrebleu's signature, or the like."""
     counts: DecodingCounts
     outputs: OutputStatistics | None = None
-    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted."""
+    """Loops, cut-off outputs, lengths, differences from vanilla; None where they were not counted, as of given texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,9 @@ class MeasuredRow(Outcome, RowHeader):
 
     @property
     def value(self) -> float:
-        """Quality by the task's metric, in points; NaN where the row holds none."""
-        return self.quality.get(metric_of(self.metric).name, float("nan"))
+        """Quality by the task's metric, in points, of which more is better; NaN where the row holds none."""
+        name = metric_of(self.metric).name
+        return points_of(name, self.quality.get(name, float("nan")))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,9 +41,11 @@ class Outputs:
     """Tokens and counts of a point on a split, example by example."""
 
     how: str
-    """`replayed` or `decoded`."""
+    """`replayed`, `decoded` or, of given texts, `scored`."""
     tokens: list[Sequence[int]] = field(default_factory=list)
     """New tokens by example."""
+    log_likelihoods: list[float] = field(default_factory=list)
+    """Of given texts by example, in nats; empty for other outputs."""
     counts: Counts = field(default_factory=Counts)
     """Summed over all examples."""
     by_example: dict[int, Counts] = field(default_factory=dict)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tasks.decoding.batches import decode_all
 from tasks.decoding.decoder import TokenGuarantee
-from tasks.decoding.generation import Counts
+from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.decoding.settings import ORACLES
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.output_check import OutputCheck
-from tasks.evaluation.results.outputs import OutputDetails
+from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
 from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, TimedRound, Timing
 from tasks.evaluation.rounds import combined, speedup_interval
 from tasks.evaluation.selection.row_bounds import grid_bounds, point_bounds
@@ -129,7 +129,7 @@ class PointEvaluator:
             difference_bounds=bounds,
             signature=quality.signature,
             counts=counts_record(outputs.counts),
-            outputs=statistics_of(*self._beside_vanilla(outputs, split), split.examples, self.metric),
+            outputs=self._statistics(outputs, split),
         )
 
     def texts(self, outputs: Outputs) -> list[str]:
@@ -153,12 +153,12 @@ class PointEvaluator:
             TimedTokensError: a timed call generated other tokens than the outputs, beyond what the runtimes allow.
         """
         # The methods are composed before the clock starts, so that only decoding is timed.
-        method, vanilla = (build_method(one.method, one.settings, self.pair, self.request) for one in (point, VANILLA))
-        limit, rounds = self.request.max_new_tokens, [] if earlier is None else earlier.rounds or []
+        method, vanilla = (self._timed_call(one, split) for one in (point, VANILLA))
+        rounds = [] if earlier is None else earlier.rounds or []
         with on_threads(self.sweep.latency_threads):
             latencies = measure(
-                lambda example: method.run([split.sources[example]], [example], limit),
-                lambda example: vanilla.run([split.sources[example]], [example], limit),
+                method,
+                vanilla,
                 split.timed,
                 warmup=self.sweep.warmup_examples,
                 rng=random.Random(f"{self.sweep.seed} {point} {len(rounds)}"),  # noqa: S311 (an order, not a secret)
@@ -168,10 +168,9 @@ class PointEvaluator:
             [one for [one] in outputs_of_examples]
             for outputs_of_examples in (latencies.method_outputs, latencies.vanilla_outputs)
         )
-        mismatches = None
-        if self.request.sampling.greedy:
-            count_mismatches(VANILLA, vanilla_generations, self.vanilla(split), split, self.pair)
-            mismatches = count_mismatches(point, generations, outputs, split, self.pair)
+        self._mismatches(VANILLA, vanilla_generations, self.vanilla(split), split)
+        mismatches = self._mismatches(point, generations, outputs, split)
+        if mismatches is not None:
             mismatches = max(mismatches, (earlier and earlier.timed_mismatches) or 0)
         rounds = [*rounds, TimedRound(latency_ms=_rounded(latencies.method), vanilla_latency_ms=_rounded(latencies.vanilla))]
         method_ms, vanilla_ms = combined(rounds)
@@ -185,9 +184,24 @@ class PointEvaluator:
             speedup_interval=speedup_interval(rounds, self.sweep.bootstrap_samples, self.sweep.seed),
             rounds=rounds,
             time_ms=breakdown,
-            timed_mismatches=None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else mismatches,
+            timed_mismatches=mismatches,
             shown=shown_examples(generations[:_EXAMPLES_SHOWN], self.vanilla(split), split, self._text),
         )
+
+    def _timed_call(self, point: SweepPoint, split: Split) -> Callable[[int], list[Generation]]:
+        """What is timed of a point: decoding one example alone, by its number."""
+        method, limit = build_method(point.method, point.settings, self.pair, self.request), self.request.max_new_tokens
+        return lambda example: method.run([split.sources[example]], [example], limit)
+
+    def _mismatches(self, point: SweepPoint, generations: Sequence[Generation], outputs: Outputs, split: Split) -> int | None:
+        """Timed examples whose tokens are not those of the outputs; None where tokens are drawn, or must be equal and are."""
+        if not self.request.sampling.greedy:
+            return None
+        found = count_mismatches(point, generations, outputs, split, self.pair)
+        return None if guarantee_of(self.pair) is TokenGuarantee.EQUAL else found
+
+    def _statistics(self, outputs: Outputs, split: Split) -> OutputStatistics | None:
+        return statistics_of(*self._beside_vanilla(outputs, split), split.examples, self.metric)
 
     def _vanilla_of(self, split: Split) -> tuple[Outputs, Quality]:
         if split.name not in self._vanilla:

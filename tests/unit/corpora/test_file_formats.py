@@ -228,3 +228,46 @@ def test_the_source_decides_and_not_a_section_of_files(tmp_path: Path) -> None:
 def test_held_out_examples_are_no_published_test_set() -> None:
     with pytest.raises(ValueError, match=r"dataset is xsum, but files names no file for validation or test"):
         CorpusSettings(source="files", files=FileSettings(files={"train": "pairs.csv"}), dataset="xsum")
+
+
+def test_running_text_is_cut_into_passages(tmp_path: Path) -> None:
+    """Words are what white space separates; lines stay as they are inside of a half, and a shorter rest is left out."""
+    write("= A title =\n\nOne two three .\nFour")(tmp_path / "one.txt")
+    write("five six seven eight nine")(tmp_path / "two.txt")
+    settings = FileSettings(
+        format="text",
+        passage_words=4,
+        held_out=1,
+        files={"train": ["one.txt", "two.txt"], "test": "two.txt", "validation": "one.txt"},
+    )
+    corpus = read(settings, tmp_path)
+    first = [Example("= A", ("title =",)), Example("One two", ("three .",))]
+    assert corpus == {
+        "train": [*first, Example("five six", ("seven eight",))],
+        "validation": first,
+        "test": [Example("five six", ("seven eight",))],
+    }
+
+
+def test_running_text_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    write("too few words")(tmp_path / "short.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"a b c d\ne \xff f g")
+    assert refusal(tmp_path, "short.txt", format="text", passage_words=4).endswith(
+        "short.txt: has 3 words, fewer than a passage of 4; lower corpus.files.passage_words"
+    )
+    assert "bytes.txt, line 2: not UTF-8; save the file as UTF-8" in refusal(
+        tmp_path, "bytes.txt", format="text", passage_words=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"template": "read: {source}"}, "template is set, but text has no fields to fill it with; remove it"),
+        ({"files": {"train": "a.txt", "unlabelled": "b.txt"}}, "files.unlabelled is for sources alone, and a passage of text"),
+        ({"passage_words": 1}, "passage_words is 1; it must be at least 2"),
+    ],
+)
+def test_settings_that_running_text_does_not_take(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        FileSettings(**{"format": "text", "files": {"train": "a.txt"}, **changes})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.evaluation.metrics import metric_of
+from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.codec import Source, decode
 from tasks.evaluation.results.pair import PairRecord
@@ -54,7 +54,7 @@ def _may_be_chosen(row: Row) -> bool:
 
 def _bounds(row: Row, vanilla: Row) -> Row:
     name = metric_of(row["metric"]).name
-    difference = row["quality"][name] - vanilla[name]
+    difference = points_of(name, row["quality"][name]) - points_of(name, vanilla[name])
     return {"lower": difference - 0.05, "upper": difference + 0.05, "compared": 4}
 
 

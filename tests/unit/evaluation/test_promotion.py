@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tasks.errors import InputError
 from tasks.evaluation.promotion.null_trials import NullSource, null_gains
 from tasks.evaluation.promotion.rule import Decision, Gain, decide, gain
 from tasks.evaluation.results.rows import TimedRound
+from tasks.promote import promote
+from tasks.schema import Params
 
 MARGIN = 0.5
 
@@ -35,6 +38,12 @@ def test_the_rule_by_hand(quality: tuple[float, float], speed: tuple[float, floa
     assert found.why.startswith(f"{why}: ")
     assert found.why.endswith(f"BLEU {sum(quality) / 2:+.2f} [{quality[0]:+.2f}, {quality[1]:+.2f}]")
     assert f"× [{speed[0]:.2f}, {speed[1]:.2f}] as fast as the champion" in found.why
+
+
+def test_a_pair_that_is_measured_by_perplexity_is_refused_before_anything_is_fetched() -> None:
+    params = Params.model_validate({"active": {"texts": "data"}, "tasks": {"texts": {"metric": "perplexity"}}})
+    with pytest.raises(InputError, match="task texts: promotion compares the outputs of two pairs, and the metric perplexity"):
+        promote(params, "texts", None, None)  # type: ignore[arg-type]  # neither is looked at
 
 
 def test_what_a_candidate_gives_by_hand() -> None:

@@ -47,6 +47,17 @@ def test_a_gain_is_called_one(sweeps: Sweeps) -> None:
     assert "; gains 0.30 BLEU (95 % interval: from a loss of 0.12 to a gain of 0.72); " in found["verdict"]["headline"]
 
 
+def test_a_perplexity_that_rises_is_a_cost(sweeps: Sweeps) -> None:
+    for row in (row for rows in sweeps.values() for row in rows):
+        if "quality" in row:
+            row.update(metric="perplexity", quality={"perplexity": 90.0 - row["quality"]["bleu"]}, outputs=None)
+    found = summarized("perplexity", on_test(sweeps, quality_difference_interval=[-0.41, 0.02]), PAIRS)
+    cost = "; costs 0.60 points of perplexity (95 % interval: from a loss of 0.41 to a gain of 0.02); "
+    assert cost in found["verdict"]["headline"]
+    large = found["vanilla"]["large"]
+    assert large["quality"] == -large["qualities"]["perplexity"] < 0
+
+
 def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps) -> None:
     for row in (row for rows in sweeps.values() for row in rows):
         if "quality" in row:

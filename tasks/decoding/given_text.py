@@ -1,0 +1,150 @@
+"""Decode a given text: every token is the text's own, and the models only say how likely it was (BiLD-v1, section 4.2).
+
+The large model and the small one each read a text in one run (`predict_along`). Which of them a method takes at each position
+then follows from these predictions by the same draft rule and turns as in `loop.generate` (`score`), without running a model
+again. `GivenText` makes the loop itself decode the text, token by token, which is what is timed.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
+from tasks.decoding.distributions import PredictionBlock
+from tasks.decoding.drafting import DraftBuilder
+from tasks.decoding.generation import SMALL, Generation
+from tasks.decoding.loop import LoopParts
+from tasks.decoding.method import Pair
+from tasks.decoding.randomness import TokenSource
+from tasks.decoding.settings import SamplingSettings
+from tasks.decoding.turn import RowState
+
+UNTRUNCATED = SamplingSettings(temperature=1.0)
+"""How tokens of a given text are drawn: from the models' own softmax, which perplexity is about."""
+
+
+class GivenText(TokenSource):
+    """A token source that yields the tokens of given texts and records their probabilities."""
+
+    def __init__(self, texts: Rows) -> None:
+        """Take the texts by example; the first position drawn for an example is its first token."""
+        super().__init__(0)
+        self.texts = texts
+        self._first: dict[int, int] = {}
+        self._recorded: list[dict[int, float]] = [{} for _ in texts]
+
+    def draw(self, dist: Tensor, keys: Sequence[tuple[int, int, str]]) -> list[int]:
+        positions = [position - self._first.setdefault(example, position) for example, position, _ in keys]
+        # Rows whose draft has stopped are drawn for as well, even past the end of the text; the scoring model draws last.
+        tokens = [
+            self.texts[example][index] if index < len(self.texts[example]) else 0
+            for (example, _, _), index in zip(keys, positions, strict=True)
+        ]
+        given = dist.gather(-1, torch.tensor(tokens, device=dist.device)[:, None]).squeeze(-1).double().log().tolist()
+        for (example, _, _), index, value in zip(keys, positions, given, strict=True):
+            self._recorded[example][index] = value
+        return tokens
+
+    def log_probabilities(self, example: int) -> list[float]:
+        """The log-probability of each token of a text in nats, under the model that drew it last."""
+        recorded = self._recorded[example]
+        return [recorded[index] for index in range(len(self.texts[example]))]
+
+    def log_likelihood(self) -> float:
+        """Log-likelihood of all texts in nats."""
+        return math.fsum(value for example in range(len(self.texts)) for value in self.log_probabilities(example))
+
+
+def without_end_tokens(pair: Pair) -> Pair:
+    """The same models without end tokens, since a given text ends at its last token."""
+    return dataclasses.replace(pair, small=_endless(pair.small), large=_endless(pair.large))
+
+
+def _endless(decoder: Decoder) -> Decoder:
+    other = copy.copy(decoder)
+    other.end_token, other.end_tokens = -1, frozenset()
+    return other
+
+
+@dataclass(frozen=True)
+class TextPredictions:
+    """What both models predict along a given text, position by position."""
+
+    tokens: list[int]
+    log_q: list[float]
+    """The small model's log-probability of each token, in nats."""
+    log_p: list[float]
+    """The large model's."""
+    confidence: list[float]
+    """The small model's top score at each position."""
+    entropy: list[float]
+    """The entropy of the small model's scores, in nats."""
+
+
+@torch.inference_mode()
+def predict_along(pair: Pair, source: list[int], text: list[int]) -> TextPredictions:
+    """Read a text with both models, each in one run; `text` has at least one token.
+
+    Raises:
+        BrokenLogitsError: a model predicts NaN or the like.
+    """
+    encoder_output = pair.large.encode([source])
+    p = _read(pair.large, encoder_output, text)
+    q = _read(pair.small, encoder_output if pair.shares_encoder else pair.small.encode([source]), text)
+    tokens = torch.tensor([text], device=p.logits.device)
+    log_q, log_p, confidence, entropy = (
+        one[0].tolist() for one in (-q.surprisal(tokens.to(q.logits.device)), -p.surprisal(tokens), q.top, q.entropy)
+    )
+    return TextPredictions(text, log_q, log_p, confidence, entropy)
+
+
+def _read(decoder: Decoder, encoder_output: EncoderOutput, text: list[int]) -> PredictionBlock:
+    """One model's predictions at every position of the text: (1, positions, vocabulary)."""
+    [prompt] = decoder.start(encoder_output)
+    tokens = prompt + text[:-1]
+    step = decoder.forward([tokens[decoder.lengths[0] :]])
+    return PredictionBlock(step.last([len(text)]), UNTRUNCATED)
+
+
+def score(parts: LoopParts, known: TextPredictions, example: int) -> Generation:
+    """Go through the turns of a method whose drafts are all kept, on a text whose predictions are known.
+
+    Args:
+        parts: The method, of models without end tokens; its acceptance rule is not asked.
+        known: The predictions along the text.
+        example: The number of the text.
+
+    Returns:
+        The tokens, proposers and counts that the loop gives for this text, with the log-probability of each token under the
+        model that it is taken from.
+    """
+    text, turns, row = known.tokens, parts.turns(len(known.tokens)), RowState(example, [], 0)
+    ended = False
+    while not ended:
+        begin = len(row.tokens)
+        draft = DraftBuilder(turns.budget(row), parts.draft_rule, frozenset())
+        while draft.going:
+            index = begin + len(draft.tokens)
+            draft.add(text[index], known.confidence[index], known.entropy[index])
+        drafted, end = draft.tokens, begin + len(draft.tokens)
+        verified = not turns.ends_unverified(row, drafted)
+        ended = turns.finish(
+            row,
+            drafted,
+            text[end] if verified else None,
+            drafted=len(drafted),
+            steps=draft.predictions,
+            fallback=draft.fallback,
+            verified=verified,
+        )
+    row.log_probabilities = [
+        known.log_q[index] if proposer == SMALL else known.log_p[index] for index, proposer in enumerate(row.proposers)
+    ]
+    return row.generation()
