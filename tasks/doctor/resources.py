@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tasks.doctor import cgroups
+from tasks import cgroups
 from tasks.doctor.facts import READY, Facts
 from tasks.doctor.finding import MISSING, OK, WARNING, Check, Finding
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.doctor import cgroups
+from tasks import cgroups
 from tasks.locks import Share
 from tasks.training.context import TrainingContext
 

@@ -37,7 +37,7 @@ def filled(stage: dict[str, Any]) -> dict[str, Any]:
 STAGES = stages()
 WITHOUT_EFFECT = {
     "tasks.config",
-    "tasks.doctor.cgroups",
+    "tasks.cgroups",
     "tasks.errors",
     "tasks.files",
     "tasks.fingerprint",

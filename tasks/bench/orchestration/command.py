@@ -4,8 +4,8 @@ Why it exists: nobody keeps a schedule, a record and a queue that cost more than
 waits for, measured through the documented commands, in repositories that are made for it and removed.
 
 The last line is JSON: `noop_repro_s`, `prefect_s_per_stage` (of which `dvc_s_per_stage`), `mlflow_s_per_300_points`,
-`fanout_efficiency` (serial seconds over twice the seconds of two processes, each of one thread), `fanout_over_threads` (seconds of
-one process of two threads over those of the two processes), `flow_fanout_efficiency` and `experiments_lost`.
+`fanout_efficiency` (serial seconds over twice the seconds of two processes, each of one thread), `fanout_over_threads` (seconds
+of one process of two threads over those of the two processes), `flow_fanout_efficiency` and `experiments_lost`.
 `--only` chooses among the parts, `--quick` makes all of them small, for tests: its numbers mean nothing.
 """
 

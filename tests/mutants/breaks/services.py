@@ -14,7 +14,7 @@ _REGISTERED = f"{_UNIT}/tracking/test_registration.py"
 _CHAMPION = f"{_UNIT}/tracking/test_champion.py"
 _PROMOTION = f"{_UNIT}/evaluation/test_promotion.py"
 _NULL = (f"{_PROMOTION}::test_at_most_five_of_a_hundred_null_trials_promote",)
-_DOCTOR = f"{_UNIT}/test_doctor.py"
+_DOCTOR = f"{_UNIT}/doctor/test_doctor.py"
 _EXPERIMENTS = f"{_UNIT}/flows/test_experiment_queue.py"
 
 BREAKS = (

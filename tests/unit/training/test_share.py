@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from tasks.doctor import cgroups
+from tasks import cgroups
 from tasks.locks import Share
 from tasks.models.checkpoints import initial_model
 from tasks.models.settings import ModelSettings, TextSettings
