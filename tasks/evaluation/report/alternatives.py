@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tasks.decoding.draft_length import best_draft_length, expected_speedup
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.report.batches import batch_sentence
 from tasks.evaluation.report.formatting import difference_text, point_text, speed_text
 from tasks.evaluation.report.headline import cost_text
@@ -168,7 +169,8 @@ def conditions(summary: Summary, drafter: str) -> Iterator[str]:
     """What else was measured under: sampling, and the machine."""
     pair = summary.pairs.of(drafter)
     greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
-    if greedy is not None and sampled is not None:
+    # A perplexity is of temperature 1 alone.
+    if greedy is not None and sampled is not None and metric_of(summary.metric).name != PERPLEXITY:
         less = "less" if sampled.rate < greedy.rate else "no less"
         yield (
             f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "

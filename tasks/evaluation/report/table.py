@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
-from tasks.evaluation.metrics import metric_of
+from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     METRIC_NAMES,
@@ -175,9 +175,12 @@ def notes(summary: Summary) -> list[str]:
         f"of both drafters hold together with {margins.confidence:.0%} confidence. Chosen on validation, reported on test. "
         "Other methods are listed only if their choice is faster than vanilla there."
     ]
+    given = metric_of(summary.metric).name == PERPLEXITY
+    points = "one of perplexity, of which less is better: quality is minus it" if given else "0.01 of the metric's scale"
+    learned = "to predict as the large model does" if given else "on the large model's outputs"
     found.append(
-        "Vanilla is a model alone. A point is a method with its settings; in a quality, a point is 0.01 of the metric's scale. "
-        "The aligned drafter is the small model trained on the large model's outputs. BiLD: Big Little Decoder. A frontier "
+        f"Vanilla is a model alone. A point is a method with its settings; in a quality, a point is {points}. "
+        f"The aligned drafter is the small model trained {learned}. BiLD: Big Little Decoder. A frontier "
         "holds the points that no other beats in both quality and speed; anchors are timed first, for the cost model. "
         "token_v3 and the like: a cascade's rule for which model writes the next token (docs/methods.md)."
     )

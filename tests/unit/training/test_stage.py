@@ -252,7 +252,7 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
 def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
     job: TrainingJob, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage.HeldOutQuality, "check", lambda *_: pytest.fail("outputs were asked for"))
+    monkeypatch.setattr("tasks.training.stage.HeldOutQuality.check", lambda *_: pytest.fail("outputs were asked for"))
     train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), make_spec)
     assert "validation loss" in capsys.readouterr().out
     assert (PATHS.model("small") / "README.md").is_file()

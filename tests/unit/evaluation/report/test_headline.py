@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report.deployment import configuration, explained
+from tasks.evaluation.report.table import as_markdown
 from tests.unit.evaluation.conftest import summarized, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
@@ -56,6 +57,9 @@ def test_a_perplexity_that_rises_is_a_cost(sweeps: Sweeps) -> None:
     assert cost in found["verdict"]["headline"]
     large = found["vanilla"]["large"]
     assert large["quality"] == -large["qualities"]["perplexity"] < 0
+    notes = as_markdown(summary_record("perplexity", sweeps, PAIRS))
+    assert "a point is one of perplexity, of which less is better: quality is minus it" in notes
+    assert "trained on the large model's outputs" not in notes
 
 
 def test_a_metric_without_a_unit_is_counted_in_points(sweeps: Sweeps) -> None:
