@@ -91,7 +91,7 @@ CHECKS = (
     REPOSITORY,
     Check("MLflow", "the record of all runs, which waits on disk meanwhile, and make ui", partial(_one, "mlflow")),
     Check("Prefect", "python -m flows.pipeline and flows.serve", partial(_one, "prefect")),
-    Check("extra gguf", "models from GGUF files", partial(_extra, "gguf")),
+    Check("extra gguf", "models from GGUF files, and pairs exported as such", partial(_extra, "gguf")),
     Check("extra servers", "PostgreSQL and S3 behind MLflow and DVC", partial(_extra, "servers")),
     Check("extra dev", "make test, make lint and make bench", partial(_extra, "dev")),
 )

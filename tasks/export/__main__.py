@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from tasks.errors import InputError, stage
-from tasks.export import to_ctranslate2, to_openvino, to_transformers, to_vllm
+from tasks.export import to_ctranslate2, to_gguf, to_openvino, to_transformers, to_vllm
 from tasks.export.source import read_source
 from tasks.files import atomic_folder
 
@@ -18,6 +18,7 @@ FORMATS = {
     "transformers": to_transformers.write,
     "ctranslate2": to_ctranslate2.write,
     "openvino": to_openvino.write,
+    "gguf": to_gguf.write,
     "vllm": to_vllm.write,
 }
 

@@ -1,7 +1,7 @@
 """Architectures of llama.cpp: what a GGUF file says of a model's shape, and how it lays out the weights.
 
-Keys and tensor names are those of the `gguf` package, which is a part of llama.cpp. Some settings have no key because llama.cpp's
-code holds their value. A model that has another value would write nonsense there, so it is refused.
+Keys and tensor names are those of the `gguf` package, which is a part of llama.cpp. Some settings have no key because the code
+of llama.cpp holds their value. A model that has another value would write nonsense there, so it is refused.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _llama_weights(model: PreTrainedModel) -> Weights:
 
 
 def _interleaved(weight: Tensor, heads: int) -> Tensor:
-    """Reorder the rows of a query or key projection: rotary pairs are neighbours in GGUF, and half a head apart in transformers.
+    """Reorder the rows of a query or key projection: rotary pairs are neighbours in GGUF.
 
     Args:
-        weight: (heads * width, inputs), or a bias, (heads * width).
+        weight: (heads * width, inputs), or a bias, (heads * width); in transformers, a pair is half a head apart.
         heads: Heads of the projection.
     """
     return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)

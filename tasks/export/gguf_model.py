@@ -37,10 +37,10 @@ def architecture_of(folder: Path) -> GGUFArchitecture:
 
     config = load_from(AutoConfig.from_pretrained, folder, "model")
     if config.model_type not in ARCHITECTURES:
-        raise InputError(f"{folder} is a model of type {config.model_type}; GGUF is written for {', '.join(ARCHITECTURES)} alone")
+        raise InputError(f"{folder} is of type {config.model_type}; GGUF is written for {', '.join(ARCHITECTURES)} alone")
     found = ARCHITECTURES[config.model_type]
     if deviations := found.deviations(config):
-        raise InputError(f"{folder} has {' and '.join(deviations)}, which llama.cpp does not run in a model of type {found.name}")
+        raise InputError(f"{folder} has {' and '.join(deviations)}, with which llama.cpp runs no model of type {found.name}")
     return found
 
 

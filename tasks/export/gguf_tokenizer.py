@@ -1,8 +1,8 @@
 """Writes a tokenizer into a GGUF file, so that llama.cpp makes the same tokens of a text.
 
 llama.cpp has the code of each kind of tokenizer, and the file names one: `t5` is SentencePiece's unigram model, `gpt2` is BPE
-over bytes. The way a text is split before BPE is code too, and has a name of its own. llama.cpp's converter finds that name by the
-hash of an encoded text; here it is found by the steps in `tokenizer.json`.
+over bytes. The steps that split a text before BPE are code too, and have a name of their own. llama.cpp's converter finds that
+name by the hash of an encoded text; here it is found by the steps in `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -36,35 +36,23 @@ def add_tokenizer(writer: Any, folder: Path, tokenizer: PreTrainedTokenizerBase,
     Args:
         writer: Receives the keys.
         folder: The folder that the tokenizer was loaded from, for messages.
-        tokenizer: Of that folder.
+        tokenizer: The tokenizer of that folder.
         rows: Rows of the model's embedding. Those beyond the vocabulary become unused tokens.
 
     Raises:
         InputError: llama.cpp has no such tokenizer.
     """
-    found = _read(folder, tokenizer)
-    model, steps = found["model"], _steps(found["pre_tokenizer"])
-    kind = "an unknown kind" if model["type"] is None else model["type"]
-    if model.get("byte_fallback") or kind not in ("Unigram", "BPE"):
-        raise InputError(f"{folder} has a tokenizer of type {kind} that GGUF is not written for; take unigram or BPE over bytes")
-    if kind == "Unigram":
-        _add_unigram(writer, folder, found["normalizer"], steps)
-        scored = {text: score for text, score in model["vocab"]}
-        numbered = {index: text for index, (text, _) in enumerate(model["vocab"])}
-        _add_tokens(writer, found, numbered, rows, model["unk_id"], scored)
-    else:
-        _add_byte_pairs(writer, folder, found, steps)
-        _add_tokens(writer, found, {index: text for text, index in model["vocab"].items()}, rows, None, None)
-    _add_special_tokens(writer, tokenizer)
-
-
-def _read(folder: Path, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return the content of the tokenizer's `tokenizer.json`."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is None:
         raise InputError(f"the tokenizer of {folder} has no tokenizer.json, from which GGUF is written")
-    found: dict[str, Any] = json.loads(fast.to_str())
-    return found
+    found = json.loads(fast.to_str())
+    model, added = found["model"], {one["id"]: one for one in found["added_tokens"]}
+    if model["type"] not in ("Unigram", "BPE") or model.get("byte_fallback"):
+        raise InputError(f"{folder} has a tokenizer ({model['type']}) that is neither a unigram model nor BPE over bytes")
+    add = _add_unigram if model["type"] == "Unigram" else _add_byte_pairs
+    tokens, scores = add(writer, folder, found)
+    _add_tokens(writer, tokens, scores, added, rows, model.get("unk_id"))
+    _add_special_tokens(writer, tokenizer)
 
 
 def _steps(found: dict[str, Any] | None) -> Steps:
@@ -81,13 +69,19 @@ def _are(steps: Steps, expected: Steps) -> bool:
 
 
 def _unknown(folder: Path, steps: Steps) -> InputError:
-    names = ", ".join(step["type"] for step in steps) or "nothing"
-    return InputError(f"the tokenizer of {folder} splits text by {names} with settings for which no name of llama.cpp is known here")
+    names = ", ".join(step["type"] for step in steps) or "no step"
+    return InputError(f"the tokenizer of {folder} splits text by {names}, with settings that have no name in GGUF here")
 
 
-def _add_unigram(writer: Any, folder: Path, normalizer: dict[str, Any] | None, steps: Steps) -> None:
+def _not_normalised(folder: Path, normalizer: dict[str, Any]) -> InputError:
+    return InputError(f"the tokenizer of {folder} normalises text by {normalizer['type']}, for which GGUF has no key")
+
+
+def _add_unigram(writer: Any, folder: Path, found: dict[str, Any]) -> tuple[dict[int, str], list[float]]:
+    """Add the kind of a unigram model, and return its tokens and their scores."""
+    normalizer, steps = found["normalizer"], _steps(found["pre_tokenizer"])
     if normalizer is not None and normalizer["type"] != "Precompiled":
-        raise InputError(f"the tokenizer of {folder} normalises text by {normalizer['type']}, for which GGUF has no key")
+        raise _not_normalised(folder, normalizer)
     if not any(_are(steps, expected) for expected in _WORDS):
         raise _unknown(folder, steps)
     writer.add_tokenizer_model("t5")
@@ -96,50 +90,43 @@ def _add_unigram(writer: Any, folder: Path, normalizer: dict[str, Any] | None, s
     writer.add_remove_extra_whitespaces(True)
     if normalizer is not None:
         writer.add_precompiled_charsmap(base64.b64decode(normalizer["precompiled_charsmap"]))
+    vocabulary = found["model"]["vocab"]
+    return {index: text for index, (text, _) in enumerate(vocabulary)}, [score for _, score in vocabulary]
 
 
-def _add_byte_pairs(writer: Any, folder: Path, found: dict[str, Any], steps: Steps) -> None:
-    model = found["model"]
+def _add_byte_pairs(writer: Any, folder: Path, found: dict[str, Any]) -> tuple[dict[int, str], None]:
+    """Add the kind and the merges of BPE, and return its tokens, which have no scores."""
+    model, steps = found["model"], _steps(found["pre_tokenizer"])
     name = next((name for name, expected in _SPLITS.items() if _are(steps, expected)), None)
     if name is None or model.get("ignore_merges"):
         raise _unknown(folder, steps)
     if found["normalizer"] is not None:
-        raise InputError(f"the tokenizer of {folder} normalises text by {found['normalizer']['type']}, for which GGUF has no key")
+        raise _not_normalised(folder, found["normalizer"])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(name)
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]])
+    return {index: text for text, index in model["vocab"].items()}, None
 
 
 def _add_tokens(
-    writer: Any,
-    found: dict[str, Any],
-    vocabulary: dict[int, str],
-    rows: int,
-    unknown: int | None,
-    scores: dict[str, float] | None,
+    writer: Any, tokens: dict[int, str], scores: list[float] | None, added: dict[int, Any], rows: int, unknown: int | None
 ) -> None:
-    """Add text, kind and score of every row of the embedding."""
+    """Add the text, the kind and the score, if the model has scores, of every row of the embedding."""
     from gguf import TokenType
 
-    added = {one["id"]: one for one in found["added_tokens"]}
-    texts, kinds, numbers = [], [], []
-    for index in range(rows):
-        one = added.get(index)
-        text = one["content"] if one is not None else vocabulary.get(index)
-        kind = TokenType.NORMAL
-        if text is None:
-            text, kind = f"[PAD{index}]", TokenType.UNUSED
-        elif index == unknown:
-            kind = TokenType.UNKNOWN
-        elif one is not None:
-            kind = TokenType.CONTROL if one["special"] else TokenType.USER_DEFINED
-        texts.append(text)
-        kinds.append(kind)
-        numbers.append((scores or {}).get(text, _UNUSED_SCORE if kind == TokenType.UNUSED else _ADDED_SCORE))
+    texts = [added[index]["content"] if index in added else tokens.get(index, f"[PAD{index}]") for index in range(rows)]
+    kinds = [TokenType.NORMAL if index in tokens else TokenType.UNUSED for index in range(rows)]
+    for index, one in added.items():
+        if index >= rows:
+            continue  # a token that the model cannot read
+        kinds[index] = TokenType.CONTROL if one["special"] else TokenType.USER_DEFINED
+    if unknown is not None:
+        kinds[unknown] = TokenType.UNKNOWN
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
     if scores is not None:
-        writer.add_token_scores(numbers)
+        unscored = [_UNUSED_SCORE if kind == TokenType.UNUSED else _ADDED_SCORE for kind in kinds[len(scores) :]]
+        writer.add_token_scores([*scores, *unscored][:rows])
 
 
 def _add_special_tokens(writer: Any, tokenizer: PreTrainedTokenizerBase) -> None:

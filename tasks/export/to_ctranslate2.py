@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from pathlib import Path
 
 from tasks.decoding.pair_folder import DRAFTER, LARGE
 from tasks.errors import InputError
 from tasks.export.readme import encoding, example, readme
 from tasks.export.source import ExportSource, left_behind
-from tasks.export.to_transformers import ONLY_HERE
+from tasks.export.to_transformers import TOKENIZER, copy_tokenizer
 
-TOKENIZER = "tokenizer"
 _NO_DRAFTS = "drafting, which CTranslate2 does not have: each model decodes alone"
-_NEVER_COPIED = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "README.md")
 
 
 def write(source: ExportSource, out: Path) -> list[str]:
@@ -28,14 +25,10 @@ def write(source: ExportSource, out: Path) -> list[str]:
         raise InputError("this needs CTranslate2, which is not installed: pip install ctranslate2")
     for folder, name in ((source.large, LARGE), (source.drafter, DRAFTER)):
         _convert(folder, out / name)
-    shutil.copytree(source.large, out / TOKENIZER, ignore=_tokenizer_only)
+    copy_tokenizer(source, out)
     lost = [_NO_DRAFTS, *left_behind(source)]
     (out / "README.md").write_text(readme(source, "CTranslate2", _how(), _code(source), lost), encoding="utf-8")
     return lost
-
-
-def _tokenizer_only(folder: str, names: list[str]) -> set[str]:
-    return ONLY_HERE(folder, names) | shutil.ignore_patterns(*_NEVER_COPIED)(folder, names)
 
 
 def _convert(folder: Path, out: Path) -> None:

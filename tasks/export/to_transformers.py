@@ -14,6 +14,10 @@ from tasks.verify.transformers_engine import draft_constantly
 
 ONLY_HERE = shutil.ignore_patterns(*EXTRAS, DRAFT_TOKENS)
 """Files of a model's folder that only this project reads."""
+TOKENIZER = "tokenizer"
+_OF_THE_MODEL = shutil.ignore_patterns(
+    "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "README.md"
+)
 
 
 def write(source: ExportSource, out: Path) -> list[str]:
@@ -28,6 +32,11 @@ def write(source: ExportSource, out: Path) -> list[str]:
     lost = left_behind(source)
     (out / "README.md").write_text(readme(source, "transformers", _how(source), _code(source), lost), encoding="utf-8")
     return lost
+
+
+def copy_tokenizer(source: ExportSource, out: Path) -> None:
+    """Copy the tokenizer of a pair to the folder `tokenizer` in `out`, for an engine that reads models in a form of its own."""
+    shutil.copytree(source.large, out / TOKENIZER, ignore=lambda at, names: ONLY_HERE(at, names) | _OF_THE_MODEL(at, names))
 
 
 def _how(source: ExportSource) -> str:

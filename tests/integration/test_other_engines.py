@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks.decoding import load_pair
+from tasks.verify.decoding import decode_here_from_the_second
 from tests.pair_folders import LETTERS, agreeing_pair
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +61,46 @@ def test_openvino_opens_the_pair_and_its_certificate_holds(tmp_path: Path) -> No
     assert found["mismatches"] == []
     assert found["openvino"]["large_calls"] == found["draftline_first_token_undrafted"]["large_calls"]
     assert found["openvino"]["tokens"] > found["openvino"]["large_calls"] > found["draftline"]["large_calls"]
+
+
+LLAMA_CPP = """
+import json, sys
+for text in json.loads(sys.argv[1]):
+    ids = tokenizer(text)["input_ids"]
+    answer = server.handle_completions({"prompt": ids, "temperature": 0, "max_tokens": 24})
+    counts = answer["timings"]["draft_n"], answer["timings"]["draft_n_accepted"]
+    print("found", json.dumps([answer["choices"][0]["text"].strip(), *counts]))
+"""
+"""Decodes texts with the server that the code of a README opened, and prints how many tokens it drafted and accepted."""
+
+
+def exported_code(folder: Path, out: Path) -> str:
+    exported = run("-m", "tasks.export", str(folder), "--to", "gguf", str(out))
+    assert exported.returncode == 0, exported.stderr
+    [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return code
+
+
+@pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_llama_cpp_writes_the_same_texts_and_accepts_the_same_drafts(architecture: str, tmp_path: Path) -> None:
+    """Its first call reads the prompt without a draft, as that of OpenVINO GenAI does."""
+    folder = agreeing_pair(tmp_path, architecture)
+    code = exported_code(folder, tmp_path / "out")
+    opened = run("-c", code + LLAMA_CPP, json.dumps(LETTERS), cwd=tmp_path / "out")
+    first, *found = opened.stdout.splitlines()
+    pair = load_pair(folder)
+    texts = [one.text.strip() for one in pair.generate(LETTERS, method="vanilla_large")]
+    counts = [one.counts for one in decode_here_from_the_second(pair, 3, pair.encode(LETTERS), 24)]
+    assert first.strip() == texts[0], opened.stderr
+    assert [json.loads(line.removeprefix("found ")) for line in found] == [
+        [text, one.drafted, one.accepted] for text, one in zip(texts, counts, strict=True)
+    ]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python, which compiles llama.cpp")
+def test_llama_cpp_writes_the_text_of_an_encoder_decoder(tmp_path: Path) -> None:
+    folder = agreeing_pair(tmp_path)
+    opened = run("-c", exported_code(folder, tmp_path / "out"), cwd=tmp_path / "out")
+    [expected] = load_pair(folder).generate(LETTERS[0])
+    assert opened.stdout.strip() == expected.text.strip(), opened.stderr

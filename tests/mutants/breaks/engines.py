@@ -7,6 +7,7 @@ from tests.mutants.patching import Break
 _VERIFY = "tests/unit/verify"
 _COUNTING = (f"{_VERIFY}/test_counting.py",)
 _EXPORT = "tests/unit/export/test_export.py"
+_GGUF = "tests/unit/export/test_gguf.py"
 _ENGINE = (f"{_VERIFY}/test_transformers_engine.py",)
 _OPENVINO = (f"{_VERIFY}/test_openvino_engine.py",)
 
@@ -85,5 +86,35 @@ BREAKS = (
         "exported-thresholds-not-said", "tasks.export.source", "left_behind",
         "if point.method not in _KEPT_METHODS or", "if",
         (f"{_EXPORT}::test_what_is_left_behind_is_said_and_not_copied",),
+    ),
+    Break(
+        "gguf-keeps-the-halves-of-a-rotation", "tasks.export.gguf_architectures", "_llama_weights",
+        "weight if count is None else _interleaved(weight, count)", "weight",
+        (f"{_GGUF}::test_llama",),
+    ),
+    Break(
+        "gguf-forgets-scaled-positions", "tasks.export.gguf_architectures", "_llama_weights",
+        '!= "default"', '== "yarn"',
+        (f"{_GGUF}::test_scaled_rotary_positions_are_divisors_of_the_frequencies",),
+    ),
+    Break(
+        "gguf-of-t5-is-not-scaled", "tasks.export.gguf_architectures", "_t5_weights",
+        'weight * scale if name == "lm_head.weight" else weight', "weight",
+        (f"{_GGUF}::test_t5",),
+    ),
+    Break(
+        "gguf-of-gpt2-is-not-transposed", "tasks.export.gguf_architectures", "_gpt2_weights",
+        "weight.T if", "weight if",
+        (f"{_GGUF}::test_gpt2",),
+    ),
+    Break(
+        "gguf-runs-any-activation", "tasks.export.gguf_model", "architecture_of",
+        "if deviations := found.deviations(config):", "if deviations := []:",
+        (f"{_GGUF}::test_a_model_that_llama_cpp_does_not_run_is_one_line",),
+    ),
+    Break(
+        "gguf-unused-rows-are-tokens", "tasks.export.gguf_tokenizer", "_add_tokens",
+        "else TokenType.UNUSED for index", "else TokenType.NORMAL for index",
+        (f"{_GGUF}::test_unigram_tokens_with_scores_and_kinds",),
     ),
 )  # fmt: skip

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from tasks.decoding import load_pair
@@ -21,6 +22,7 @@ from tasks.errors import stage
 from tasks.export import __main__ as command
 from tasks.models.extras import FILES
 from tasks.models.pruned_head import FILE as DRAFT_TOKENS
+from tasks.models.tokenizers import load_tokenizer
 from tasks.verify.transformers_engine import TransformersEngine
 from tests.pair_folders import LETTERS, agreeing_pair
 
@@ -145,6 +147,37 @@ def test_openvino_drafts_at_the_certified_length(
     tokenizer = openvino_genai.Tokenizer(str(tmp_path / "out" / "large"))
     assert [tokenizer.encode(text).input_ids.data[0].tolist() for text in LETTERS] == pair.encode(LETTERS)
     assert not list((tmp_path / "out").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["t5", "llama", "gpt2"])
+def test_gguf_holds_both_models_and_says_what_llama_cpp_does_not_do(
+    name: str, pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, line = export(monkeypatch, capsys, pairs[name], "gguf", tmp_path / "out")
+    assert status == 0
+    assert ("drafting, which llama.cpp does not have for an encoder-decoder" in line) == (name == "t5")
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
+        "README.md",
+        "drafter.gguf",
+        "large.gguf",
+        "tokenizer",
+    ]
+    assert load_tokenizer(tmp_path / "out" / "tokenizer")("ab cd")["input_ids"][-1] == 1
+    for model in ("large", "drafter"):
+        fields = gguf.GGUFReader(tmp_path / "out" / f"{model}.gguf").fields
+        assert [fields[f"general.{key}"].contents() for key in ("architecture", "name")] == [name, f"toy {model}"]
+    [code] = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    compile(code, "README.md", "exec")
+    assert ("draft.n_max, draft.n_min, draft.p_min = 3, 0, 0.0\n" in code) == (name != "t5")
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+
+
+def test_gguf_needs_its_package(
+    pairs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gguf" else name)
+    status, said = export(monkeypatch, capsys, pairs["t5"], "gguf", tmp_path / "out")
+    assert (status, "pip install 'draftline[gguf]'" in said, list(tmp_path.iterdir())) == (2, True, [])
 
 
 @pytest.mark.parametrize(
