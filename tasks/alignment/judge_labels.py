@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _BATCH = 64
-"""Texts that are decoded side by side."""
+"""Texts that are decoded side by side, at most."""
+_MOST_LOGITS = 2**26
+"""Logits of a run, at most, where one text has fewer."""
 
 
 class Mismatch(NamedTuple):
@@ -80,14 +82,15 @@ class MismatchLabeller:
         self._drafter, self._large, self._vocabulary = drafter, large, vocabulary
         self._limit, self._tokenizer = limit, tokenizer
         self._alone = Pair(large, large)
+        self._size = max(1, min(_BATCH, _MOST_LOGITS // (limit * vocabulary)))
 
     def label(self, sources: Rows, references: References) -> JudgedTokens:
         """Label every mismatch along the large model's greedy text for each source: one continuation a mismatch."""
         states: list[Tensor] = []
         good: list[bool] = []
-        batches = range(0, len(sources), _BATCH)
+        batches = range(0, len(sources), self._size)
         for begin in tqdm(batches, desc="judge", unit="batch", mininterval=2.0, disable=not distributed.is_main()):
-            here = slice(begin, begin + _BATCH)
+            here = slice(begin, begin + self._size)
             scored = References(references.texts[here], references.metric, references.tolerance)
             some, labels = self._label(sources[here], scored)
             states += some
@@ -100,8 +103,8 @@ class MismatchLabeller:
         texts = [one.tokens for one in decode("vanilla_large", VanillaSettings(), self._alone, sources, Request(self._limit))]
         own = self._scores(texts, references.texts, references.metric)
         found, states, good = self.mismatches(sources, texts), list[Tensor](), list[bool]()
-        for begin in range(0, len(found), _BATCH):
-            some = found[begin : begin + _BATCH]
+        for begin in range(0, len(found), self._size):
+            some = found[begin : begin + self._size]
             begun = [[*texts[one.text][: one.position], one.token] for one in some]
             changed, after = continued(self._large, [sources[one.text] for one in some], begun, self._limit)
             scores = self._scores(changed, [references.texts[one.text] for one in some], references.metric)
