@@ -19,6 +19,7 @@ from tasks.decoding.settings import (
     EntropySettings,
     ForgivingSettings,
     FuzzySettings,
+    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -93,6 +94,11 @@ def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str,
 def fuzzy(measure: str, threshold: float, sampling: str) -> Case:
     settings = FuzzySettings(divergence=measure, max_divergence=threshold, draft_length=2)
     return Case("speculative_fuzzy", settings, windows(laws.fuzzily(measure, threshold), 2), sampling)
+
+
+def judge(threshold: float, draft_length: int, sampling: str, limit: int = 3) -> Case:
+    settings = JudgeSettings(min_judgement=threshold, draft_length=draft_length)
+    return Case("speculative_judge", settings, functools.partial(laws.judged, threshold, draft_length), sampling, limit)
 
 
 def bild(sampling: str = "plain", **given: Any) -> Case:
@@ -186,6 +192,9 @@ CASES = {
     "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
     "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
     "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
+    "judge": judge(0.6, 2, "plain"),
+    "judge, top-p": judge(0.75, 3, "top-p", limit=4),
+    "judge, one": judge(0.5, 1, "all three"),
     "chow": cascade("chow", 0.4, "plain"),
     "chow_log": cascade("chow_log", 0.6, "top-p"),
     "diff": cascade("diff", 0.05, "all three"),
@@ -224,6 +233,7 @@ LONG_CASES = {
     for name, longer, law in (
         ("speculative plain", {"draft_length": 4}, of_large),
         ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
+        ("judge", {"draft_length": 4}, functools.partial(laws.judged, 0.6, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),

@@ -26,6 +26,10 @@ from tests.distributions import SequenceDistribution, dist, model_distribution, 
 from tests.toys import END, START, Predict, Prefix
 
 
+def _unknown(source: Prefix, prefix: Prefix) -> Any:
+    raise AssertionError(f"these models have no states, after {prefix} or elsewhere")
+
+
 @dataclass(frozen=True)
 class Models:
     """Two models and how tokens are sampled from them."""
@@ -33,6 +37,8 @@ class Models:
     small: Predict
     large: Predict
     sampling: SamplingSettings
+    states: Predict = _unknown
+    """The states of either model, of one number each."""
 
     def q(self, text: Prefix) -> np.ndarray:
         return dist(self.small, text, self.sampling)
@@ -117,8 +123,34 @@ def bisected(q: np.ndarray, p: np.ndarray, alpha: float) -> float:
     return 1 / high
 
 
+def judged(threshold: float, draft_length: int, models: Models, limit: int) -> SequenceDistribution:
+    """Judge Decoding: a token stays if speculative sampling keeps it, or if σ of the large model's state after it is large."""
+
+    def emit(text: Prefix) -> tuple[np.ndarray, np.ndarray]:
+        q, p = models.q(text), models.p(text)
+        tokens = range(len(q))
+        good = np.array([_sigmoid(models.states((), (*text, token))) > threshold for token in tokens])
+        return _replaced(np.where(good, q, np.minimum(q, p)), np.maximum(0, p - q))
+
+    return _in_windows(emit, models, draft_length, limit)
+
+
+def _sigmoid(state: Any) -> float:
+    return 1 / (1 + math.exp(-float(state[0])))
+
+
 def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> SequenceDistribution:
     """Texts where `emit` decides on drafted tokens and p gives the bonus token."""
+
+    def here(text: Prefix) -> tuple[np.ndarray, np.ndarray]:
+        return emit(models.q(text), models.p(text), models.q_scores(text), models.p_scores(text))
+
+    return _in_windows(here, models, draft_length, limit)
+
+
+def _in_windows(
+    emit: Callable[[Prefix], tuple[np.ndarray, np.ndarray]], models: Models, draft_length: int, limit: int
+) -> SequenceDistribution:
     distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, shares: np.ndarray, left: int | None) -> None:
@@ -135,7 +167,7 @@ def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> Seq
         if left == 0:
             branch(text, probability, models.p(text), None)
             return
-        kept, put = emit(models.q(text), models.p(text), models.q_scores(text), models.p_scores(text))
+        kept, put = emit(text)
         branch(text, probability, kept, left - 1)
         branch(text, probability, put, None)
 

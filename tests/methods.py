@@ -19,6 +19,7 @@ from tasks.decoding.settings import (
     EntropySettings,
     ForgivingSettings,
     FuzzySettings,
+    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -64,6 +65,10 @@ SETTINGS: dict[str, list[Any]] = {
         ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
         ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),
     ],
+    "speculative_judge": [
+        JudgeSettings(min_judgement=0.5, draft_length=3),
+        JudgeSettings(min_judgement=0.8, draft_length=5),
+    ],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3), EntropySettings(entropy_factor=0.5)],
     "speculative_predicted": [PredictedSettings(max_draft=4, max_rejection=0.5), PredictedSettings(max_rejection=0.8)],
@@ -86,7 +91,7 @@ SETTINGS: dict[str, list[Any]] = {
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
 """Methods that read the layers of a model, not only its predictions."""
-STATEFUL = frozenset({"speculative_predicted"})
+STATEFUL = frozenset({"speculative_judge", "speculative_predicted"})
 """Methods that read the last hidden states of a model, which every runtime gives and a table of predictions does not."""
 DECODED_ONLY = GREEDY_ONLY | LAYERED | STATEFUL | {"speculative_several"}
 """Methods that are not replayed: they read several tokens or rows at a position, other layers or states."""

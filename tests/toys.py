@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.registry import Pair
-from tasks.models.extras import AcceptanceHead, add_acceptance_head
+from tasks.models.extras import AcceptanceHead, Judge, add_acceptance_head, add_judge
 
 START, END = 0, 1
 VOCABULARY = 24
@@ -61,10 +61,15 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
     return model
 
 
-def with_acceptance_head(model: Any, layers: int = 1) -> Any:
-    """The model with a random acceptance head, which is sure of some tokens and not of others."""
+def with_heads(model: Any, layers: int = 1) -> Any:
+    """The model with a random acceptance head and a random judge, which are sure of some tokens and not of others.
+
+    The judge reads states as wide as the model's own.
+    """
     head = add_acceptance_head(model, layers, seed=3).requires_grad_(False)
     head.out.mul_(0.5)
+    judge = add_judge(model, len(head.out)).requires_grad_(False)
+    judge.weight.normal_(std=2 * len(head.out) ** -0.5, generator=torch.Generator().manual_seed(4))
     return model
 
 
@@ -193,13 +198,16 @@ class PrefixDecoder:
 class StatefulDecoder(PrefixDecoder):
     """A decoder without a cache that also gives last hidden states, from what was read, and a head that reads them."""
 
-    def __init__(self, predict: Predict, states: Predict, model: Any = None) -> None:
-        """Take predictions, states, and the model that has the head; none: a head that adds a state's numbers up."""
-        super().__init__(predict, "small")
+    def __init__(self, predict: Predict, states: Predict, model: Any = None, name: str = "small") -> None:
+        """Take predictions, states, and the model that has the heads; none: heads that add a state's numbers up."""
+        super().__init__(predict, name)
         self.states = states
-        head = AcceptanceHead(0, len(states((END,), (START,)))).requires_grad_(False)
+        width = len(states((END,), (START,)))
+        head, judge = AcceptanceHead(0, width).requires_grad_(False), Judge(width).requires_grad_(False)
         torch.nn.init.ones_(head.out)
-        self.capabilities = Capabilities(transformers_model=SimpleNamespace(acceptance_head=head) if model is None else model)
+        torch.nn.init.ones_(judge.weight)
+        heads = SimpleNamespace(acceptance_head=head, judge=judge, config=_Config(width))
+        self.capabilities = Capabilities(transformers_model=heads if model is None else model)
 
     def forward(self, tokens: Rows) -> Step:
         step = super().forward(tokens)
@@ -211,6 +219,16 @@ class StatefulDecoder(PrefixDecoder):
         most = max(step.lengths)
         step.hidden = torch.stack([torch.stack(row + [padding] * (most - len(row))) for row in read])
         return step
+
+
+@dataclass(frozen=True)
+class _Config:
+    """The configuration of a model of which only the width of its states is known."""
+
+    hidden_size: int
+
+    def get_text_config(self) -> _Config:
+        return self
 
 
 def random_states(name: str) -> Predict:

@@ -148,6 +148,20 @@ class AlignSettings(TrainingSettings):
         default=6.0,
         gt=0,
     )
+    judge: int = setting(
+        "Texts of the calibration set from which a judge learns, for speculative_judge, which of the drafter's tokens are good "
+        "enough (Judge Decoding). It is trained after the drafter of either arm, which it does not change. 0: none.",
+        default=0,
+        unit="texts",
+        ge=0,
+    )
+    judge_tolerance: float = setting(
+        "judge only: a token is good where the text with it, continued by the large model, scores at most so much under the "
+        "large model's own text, by the task's metric of the single text.",
+        default=0.0,
+        unit="points",
+        ge=0,
+    )
 
     @property
     def reads_stored(self) -> bool:
@@ -160,11 +174,16 @@ class AlignSettings(TrainingSettings):
         return self.kl_until > 0 or self.position_weights == "acceptance"
 
     @property
+    def reads_metric(self) -> bool:
+        """Whether the task's metric decides on weights: of the drafter, or of its judge."""
+        return super().reads_metric or self.judge > 0
+
+    @property
     def control(self) -> AlignSettings:
         """The settings of the control: the same training from the same start, by cross-entropy of the references."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
         head = ("acceptance_head", "acceptance_steps", "acceptance_temperature", "rejection_weight")
-        same |= {name: getattr(self, name) for name in head}
+        same |= {name: getattr(self, name) for name in (*head, "judge", "judge_tolerance")}
         return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary)
 
     def validate(self) -> None:

@@ -71,12 +71,25 @@ class Step:
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """Return the last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), right-padded."""
+        return self._last(self.logits, positions)
+
+    def last_hidden(self, positions: Sequence[int]) -> Tensor:
+        """Return the last hidden states at those positions: (rows, max(positions), width), right-padded.
+
+        Raises:
+            RuntimeError: the runtime gives none.
+        """
+        if self.hidden is None:
+            raise RuntimeError("the runtime gives no hidden states")
+        return self._last(self.hidden, positions)
+
+    def _last(self, values: Tensor, positions: Sequence[int]) -> Tensor:
         most = max(positions)
-        if all(length == self.logits.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
-            return self.logits[:, -most:]
+        if all(length == values.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
+            return values[:, -most:]
         starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
-        columns = (starts[:, None] + torch.arange(most)).clamp_(0, self.logits.shape[1] - 1).to(self.logits.device)
-        return self.logits.gather(1, columns[..., None].expand(-1, -1, self.logits.shape[-1]))
+        columns = (starts[:, None] + torch.arange(most)).clamp_(0, values.shape[1] - 1).to(values.device)
+        return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
 
     def last_best(self, positions: Sequence[int]) -> Rows | None:
         """Return the likeliest tokens at those positions, where they are known."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
 from tasks.decoding.decoder import Decoder, DraftCheck, GreedyAcceptance, Rows, Step
@@ -198,13 +199,21 @@ class Verifier:
         known = [row.tokens + (new if self.turns.bonus else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
         step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
         p = PredictionBlock(step.last(positions), self.parts.sampling, step.last_best(positions))
-        accepted, residual = self._accept(rows, draft, p)
+        accepted, residual = self._accept(rows, draft, p, self._judged(draft, step, positions))
         rejected = [index for index, drafted in enumerate(draft.tokens) if accepted[index] < len(drafted)]
         next_tokens = self._take(rows, residual, rejected, accepted)
         bonus, steps = self._bonus(rows, draft, p, accepted)
         return Verification(p, step, accepted, next_tokens | bonus, steps)
 
-    def _accept(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:
+    def _judged(self, draft: Draft, step: Step, positions: list[int]) -> Tensor | None:
+        """Return which drafted tokens the judge accepts by the target's states: bool (rows, n); None without a judge."""
+        judge = self.parts.acceptance.judge
+        # The states at the first of a row's positions come before its draft.
+        return None if judge is None or not any(draft.tokens) else judge(step.last_hidden(positions)[:, 1:])
+
+    def _accept(
+        self, rows: list[RowState], draft: Draft, p: PredictionBlock, judged: Tensor | None = None
+    ) -> tuple[list[int], TokenDistribution]:
         """Return how many drafted tokens of each row stay, and the distribution that replaces the first one rejected."""
         longest = max(map(len, draft.tokens))
         if not longest:
@@ -213,9 +222,10 @@ class Verifier:
             return self._accept_one_by_one(rows, draft, p)
         tokens, verified, pardon = draft.padded(p.logits.device), p.head(longest), self.parts.acceptance.pardon
         result = self.parts.acceptance.apply(tokens, draft.q.head(longest), verified)
+        accept = result.accept if judged is None else result.accept.masked_fill(judged, 1)
         nats = None if pardon is None else verified.entropy.tolist()
         accepted = []
-        for index, (row, drafted, probabilities) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):
+        for index, (row, drafted, probabilities) in enumerate(zip(rows, draft.tokens, accept.tolist(), strict=True)):
             accepts = functools.partial(self._accepts, row, probabilities)
             if pardon is None or nats is None:
                 accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))

@@ -1,4 +1,4 @@
-"""Modules that are trained with a model: parallel heads for drafting, a classifier for early exits, a head for acceptance.
+"""Modules that are trained with a model: parallel heads, a classifier for early exits, a head for acceptance, a judge.
 
 They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
 files, so that `transformers` still loads the folder.
@@ -19,7 +19,7 @@ from tasks.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_HEADS, _CLASSIFIER, _ACCEPTANCE = "draft_heads", "exit_classifier", "acceptance_head"
+_HEADS, _CLASSIFIER, _ACCEPTANCE, _JUDGE = "draft_heads", "exit_classifier", "acceptance_head", "judge"
 
 
 class ParallelHeads(torch.nn.Module):
@@ -51,8 +51,8 @@ class ParallelHeads(torch.nn.Module):
         return hidden.unsqueeze(-2) + torch.einsum("...ki,kiw->...kw", inner, self.second)
 
 
-class ExitClassifier(torch.nn.Module):
-    """Predicts whether a layer already agrees with the last one: linear in the normed hidden state (CALM)."""
+class LinearHead(torch.nn.Module):
+    """One logit, linear in a hidden state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -61,7 +61,19 @@ class ExitClassifier(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map hidden states of shape (..., width) to logits of the probability, (...)."""
-        return hidden @ self.weight + self.bias
+        return hidden.to(self.weight.dtype) @ self.weight + self.bias
+
+
+class ExitClassifier(LinearHead):
+    """Predicts whether a layer already agrees with the last one, from the normed hidden state (CALM)."""
+
+
+class Judge(LinearHead):
+    """Predicts whether a drafted token is good enough, from the large model's state after that token (Judge Decoding).
+
+    It is the drafter's attribute and lies in the drafter's folder, although it reads the large model's states: it knows the
+    mistakes of this drafter, and one large model may have several drafters.
+    """
 
 
 class AcceptanceHead(torch.nn.Module):
@@ -106,6 +118,11 @@ def acceptance_head_of(model: PreTrainedModel) -> AcceptanceHead | None:
     return getattr(model, _ACCEPTANCE, None)
 
 
+def judge_of(model: PreTrainedModel) -> Judge | None:
+    """Return the judge of a drafter, or None."""
+    return getattr(model, _JUDGE, None)
+
+
 def add_heads(model: PreTrainedModel, count: int, seed: int) -> None:
     """Add `count` new draft heads to a T5-style model, unless it has that many already."""
     there = heads_of(model)
@@ -123,19 +140,28 @@ def add_classifier(model: PreTrainedModel) -> None:
 
 def add_acceptance_head(model: PreTrainedModel, layers: int, seed: int) -> AcceptanceHead:
     """Add a new acceptance head to a model of any architecture, in place of one that it has, and return it."""
-    head = AcceptanceHead(layers, _width(model))
+    head = AcceptanceHead(layers, state_width(model))
     head.initialise(seed)
     setattr(model, _ACCEPTANCE, head.to(model.device))
     return head
 
 
-def drop_acceptance_head(model: PreTrainedModel) -> None:
-    """Remove the acceptance head of a model, if it has one: it knows the drafts of these weights alone."""
-    if acceptance_head_of(model) is not None:
-        delattr(model, _ACCEPTANCE)
+def add_judge(drafter: PreTrainedModel, width: int) -> Judge:
+    """Add a new judge of states of this width to a drafter, in place of one that it has, and return it."""
+    judge = Judge(width).to(drafter.device)
+    setattr(drafter, _JUDGE, judge)
+    return judge
 
 
-def _width(model: PreTrainedModel) -> int:
+def drop_heads_of_drafts(model: PreTrainedModel) -> None:
+    """Remove the acceptance head and the judge of a model, if it has them: they know the drafts of these weights alone."""
+    for name in (_ACCEPTANCE, _JUDGE):
+        if getattr(model, name, None) is not None:
+            delattr(model, name)
+
+
+def state_width(model: PreTrainedModel) -> int:
+    """Return the width of a model's hidden states."""
     width: int = model.config.get_text_config().hidden_size
     return width
 
@@ -169,7 +195,7 @@ def load_extras(model: PreTrainedModel, folder: Path) -> None:
             continue
         try:
             weights = load_file(folder / file)
-            extra = build(_width(model), weights)
+            extra = build(state_width(model), weights)
             extra.load_state_dict(weights)
         except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
             reason = str(error).strip().split("\n")[0]
@@ -186,6 +212,7 @@ _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]
     _HEADS: ("heads.safetensors", _heads_like),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
     _ACCEPTANCE: ("acceptance_head.safetensors", lambda width, weights: AcceptanceHead(len(weights["weight"]), width)),
+    _JUDGE: ("judge.safetensors", lambda _, weights: Judge(len(weights["weight"]))),
 }
 
 FILES = tuple(file for file, _ in _FILES.values())

@@ -134,7 +134,7 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.model.pretrained is not None and Path(job.model.pretrained).exists():
         files.append(Path(job.model.pretrained))
     code = list(job.code)
-    if job.training.choose_by == "quality":
+    if job.training.reads_metric:
         settings["metric"] = job.metric
         files.append(reference_file(job))
         code += ["evaluation/quality", "evaluation/scoring"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
-from tasks.models.extras import add_classifier, add_heads, classifier_of, drop_acceptance_head, heads_of
+from tasks.models.extras import add_classifier, add_heads, classifier_of, drop_heads_of_drafts, heads_of
 from tasks.models.layers import decoder_layers, require_layered
 from tasks.models.pruned_head import pruned_head
 from tasks.models.shared_encoder import freeze_encoder, reads_large_encoder
@@ -117,7 +117,7 @@ def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
             raise InputError(f"exit_layer is {settings.exit_layer}, but the decoder has {layers} layers; it must be less")
         if settings.exit_classifier and layers == 1:
             raise InputError("exit_classifier is set, but the decoder has one layer, with none to exit before; give it more")
-    drop_acceptance_head(model)  # it was trained for the weights that change now
+    drop_heads_of_drafts(model)  # they were trained for the weights that change now
     model.config.exit_layer = settings.exit_layer
     if settings.draft_heads:
         add_heads(model, settings.draft_heads, settings.seed)

@@ -111,6 +111,11 @@ class TrainingSettings:
         ge=0,
     )
 
+    @property
+    def reads_metric(self) -> bool:
+        """Whether the task's metric decides on weights."""
+        return self.choose_by == "quality"
+
     def validate(self) -> None:
         if self.relative_rate and self.optimizer != "adafactor":
             raise ValueError(f"relative_rate is set, but optimizer is {self.optimizer}; it must be adafactor")

@@ -21,6 +21,7 @@ _PLAIN: Changes = {
     "draft_heads": 0,
     "exit_classifier": False,
     "acceptance_head": 0,
+    "judge": 0,
     "trunk": "trained",
     "patience": 0,
 }

@@ -33,10 +33,6 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         self.sampling = sampling
         self.device = torch.device("cpu")
 
-    @abstractmethod
-    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        """Return at most `budget` (at least 1) tokens to follow `tokens`, the text of row `row`; none after an end token."""
-
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
         self.device = encoder_output.hidden.device
 
@@ -52,13 +48,9 @@ class DeterministicDrafter(StatelessDrafter, ABC):
             draft.q = one_hot_predictions(draft.padded(self.device), self.vocabulary, self.sampling)
         return draft
 
+    @abstractmethod
     def proposals(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int]) -> tuple[Rows, list[int]]:
         """Return the proposal for each row, none where the budget is 0, and the model runs that it took."""
-        drafted = [
-            self.propose(row, text, example, budget) if budget > 0 else []
-            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
-        ]
-        return drafted, [0] * len(tokens)
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Predict uniformly over ordinary tokens: nothing is known beyond the proposal."""
@@ -67,7 +59,22 @@ class DeterministicDrafter(StatelessDrafter, ABC):
         return PredictionBlock(logits.expand(len(rows), 1, -1), self.sampling)
 
 
-class LookUpDrafter(DeterministicDrafter):
+class RowwiseDrafter(DeterministicDrafter):
+    """Proposes for one row after the other, without a model."""
+
+    @abstractmethod
+    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
+        """Return at most `budget` (at least 1) tokens to follow `tokens`, the text of row `row`; none after an end token."""
+
+    def proposals(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int]) -> tuple[Rows, list[int]]:
+        drafted = [
+            self.propose(row, text, example, budget) if budget > 0 else []
+            for row, (text, example, budget) in enumerate(zip(tokens, examples, budgets, strict=True))
+        ]
+        return drafted, [0] * len(tokens)
+
+
+class LookUpDrafter(RowwiseDrafter):
     """Looks its proposals up, so that it also knows the token behind a draft, unless it finds none."""
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:

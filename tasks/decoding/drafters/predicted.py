@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
+from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.distributions import PredictionBlock, full_precision
-from tasks.decoding.drafters.base import ModelDrafter, StepwiseDrafter
+from tasks.decoding.drafters.base import GuidedModelDrafter
 from tasks.decoding.drafting import Draft
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
@@ -18,16 +18,13 @@ from tasks.errors import InputError
 from tasks.models.extras import AcceptanceHead, acceptance_head_of
 
 
-class PredictedDrafter(StepwiseDrafter):
+class PredictedDrafter(GuidedModelDrafter):
     """Its confidence is the predicted probability that every token drafted so far is accepted, Π P(accept).
 
     The head reads the small model's state after a drafted token. That state comes from the run that predicts the next token, so
     a draft stops before a token: the draft rule's fallback. The decision depends on drafted tokens alone, all of which are
     verified, and never on the token that it leaves out: whatever verifies exactly stays exact.
     """
-
-    decoder = None
-    """None: a runtime that drafts by itself, and cached predictions, do not know the head."""
 
     def __init__(
         self,
@@ -38,14 +35,9 @@ class PredictedDrafter(StepwiseDrafter):
         *,
         shares_encoder: bool = False,
     ) -> None:
-        super().__init__(decoder.end_token, sampling, source)
-        self.end_tokens = decoder.end_tokens
+        super().__init__(decoder, sampling, source, shares_encoder=shares_encoder)
         self.head = head
-        self.small = ModelDrafter(decoder, sampling, source, shares_encoder=shares_encoder)
         self._all_accepted: list[float] = []
-
-    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
-        self.small.start(encoder_output, sources)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
         self._all_accepted = [1.0] * len(tokens)
@@ -64,12 +56,6 @@ class PredictedDrafter(StepwiseDrafter):
 
     def _confidence(self, block: PredictionBlock, rule: DraftRule) -> list[float]:
         return self._all_accepted
-
-    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
-        self.small.observe(tokens, step, positions)
-
-    def reorder(self, rows: Sequence[int]) -> None:
-        self.small.reorder(rows)
 
 
 def predicted_drafter(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.drafters.deterministic import DeterministicDrafter
+from tasks.decoding.drafters.deterministic import RowwiseDrafter
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 
 
-class RandomDrafter(DeterministicDrafter):
+class RandomDrafter(RowwiseDrafter):
     """Draws ordinary tokens uniformly, and proposes them with probability 1."""
 
     def __init__(self, target: Decoder, sampling: SamplingSettings, source: TokenSource) -> None:

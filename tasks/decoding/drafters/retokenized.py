@@ -37,9 +37,6 @@ class RetokenizedDrafter(DeterministicDrafter):
             drafted.append(found[: next(ends, len(found)) + 1])
         return drafted, [len(new) for new in written]
 
-    def propose(self, row: int, tokens: list[int], example: int, budget: int) -> list[int]:
-        raise NotImplementedError("rows are drafted side by side")
-
     def _write(self, tokens: Rows, budgets: Sequence[int]) -> Rows:
         """Return what the small model writes behind each row, in its own tokens, and leave its cache without that."""
         small, inner = self.small, self.small.inner

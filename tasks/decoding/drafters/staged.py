@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.decoding.decoder import Decoder, EncoderOutput, Rows, Step
+from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.drafters.base import ModelDrafter, StepwiseDrafter
-from tasks.decoding.drafters.deterministic import DeterministicDrafter
+from tasks.decoding.drafters.base import GuidedModelDrafter
+from tasks.decoding.drafters.deterministic import RowwiseDrafter
 from tasks.decoding.drafting import Draft, DraftBuilder, empty_predictions
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule
 
 
-class StagedDrafter(StepwiseDrafter):
+class StagedDrafter(GuidedModelDrafter):
     """Drafts what the small model alone would draft, token for token and with the same q, in fewer of its runs.
 
     A drafter without a model proposes tokens, the small model predicts behind all of them in one run, and takes its own next
@@ -27,25 +27,20 @@ class StagedDrafter(StepwiseDrafter):
     is `proposer`; and its drafts are trees, here they are chains.
     """
 
-    decoder = None
-    """None: a runtime that drafts by itself, and cached predictions, would count the small model's runs without stages."""
-
     def __init__(
         self,
-        proposer: DeterministicDrafter,
+        proposer: RowwiseDrafter,
         decoder: Decoder,
         sampling: SamplingSettings,
         source: TokenSource,
         *,
         shares_encoder: bool = False,
     ) -> None:
-        super().__init__(decoder.end_token, sampling, source)
-        self.end_tokens = decoder.end_tokens
+        super().__init__(decoder, sampling, source, shares_encoder=shares_encoder)
         self.proposer = proposer
-        self.small = ModelDrafter(decoder, sampling, source, shares_encoder=shares_encoder)
 
     def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
-        self.small.start(encoder_output, sources)
+        super().start(encoder_output, sources)
         self.proposer.start(encoder_output, sources)
 
     def draft(self, tokens: Rows, examples: Sequence[int], budgets: Sequence[int], rule: DraftRule) -> Draft:
@@ -97,14 +92,8 @@ class StagedDrafter(StepwiseDrafter):
         rows = [torch.stack(list(row[: len(new)])) if new else nothing for row, new in zip(found, drafted, strict=True)]
         return PredictionBlock(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.sampling)
 
-    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        return self.small.next_logits(tokens, drafted, going)
-
-    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
-        self.small.observe(tokens, step, positions)
-
     def reorder(self, rows: Sequence[int]) -> None:
-        self.small.reorder(rows)
+        super().reorder(rows)
         self.proposer.reorder(rows)
 
 

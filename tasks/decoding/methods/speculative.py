@@ -11,6 +11,7 @@ from tasks.decoding.draft_length import largest_entropy
 from tasks.decoding.drafters.choose import make_drafter
 from tasks.decoding.drafters.predicted import predicted_drafter
 from tasks.decoding.execution import SpeculativeLoop
+from tasks.decoding.judging import judge_of_pair, judged
 from tasks.decoding.lenience import lenient, lossy
 from tasks.decoding.method import DecodingMethod, MethodSpec, Pair
 from tasks.decoding.randomness import TokenSource
@@ -22,6 +23,7 @@ from tasks.decoding.settings.speculative import (
     EntropySettings,
     ForgivingSettings,
     FuzzySettings,
+    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
@@ -86,6 +88,10 @@ def _forgiving(pair: Pair, settings: ForgivingSettings, sampling: SamplingSettin
     return fixed_window(pair, settings, sampling, source, found_its_way_back(settings.min_entropy, settings.window))
 
 
+def _judge(pair: Pair, settings: JudgeSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
+    return fixed_window(pair, settings, sampling, source, judged(judge_of_pair(pair), settings.min_judgement))
+
+
 def _confident(pair: Pair, settings: ConfidentSettings, sampling: SamplingSettings, source: TokenSource) -> DecodingMethod:
     drafter = make_drafter(settings.drafter, pair, sampling, source)
     rule = DraftRule(window=settings.max_draft, stop_below=settings.stop_below)
@@ -126,6 +132,7 @@ SPECS = (
     MethodSpec("speculative_top_k", "no paper: acceptance of any of the k likeliest tokens", False, _top_k),
     MethodSpec("speculative_fuzzy", "Holsman et al., 2025 (FSD); beyond the threshold speculative sampling", False, _fuzzy),
     MethodSpec("speculative_forgiving", "Li et al., 2025 (FLy): entropy gate and deferred window", False, _forgiving),
+    MethodSpec("speculative_judge", "Bachmann et al., 2025 (Judge Decoding), with labels of our own", False, _judge),
     MethodSpec("speculative_confident", "Leviathan et al., 2023, section 3.5: the window ends in doubt", True, _confident),
     MethodSpec("speculative_entropy", "Agrawal et al., 2024 (AdaEDL), with a fixed threshold", True, _entropy),
     MethodSpec("speculative_predicted", "Huang et al., 2024 (SpecDec++), Algorithm 1", True, _predicted),

@@ -142,6 +142,18 @@ class ForgivingSettings(SpeculativeSettings):
 
 
 @settings
+class JudgeSettings(SpeculativeSettings):
+    """Speculative decoding that also accepts what a trained judge holds for good (Judge Decoding)."""
+
+    min_judgement: float = setting(
+        "δ: a rejected token is accepted all the same where the judge's probability that it is good is above this; 1 is exact.",
+        default=0.5,
+        ge=0,
+        le=1,
+    )
+
+
+@settings
 class ConfidentSettings(DraftingSettings):
     """Speculative decoding whose drafts end where the drafter is no longer confident."""
 
@@ -199,6 +211,7 @@ METHODS: dict[str, type] = {
     "speculative_top_k": TopKSettings,
     "speculative_fuzzy": FuzzySettings,
     "speculative_forgiving": ForgivingSettings,
+    "speculative_judge": JudgeSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_entropy": EntropySettings,
     "speculative_predicted": PredictedSettings,

@@ -153,6 +153,12 @@ PRESETS: dict[str, dict[str, Preset]] = {
             "FLy; bounds and steps ours, since its texts and drafts are longer",
         )
     },
+    "speculative_judge": {
+        "steps": Preset(
+            {"min_judgement": (0.3, 0.5, 0.6, 0.7, 0.8, 0.9), "draft_length": (4, 6, 8)},
+            "Judge Decoding; steps ours, since the labels are",
+        )
+    },
     "speculative_margin": {
         "steps": Preset({"margin": (0.02, 0.05, 0.1, 0.2, 0.4), "draft_length": _BLOCK}, "no paper; steps ours")
     },

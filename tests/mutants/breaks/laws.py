@@ -116,6 +116,17 @@ BREAKS = (
           "waiting or entropy", "entropy", _law("forgiving, any entropy")),
     Break("what-is-drafted-again-meets-the-same-number", _LOOP, "Verifier._accepts",
           'f"accept from {len(row.tokens)}"', '"accept"', _law("forgiving, any entropy")),
+    # A learned judge.
+    Break("judge-reads-the-state-before-the-token", _LOOP, "Verifier._judged", "[:, 1:]", "[:, :-1]", _law("judge")),
+    Break("judge-accepts-what-it-holds-for-bad", "tasks.decoding.judging", "judged.pardon",
+          "> min_judgement", "< min_judgement", _law("judge, top-p")),
+    Break("judge-decides-alone", _LOOP, "Verifier._accept",
+          "result.accept.masked_fill(judged, 1)", "judged", _law("judge")),
+    Break("judge-compares-logits", "tasks.decoding.judging", "judged.pardon",
+          "torch.sigmoid(full_precision(judge(states)))", "full_precision(judge(states))", _law("judge, top-p")),
+    Break("judge-of-another-large-model", "tasks.decoding.judging", "judge_of_pair",
+          "if large is not None and", "if False and",
+          ("tests/unit/decoding/test_judging.py::test_the_judge_is_the_small_model_s_and_fits_the_large_one",)),
     # BiLD and cascades without verification.
     Break("bild-distance-of-q", _RULES, "distance_rollback.accept_mask",
           "p.surprisal(tokens)", "q.surprisal(tokens)", _law("bild, fixed window")),

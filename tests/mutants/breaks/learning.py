@@ -8,6 +8,9 @@ _UNIT = "tests/unit"
 _CHECKPOINTS = (f"{_UNIT}/training/test_checkpoints.py",)
 
 _ACCEPTANCE_HEAD = "tasks.alignment.acceptance_head"
+_JUDGE, _LABELS = "tasks.alignment.judge", "tasks.alignment.judge_labels"
+_JUDGE_TESTS = f"{_UNIT}/alignment/test_judge.py"
+_JUDGE_BY_HAND = (f"{_JUDGE_TESTS}::test_states_and_labels_are_those_of_single_runs",)
 _HEAD_BY_HAND = (f"{_UNIT}/alignment/test_acceptance_head.py::test_states_and_labels_are_those_of_single_runs",)
 
 BREAKS = (
@@ -37,8 +40,43 @@ BREAKS = (
         (f"{_UNIT}/alignment/test_spec.py",),
     ),
     Break(
+        "judge-labels-ignore-the-tolerance", _LABELS, "MismatchLabeller._label",
+        "own[one.text] - references.tolerance", "own[one.text]",
+        _JUDGE_BY_HAND,
+    ),
+    Break(
+        "judge-labels-of-the-large-model-s-own-token", _LABELS, "MismatchLabeller._label",
+        "one.token]", "texts[one.text][one.position]]",
+        _JUDGE_BY_HAND,
+    ),
+    Break(
+        "judge-learns-from-agreement", _LABELS, "MismatchLabeller.mismatches",
+        "!= own", ">= 0",
+        (f"{_JUDGE_TESTS}::test_mismatches_are_the_drafter_s_tokens_along_a_text",),
+    ),
+    Break(
+        "judge-of-unbalanced-kinds", _JUDGE, "balanced_loss",
+        "functional.softplus(-logits[good]).mean()", "functional.softplus(-logits[good]).sum()",
+        (f"{_JUDGE_TESTS}::test_the_loss_by_hand",),
+    ),
+    Break(
+        "judge-keeps-the-mean-of-its-states", _JUDGE, "fit",
+        "bias - (weight * mean / scale).sum()", "bias",
+        (f"{_JUDGE_TESTS}::test_a_judge_is_fitted_to_its_optimum",),
+    ),
+    Break(
+        "judge-learns-from-held-out-texts", _JUDGE, "judge_trainer",
+        "read_jsonl(paths.control_set)", "read_jsonl(reference_file(context.job))",
+        (f"{_UNIT}/alignment/test_spec.py::test_a_judge_learns_from_the_calibration_set_and_is_measured_on_held_out_texts",),
+    ),
+    Break(
+        "judge-of-other-weights-kept", "tasks.models.extras", "drop_heads_of_drafts",
+        "(_ACCEPTANCE, _JUDGE)", "(_ACCEPTANCE,)",
+        (f"{_JUDGE_TESTS}::test_training_a_model_drops_the_judge_of_its_old_weights",),
+    ),
+    Break(
         "acceptance-head-of-other-weights-kept", "tasks.training.objective", "_prepare",
-        "drop_acceptance_head(model)", "pass",
+        "drop_heads_of_drafts(model)", "pass",
         (f"{_UNIT}/alignment/test_acceptance_head.py::test_training_a_model_drops_the_head_of_its_old_weights",),
     ),
     Break(

@@ -218,9 +218,15 @@ def test_training_a_model_drops_the_head_of_its_old_weights() -> None:
     Objective(model, TrainingSettings())
 
 
-def test_both_arms_have_the_same_head() -> None:
+def test_both_arms_have_the_same_heads() -> None:
     settings = AlignSettings(
-        loss="forward_kl", acceptance_head=2, acceptance_steps=7, acceptance_temperature=0.5, rejection_weight=3.0
+        loss="forward_kl",
+        acceptance_head=2,
+        acceptance_steps=7,
+        acceptance_temperature=0.5,
+        rejection_weight=3.0,
+        judge=40,
+        judge_tolerance=1.5,
     )
-    names = ("acceptance_head", "acceptance_steps", "acceptance_temperature", "rejection_weight")
-    assert [getattr(settings.control, name) for name in names] == [2, 7, 0.5, 3.0]
+    names = ("acceptance_head", "acceptance_steps", "acceptance_temperature", "rejection_weight", "judge", "judge_tolerance")
+    assert [getattr(settings.control, name) for name in names] == [2, 7, 0.5, 3.0, 40, 1.5]

@@ -13,7 +13,7 @@ from torch import Tensor
 from tasks.decoding.acceptance_rules import distance_rollback, speculative_sampling
 from tasks.decoding.decoder import EncoderOutput, Rows
 from tasks.decoding.drafters.base import StatelessDrafter, StepwiseDrafter
-from tasks.decoding.drafters.deterministic import DeterministicDrafter
+from tasks.decoding.drafters.deterministic import RowwiseDrafter
 from tasks.decoding.drafting import Drafter
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Counts, Generation
@@ -41,7 +41,7 @@ def by_source(texts: Sequence[Sequence[int]]) -> Predict:
     return predict
 
 
-class Whole(DeterministicDrafter):
+class Whole(RowwiseDrafter):
     """Proposes the rest of its source's script, up to the end token."""
 
     def __init__(self, scripts: Sequence[Script], target: PrefixDecoder) -> None:

@@ -51,7 +51,7 @@ class World:
     most: int
 
     def models(self, sampling: SamplingSettings, dtype: torch.dtype) -> Models:
-        return Models(self.table("small", dtype), self.table("large", dtype), sampling)
+        return Models(self.table("small", dtype), self.table("large", dtype), sampling, random_states(self.name))
 
     def own_table(self, dtype: torch.dtype) -> Predict:
         """Random logits of a small model with one token more, all of them possible."""
@@ -86,7 +86,8 @@ def distance(world: World, case: Case, dtype: torch.dtype, source: type[Branchin
     calibration = [[token % world.vocabulary for token in text] for text in TEXTS]
     pair = dataclasses.replace(prefix_pair(models.small, models.large), calibration=calibration)
     if case.method in STATEFUL:
-        pair = dataclasses.replace(pair, small=StatefulDecoder(models.small, random_states(world.name)))
+        with_states = {name: StatefulDecoder(getattr(models, name), models.states, name=name) for name in ("small", "large")}
+        pair = dataclasses.replace(pair, **with_states)
     if case.translated:
         own = world.own_table(dtype)
         pair = translated_pair(own, models.large, world.vocabulary)
