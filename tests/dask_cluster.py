@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from tasks import supervisor
-from tests.served import ROOT
+from tests.served import PATIENCE, ROOT
 from tests.services import HOST, free_port
 
 DASK = [str(Path(sys.executable).with_name("dask"))]
@@ -30,7 +30,7 @@ def dask_scheduler(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
 def dask_workers(
     address: str, number: int, folder: Path, *options: str, variables: dict[str, str] | None = None, cwd: Path = ROOT
 ) -> Iterator[None]:
-    """Start so many worker processes in the block, each with one thread.
+    """Run so many worker processes, each with one thread, in the block, which begins when the scheduler has them.
 
     Args:
         address: of the scheduler.
@@ -41,7 +41,11 @@ def dask_workers(
         cwd: the repository in which they work.
     """
     usual = ("--nworkers", str(number), "--nthreads", "1", "--memory-limit", "0", "--no-dashboard")
+    from distributed import Client
+
     with _started("worker", address, *usual, *options, logs=folder, cwd=cwd, variables=variables):
+        with Client(address, timeout=PATIENCE, set_as_default=False) as client:
+            client.wait_for_workers(number, timeout=PATIENCE)
         yield
 
 

@@ -100,7 +100,9 @@ class PrefectApi(abc.ABC):
                 with urllib.request.urlopen(request, timeout=PATIENCE) as found:  # noqa: S310 (loopback)
                     return (json.loads(found.read() or "null"),)
             except HTTPError as error:
-                if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                # A slow database makes other questions fail as well; what is not only read must not be asked for twice.
+                failed = path.endswith("/filter") and error.code == HTTPStatus.INTERNAL_SERVER_ERROR
+                if not failed and error.code != HTTPStatus.SERVICE_UNAVAILABLE:
                     raise
                 return None
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from tests.served import PATIENCE
 
-JOURNAL, HELPERS = "SHARED_SWEEP_JOURNAL", "SHARED_SWEEP_HELPERS"
-"""Environment variables: the journal's file, and the number of further processes."""
+JOURNAL, PROCESSES = "SHARED_SWEEP_JOURNAL", "SHARED_SWEEP_PROCESSES"
+"""Environment variables: the journal's file, and how many processes share the sweep."""
 
 
 class Entry(NamedTuple):
@@ -37,11 +37,12 @@ def done_by(entries: list[Entry], what: str) -> set[int]:
     return {entry.process for entry in entries if entry.what == what and not entry.begins}
 
 
-def _keep_journal_of(kind: type, method: str, what: str, helps: bool) -> None:
+def _keep_journal_of(kind: type, method: str, what: str) -> None:
     whole = getattr(kind, method)
 
     def noted(*arguments: Any, **options: Any) -> Any:
-        _wait_for_helpers(what, helps)
+        if what != "time":
+            _wait_for_others(what)
         _note(what, "begin")
         try:
             return whole(*arguments, **options)
@@ -57,25 +58,23 @@ def _note(what: str, when: str) -> None:
         file.write(f"{what} {when} {os.getpid()}\n".encode())
 
 
-def _wait_for_helpers(what: str, helps: bool) -> None:
-    """Wait until each further process has done a unit of this kind of work; one of them does not wait before its first."""
+def _wait_for_others(what: str) -> None:
+    """Wait until every process has done a unit of this kind of work, unless this one has not."""
     deadline, file = time.monotonic() + PATIENCE, Path(os.environ[JOURNAL])
-    if what == "time" or (helps and os.getpid() not in done_by(journal(file), what)):
-        return
-    while len(done_by(journal(file), what)) < int(os.environ[HELPERS]):
-        assert time.monotonic() < deadline, f"a worker did not {what} anything"
+    while os.getpid() in (done := done_by(journal(file), what)) and len(done) < int(os.environ[PROCESSES]):
+        assert time.monotonic() < deadline, f"only {done} did {what}"
         time.sleep(0.05)
 
 
-def keep_journal(*, helps: bool) -> None:
-    """Note each unit of shared work and each timing of this process, which sweeps or helps."""
+def keep_journal() -> None:
+    """Note each unit of shared work and each timing of this process."""
     from tasks.evaluation.sweeping.decoding_ahead import PointDecoder
     from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
     from tasks.evaluation.sweeping.replaying import GridReplay
 
-    _keep_journal_of(GridReplay, "__call__", "replay", helps)
-    _keep_journal_of(PointDecoder, "__call__", "decode", helps)
-    _keep_journal_of(PointEvaluator, "time", "time", helps)
+    _keep_journal_of(GridReplay, "__call__", "replay")
+    _keep_journal_of(PointDecoder, "__call__", "decode")
+    _keep_journal_of(PointEvaluator, "time", "time")
 
 
 def dask_setup(_: Any) -> None:
@@ -83,9 +82,9 @@ def dask_setup(_: Any) -> None:
     from tasks import dask_workers
 
     dask_workers._machine = lambda: "another machine"
-    keep_journal(helps=True)
+    keep_journal()
 
 
 if __name__ == "__main__":
-    keep_journal(helps=False)
+    keep_journal()
     runpy.run_module("tasks.sweep", run_name="__main__")

@@ -16,7 +16,7 @@ import pytest
 from tests.dask_cluster import dask_scheduler, dask_workers
 from tests.e2e.conftest import copy_of, environment, read_params, write_params
 from tests.served import PATIENCE, ROOT
-from tests.shared_sweep import HELPERS, JOURNAL, done_by, journal
+from tests.shared_sweep import JOURNAL, PROCESSES, done_by, journal
 
 pytestmark = [
     pytest.mark.slow,
@@ -97,7 +97,7 @@ def test_a_sweep_shared_with_dask_workers_has_the_serial_rows(finished: tuple[Pa
         "decoded": {*DECODED, "vanilla_large", "vanilla_small"},
     }
 
-    noted = {JOURNAL: str(tmp_path / "journal"), HELPERS: str(WORKERS)}
+    noted = {JOURNAL: str(tmp_path / "journal"), PROCESSES: str(WORKERS + 1)}
     variables = environment(there) | noted | {"PYTHONPATH": with_tests(there)}
     options = ("--preload", "tests.shared_sweep")
     with (
