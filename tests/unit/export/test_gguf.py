@@ -10,7 +10,7 @@ import gguf
 import numpy
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, T5Tokenizer
+from transformers import T5Tokenizer
 
 from tasks.errors import InputError
 from tasks.export.gguf_architectures import ARCHITECTURES
@@ -108,7 +108,7 @@ def test_scaled_rotary_positions_are_divisors_of_the_frequencies(tmp_path: Path)
         theta, width = model.config.rope_parameters["rope_theta"], model.config.head_dim
         plain = theta ** (-torch.arange(0, width, 2) / width)
         torch.testing.assert_close(plain / divisors, model.model.rotary_emb.inv_freq)
-        assert (len(divisors.unique()) == 1) == (name == "llama linear")
+        assert bool(divisors.max() - divisors.min() < 1e-4) == (name == "llama linear")
         assert divisors.max() == pytest.approx(model.config.rope_parameters["factor"])
 
 
@@ -208,17 +208,6 @@ def test_transformers_reads_the_model_and_its_tokenizer_again(tmp_path: Path) ->
     assert (found["tokenizer.ggml.eos_token_id"], found["tokenizer.chat_template"]) == (END, TEMPLATE)
     text = "the 12 th<|im_end|>"
     assert load_tokenizer(second)(text)["input_ids"] == load_tokenizer(first)(text)["input_ids"]
-
-
-def test_transformers_reads_a_t5_again_with_its_logits(tmp_path: Path) -> None:
-    """It takes every T5 from GGUF for one with gated-gelu and as many layers in the decoder as in the encoder."""
-    model = toy_t5(2, 2, 2, "gated-gelu")
-    written(model, tmp_path)
-    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, gguf_file="model.gguf").eval()
-    ids = torch.tensor([[3, 9, 4, 1]])
-    with torch.inference_mode():
-        expected, found = (one(input_ids=ids, decoder_input_ids=ids).logits for one in (model, again))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_unigram_tokens_with_scores_and_kinds(tmp_path: Path) -> None:
