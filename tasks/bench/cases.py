@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,6 +123,8 @@ class LoadedCase:
 def random_case(shape: Shape, folder: Path) -> Case:
     """Build the models of a shape and save them under `folder`."""
     large, small = random_pair(shape)
+    # Saving imports DeepSpeed, which otherwise looks for a GPU and says on standard output that there is none.
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
     folder = folder / shape.name.replace(" ", "-")
     for name, model in (("large", large), ("small", small)):
         if model is not None:

@@ -75,14 +75,16 @@ def _interleaved(weight: Tensor, heads: int) -> Tensor:
         weight: (heads * width, inputs), or a bias, (heads * width); in transformers, a pair is half a head apart.
         heads: Heads of the projection.
     """
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return weight.reshape(heads, 2, -1, *weight.shape[1:]).transpose(1, 2).reshape(weight.shape)
 
 
 def _frequency_divisors(model: PreTrainedModel) -> Tensor:
     """Return what llama.cpp divides each rotary frequency by, (width / 2): the unscaled frequency over the model's own."""
-    config, own = model.config, model.get_decoder().rotary_emb.inv_freq
+    config = model.config
+    own: Tensor = model.get_decoder().rotary_emb.inv_freq
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    return config.rope_parameters["rope_theta"] ** -exponents / own
+    unscaled: Tensor = config.rope_parameters["rope_theta"] ** -exponents
+    return unscaled / own
 
 
 def _describe_gpt2(config: Any, writer: Any) -> None:

@@ -29,6 +29,7 @@ def test_a_pair_is_exported_and_its_certificate_holds(architecture: str, tmp_pat
     assert exported.returncode == 0, exported.stderr
     assert "not carried over: measurements and certificate" in exported.stdout
 
+    code: str
     [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     opened = run("-c", code, cwd=out)
     [expected] = load_pair(folder).generate(LETTERS[0])
@@ -77,6 +78,7 @@ for text in json.loads(sys.argv[1]):
 def exported_code(folder: Path, out: Path) -> str:
     exported = run("-m", "tasks.export", str(folder), "--to", "gguf", str(out))
     assert exported.returncode == 0, exported.stderr
+    code: str
     [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     return code
 

@@ -59,7 +59,7 @@ def opened(causal: bool) -> tuple[Any, Any, MismatchLabeller]:
     # The token that ends a text of the toys ends one of the plain GPT-2 too.
     for model in (drafter, large):
         model.generation_config.eos_token_id = model.config.eos_token_id = END
-    return drafter, large, MismatchLabeller(drafter, open_decoder(large, "large", 24, REFERENCE), 24, LIMIT, Words())  # type: ignore[arg-type]  # what it uses of one
+    return drafter, large, MismatchLabeller(drafter, open_decoder(large, "large", 24, REFERENCE), 24, LIMIT, Words())
 
 
 def expected(drafter: Any, large: Any, sources: list[list[int]], references: References) -> Iterator[tuple[Tensor, bool]]:

@@ -86,8 +86,8 @@ def distance(world: World, case: Case, dtype: torch.dtype, source: type[Branchin
     calibration = [[token % world.vocabulary for token in text] for text in TEXTS]
     pair = dataclasses.replace(prefix_pair(models.small, models.large), calibration=calibration)
     if case.method in STATEFUL:
-        with_states = {name: StatefulDecoder(getattr(models, name), models.states, name=name) for name in ("small", "large")}
-        pair = dataclasses.replace(pair, **with_states)
+        small, large = (StatefulDecoder(getattr(models, name), models.states, name=name) for name in ("small", "large"))
+        pair = dataclasses.replace(pair, small=small, large=large)
     if case.translated:
         own = world.own_table(dtype)
         pair = translated_pair(own, models.large, world.vocabulary)
