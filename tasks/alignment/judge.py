@@ -105,7 +105,7 @@ def fit(judge: Judge, tokens: JudgedTokens) -> bool:
         torch.autograd.backward(loss)
         return loss
 
-    optimizer.step(closure)  # type: ignore[arg-type]  # it takes a closure that returns a tensor
+    optimizer.step(closure)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     with torch.no_grad():
         judge.weight.copy_(weight / scale)
         judge.bias.copy_(bias - (weight * mean / scale).sum())
