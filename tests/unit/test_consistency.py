@@ -100,7 +100,7 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (perplexity(stage("large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs; set it to v"),
     (perplexity(stage("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
     (perplexity(stage("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
-    (perplexity(stage("align", judge=20)), "align: judge is 20, but it learns from scores of outputs, which a perplexity is not"),
+    (perplexity(stage("align", judge=20)), "align: judge is 20, which learns from scores of outputs, and a perplexity is none"),
     (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
     (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
     (
