@@ -110,7 +110,7 @@ def _describe_t5(config: Any, writer: Any) -> None:
     writer.add_context_length(getattr(config, "n_positions", _UNBOUNDED_CONTEXT))
     writer.add_embedding_length(config.d_model)
     writer.add_feed_forward_length(config.d_ff)
-    writer.add_block_count(config.num_layers)
+    writer.add_block_count(config.num_layers + _idle_layers(config))
     writer.add_decoder_block_count(config.num_decoder_layers)
     writer.add_head_count(config.num_heads)
     writer.add_key_length(config.d_kv)
@@ -121,12 +121,27 @@ def _describe_t5(config: Any, writer: Any) -> None:
     writer.add_decoder_start_token_id(config.decoder_start_token_id)
 
 
+def _idle_layers(config: Any) -> int:
+    """Return how many layers the encoder of a T5 is given that leave what they read as it is.
+
+    llama.cpp keeps the decoder's past in as many layers as the encoder has, and does not open a model with more in its decoder
+    (tried with xllamacpp 2026.10).
+    """
+    deeper: int = config.num_decoder_layers - config.num_layers
+    return max(deeper, 0)
+
+
 def _t5_weights(model: PreTrainedModel) -> Weights:
     """T5 1.0 scales what the output matrix reads by d_model^-0.5, which llama.cpp does not do: the matrix is scaled here."""
     scale = model.config.d_model**-0.5 if model.config.scale_decoder_outputs else 1.0
     for name, weight in model.state_dict().items():
         if name not in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):  # both are `shared.weight`
             yield name, weight * scale if name == "lm_head.weight" else weight
+    first = model.get_encoder().block[0].state_dict()
+    for layer in range(model.config.num_layers, model.config.num_layers + _idle_layers(model.config)):
+        for name, weight in first.items():
+            if "relative_attention_bias" not in name:  # a part of the first layer alone
+                yield f"encoder.block.{layer}.{name}", torch.zeros_like(weight)  # a layer adds nothing to its input
 
 
 ARCHITECTURES = {

@@ -80,7 +80,7 @@ def exported_code(folder: Path, out: Path) -> str:
     assert exported.returncode == 0, exported.stderr
     code: str
     [code] = re.findall(r"```python\n(.*?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return code
+    return str(code)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")
