@@ -13,6 +13,7 @@ from struct import error as TruncatedError
 _PACKAGES = ("gguf", "accelerate")
 _SCALING_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that stretch rotary positions."""
+_T5 = ("t5", "t5encoder")
 
 
 def is_gguf(source: str | Path) -> bool:
@@ -31,15 +32,17 @@ def location(source: str | Path) -> dict[str, str]:
         raise ValueError("there is no such file")
     if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
         raise ValueError(f"reading it needs the package {missing[0]}: pip install 'draftline[gguf]'")
-    _check_rotary_positions(file)
+    _check_what_is_dropped(file)
     return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
 
 
-def _check_rotary_positions(file: Path) -> None:
-    """Refuse scaled rotary positions, which transformers drops from a GGUF file without a word: the model would write nonsense.
+def _check_what_is_dropped(file: Path) -> None:
+    """Refuse what transformers drops from a GGUF file without a word, since the model would write nonsense.
+
+    That is the scaling of rotary positions, and the activation of a T5: transformers 5.23 reads each as one of gated ReLU.
 
     Raises:
-        ValueError: the positions are scaled, or the header cannot be read.
+        ValueError: the positions are scaled, the model is a T5, or the header cannot be read.
     """
     from transformers.integrations.gguf import read_gguf_metadata
 
@@ -47,6 +50,8 @@ def _check_rotary_positions(file: Path) -> None:
         metadata, tensors = read_gguf_metadata(str(file))
     except (TruncatedError, IndexError):
         raise ValueError("the file ends within its header; copy it again") from None
+    if metadata.get("general.architecture") in _T5:
+        raise ValueError("it is a T5, of which transformers does not read the activation from GGUF; use the model's folder")
     scaled = [name for name in tensors if name in _SCALING_FACTORS]
     scaled += [key for key, value in metadata.items() if key.endswith(".rope.scaling.type") and value != "none"]
     if scaled:

@@ -265,7 +265,7 @@ BREAKS = (
         _CHECKPOINTS,
     ),
     Break(
-        "gguf-positions-unchecked", "tasks.models.gguf", "_check_rotary_positions",
+        "gguf-positions-unchecked", "tasks.models.gguf", "_check_what_is_dropped",
         'key.endswith(".rope.scaling.type") and value != "none"', "False",
         (f"{_UNIT}/models/test_gguf.py",),
     ),
