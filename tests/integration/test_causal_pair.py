@@ -135,7 +135,11 @@ def test_a_sweep_is_planned_and_timed(ready: Trained, tmp_path: Path) -> None:
 def test_every_method_runs_or_is_refused_with_a_reason(ready: Trained, method: str) -> None:
     sources = encode(ready.tokenizer, [example.source for example in ready.examples[:5]], TEXT.max_source_tokens)
     settings = METHOD_SETTINGS[method]()
-    refused = {"calm": "calm takes T5 and mT5", "speculative_predicted": "the small model has none; train it with align.acc"}
+    refused = {
+        "calm": "calm takes T5 and mT5",
+        "speculative_predicted": "the small model has none; train it with align.acc",
+        "speculative_judge": "the small model has none; train one with align.judge",
+    }
     if method in refused:
         with pytest.raises(InputError, match=refused[method]):
             decode(method, settings, ready.pair, sources, REQUEST)
