@@ -22,7 +22,7 @@ def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("architecture", ["t5", "llama"])
+@pytest.mark.parametrize("architecture", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
 def test_a_pair_is_exported_and_its_certificate_holds(architecture: str, tmp_path: Path) -> None:
     folder, out = agreeing_pair(tmp_path, architecture), tmp_path / "out"
     exported = run("-m", "tasks.export", str(folder), "--to", "transformers", str(out))
@@ -84,7 +84,7 @@ def exported_code(folder: Path, out: Path) -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")
-@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+@pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_llama_cpp_writes_the_same_texts_and_accepts_the_same_drafts(architecture: str, tmp_path: Path) -> None:
     """Its first call reads the prompt without a draft, as that of OpenVINO GenAI does."""
     folder = agreeing_pair(tmp_path, architecture)
