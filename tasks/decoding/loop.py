@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tasks.decoding.abandonment import Abandonment, require_awaited
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
 from tasks.decoding.decoder import Decoder, DraftCheck, GreedyAcceptance, Rows, Step
 from tasks.decoding.distributions import PredictionBlock, probability
@@ -41,6 +42,8 @@ class LoopParts:
     """Whether generations carry the target's log-probability of each token."""
     watch: Callable[[RowState], None] | None = None
     """Called with each row after each of its turns: all its tokens are final."""
+    abandoned: Sequence[Abandonment] = ()
+    """A flag for each text; once all are set, decoding ends at its next turn with `AbandonedError`."""
 
     def turns(self, limit: int) -> TurnRules:
         """Return what the turns of a text of at most `limit` tokens go by."""
@@ -70,6 +73,7 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     verifier = Verifier(parts, parts.turns(limit))
     going = rows
     while going:
+        require_awaited(parts.abandoned)
         turning = going
         going, draft = _end_unverified(verifier, going, _draft(verifier, going))
         if going:

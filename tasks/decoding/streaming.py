@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
+from tasks.decoding.abandonment import Abandonment
 from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
@@ -59,3 +60,8 @@ class StreamedTurns:
 def watched(method: DecodingMethod, watch: Callable[[RowState], None]) -> DecodingMethod:
     """Return the method with `watch` called after each turn of a row; unchanged where it is no single loop."""
     return dataclasses.replace(method, watch=watch) if isinstance(method, SpeculativeLoop) else method
+
+
+def abandonable(method: DecodingMethod, texts: Sequence[Abandonment]) -> DecodingMethod:
+    """Return the method that ends at its next turn once all of these are set; unchanged where it is no single loop."""
+    return dataclasses.replace(method, abandoned=texts) if isinstance(method, SpeculativeLoop) else method

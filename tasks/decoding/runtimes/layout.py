@@ -103,7 +103,7 @@ class RowBatch(ctypes.Structure):
 
 
 class Deferral(ctypes.Structure):
-    """`kernel/speculative_loop.h`: Deferral."""
+    """`kernel/turns.h`: Deferral."""
 
     _fields_ = tuple(
         (name, ctypes.c_double)
@@ -125,7 +125,7 @@ class Acceptance(ctypes.Structure):
 
 
 class LoopRules(ctypes.Structure):
-    """`kernel/speculative_loop.h`: LoopRules."""
+    """`kernel/turns.h`: LoopRules."""
 
     _fields_ = (
         ("acceptance", Acceptance),
@@ -145,7 +145,7 @@ class LoopModel(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopModel."""
 
     _fields_ = (
-        *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits")),
+        *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits", "drafted")),
         ("stride", ctypes.c_int64),
         ("vocabulary", ctypes.c_int64),
         *((name, _Pointer) for name in ("next", "confidence", "entropy")),
@@ -153,7 +153,7 @@ class LoopModel(ctypes.Structure):
 
 
 class NativeTurn(ctypes.Structure):
-    """`kernel/speculative_loop.h`: Turn."""
+    """`kernel/turns.h`: Turn."""
 
     predicted: int
     drafted: int
@@ -162,6 +162,13 @@ class NativeTurn(ctypes.Structure):
     verified: int
     added: int
     _fields_ = tuple((name, ctypes.c_int32) for name in ("predicted", "drafted", "fallback", "accepted", "verified", "added"))
+
+
+class LoopRow(ctypes.Structure):
+    """`kernel/speculative_loop.h`: LoopRow."""
+
+    turn_count: int
+    _fields_ = (("tokens", _Pointer), ("prompt", ctypes.c_int64), ("turns", _Pointer), ("turn_count", ctypes.c_int64))
 
 
 class KnownPrediction(ctypes.Structure):
@@ -202,9 +209,9 @@ class NativeLoopModel:
     """Tokens that the model has an embedding for."""
     whole_head: bool
     """Whether the model predicts every token, as a target must; a drafter may have a draft vocabulary."""
-    prepare: Callable[[int, int, int], tuple[LoopModel, object]]
-    """(tokens of the longest run, positions that a run predicts, tokens of the row at most) to the kernel's view of the model,
-    and the buffers that it points into, to be kept while it is used."""
+    prepare: Callable[[int, int, int, int], tuple[LoopModel, object]]
+    """(rows, new tokens of the longest run, positions that a run predicts, tokens of a row at most) to the kernel's view of the
+    model, and the buffers that it points into, to be kept while it is used."""
 
 
 def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
@@ -224,7 +231,7 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             integer,
         ),
         "draftline_speculative_loop": (
-            [loop_model, loop_model, ctypes.POINTER(LoopRules), pointer, integer, ctypes.POINTER(NativeTurn), *[pointer] * 3],
+            [loop_model, loop_model, ctypes.POINTER(LoopRules), ctypes.POINTER(LoopRow), integer, pointer, integer],
             integer,
         ),
         "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),

@@ -212,14 +212,14 @@ class NativeDecoder(LoadedModel):
             cache_bytes=self._cache_bytes,
         )
 
-    def _prepare(self, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
+    def _prepare(self, rows: int, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
         """Return `layout.NativeLoopModel.prepare`; raises `ValueError` where the model has fewer learned positions."""
-        self._texts.fit(1, length)
+        self._texts.fit(rows, length)
         stack, cache = self._decoder.native, self._texts.cache
         stack.threads = torch.get_num_threads()
         hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
-        return LoopModel(*addresses, self._stride, self._outputs), (hidden, logits)
+        return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
 
     def _weights(self) -> dict[int, int]:
         """Bytes of the packed weights by their address: both stacks may hold one embedding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _UNIT = "tests/unit/decoding"
-_NATIVE = (f"{_UNIT}/test_native_loop.py::test_a_batch_runs_in_the_general_loop",)
+_NATIVE = (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop[bild-settings0]",)
 _REPLAY = (
     f"{_UNIT}/replay/test_native_replay.py::test_known_texts_are_replayed_by_the_kernel[20]",
     f"{_UNIT}/replay/test_native_replay.py::test_the_kernel_equals_the_replayer_on_random_models",
@@ -83,8 +83,8 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_greedy_continuation.py::test_a_continuation_equals_single_steps",),
     ),
     Break(
-        "kernel-table-of-no-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "look_up",
-        "stops.reads_entropy() ? table.entropy[last] : 0", "0",
+        "kernel-table-of-no-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "draft_by_table",
+        "stops.reads_entropy() ? small.entropy[last] : 0", "0",
         (f"{_UNIT}/test_native_loop.py::test_drafts_of_a_table_equal_the_general_loop",),
     ),
     Break(
@@ -174,39 +174,81 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_compiled_code.py",),
     ),
     Break(
-        "table-forgets-what-it-drafted", "tasks/decoding/runtimes/kernel/speculative_loop.h", "look_up",
-        "last = best[index];", "",
+        "table-forgets-what-it-drafted", "tasks/decoding/runtimes/kernel/speculative_loop.h", "draft_by_table",
+        "row.text.tokens[row.end - 1]", "row.text.tokens[row.text.count - 1]",
         (f"{_UNIT}/test_native_loop.py::test_drafts_of_a_table_equal_the_general_loop",),
     ),
     Break(
-        "native-cascade-bonus-from-p", "tasks/decoding/runtimes/kernel/speculative_loop.h", "bonus_by_cascade",
-        "? p_best : q_best", "? p_best : p_best",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+        "native-cascade-bonus-from-p", "tasks/decoding/runtimes/kernel/speculative_loop.h", "replace_by_cascade",
+        "row.next = q.best", "row.next = p.best",
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
         "native-cascade-compares-upside-down", "tasks/decoding/runtimes/kernel/speculative_loop.h", "defers",
         "p_top - q_top > bounds.max_gain", "q_top - p_top > bounds.max_gain",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
         "native-entropy-forgets-the-sum", "tasks/decoding/runtimes/kernel/kernel.cpp", "entropy",
         "weighted_sum / sum", "weighted_sum",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
-        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "budget_of",
+        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/turns.h", "budget_of",
         "(rules.adds_bonus && !rules.ends_unverified)", "0",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop[speculative-settings7]",),
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop[speculative-settings7]",),
     ),
     Break(
-        "native-drafts-a-token-of-high-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "cut_draft",
+        "native-drafts-a-token-of-high-entropy", "tasks/decoding/runtimes/kernel/turns.h", "cut_draft",
         "rules.entropy_falls_back && ", "false && ",
-        (f"{_UNIT}/test_native_loop.py::test_one_row_equals_the_general_loop",),
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
         "replayed-draft-of-another-stop", "tasks.decoding.replay.replayer", "_Replayer._draft",
         ", rule.entropy_falls_back", "",
         (f"{_UNIT}/replay/test_replay.py::test_drafts_that_entropy_ends_before_and_after_a_token_are_told_apart",),
+    ),
+    Break(
+        "native-rows-read-each-others-logits", "tasks/decoding/runtimes/kernel/speculative_loop.h", "run_target",
+        "row->at = positions;", "row->at = 0;",
+        _NATIVE,
+    ),
+    Break(
+        "native-reads-the-first-states-of-a-row", "tasks/decoding/runtimes/kernel/speculative_loop.h", "predict",
+        "(begin[row + 1] - reads[row]) * width", "begin[row] * width",
+        (f"{_UNIT}/test_native_loop.py::test_every_native_architecture_equals_the_general_loop",),
+    ),
+    Break(
+        "native-cascade-compares-with-another-row", "tasks/decoding/runtimes/kernel/speculative_loop.h", "drafted_logits",
+        "row.slot * (rules.window + 1) + index", "index",
+        (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
+    ),
+    Break(
+        "native-row-drafts-on-behind-its-stop", "tasks/decoding/runtimes/kernel/speculative_loop.h", "draft_by_model",
+        "sure, nats)) going.push_back(&row);", "sure, nats) || row.turn().predicted < row.budget) going.push_back(&row);",
+        _NATIVE,
+    ),
+    Break(
+        "native-batch-outlives-its-clients",
+        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_speculative_loop",
+        "flag_count && std::all_of", "flag_count < 0 && std::all_of",
+        (f"{_UNIT}/test_native_loop.py::test_the_kernel_ends_once_nobody_waits",),
+    ),
+    Break(
+        "native-batch-ends-with-its-first-client",
+        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_speculative_loop",
+        "std::all_of", "std::any_of",
+        (f"{_UNIT}/test_native_loop.py::test_a_batch_goes_on_while_one_client_waits",),
+    ),
+    Break(
+        "general-loop-outlives-its-clients", "tasks.decoding.loop", "generate",
+        "require_awaited(parts.abandoned)", "",
+        (f"{_UNIT}/test_native_loop.py::test_the_general_loop_ends_at_its_next_turn",),
+    ),
+    Break(
+        "one-text-cannot-be-abandoned", "tasks.decoding.execution", "executor_for",
+        "and not (native and parts.abandoned)", "",
+        (f"{_UNIT}/test_native_loop.py::test_the_kernel_ends_once_nobody_waits",),
     ),
     Break(
         "native-cache-keeps-rejected-tokens", "tasks/decoding/runtimes/kernel/speculative_loop.h", "verify",

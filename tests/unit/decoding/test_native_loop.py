@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import threading
 from typing import Any
 
 import pytest
 import torch
 
 from tasks.decoding import loop, native_loop
+from tasks.decoding.abandonment import AbandonedError, Abandonment
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Rows, Runtime
 from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
 from tasks.decoding.registry import Pair, Request, build_method, decode
@@ -29,6 +31,8 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
     VanillaSettings,
 )
+from tasks.decoding.streaming import abandonable, watched
+from tasks.decoding.turn import RowState
 from tests.architectures import FAST, models, pair_of
 from tests.methods import DEFERRAL_COSTS, NUMERIC
 from tests.toys import VOCABULARY, toy_sources
@@ -43,13 +47,14 @@ def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | N
 
 
 def assert_same_as_the_general_loop(method: SpeculativeLoop, limit: int) -> None:
-    assert executor_for(method, 1) is native_loop.generate
-    for example, source in enumerate(SOURCES):
-        assert method.run([source], [example], limit) == loop.generate(method, [source], [example], limit)
+    assert executor_for(method, 1) is executor_for(method, len(SOURCES)) is native_loop.generate
+    expected = loop.generate(method, SOURCES, range(len(SOURCES)), limit)
+    assert [method.run([source], [example], limit)[0] for example, source in enumerate(SOURCES)] == expected
+    assert method.run(SOURCES, range(len(SOURCES)), limit) == expected
 
 
 @pytest.mark.parametrize(("method", "settings"), NUMERIC)
-def test_one_row_equals_the_general_loop(method: str, settings: Any) -> None:
+def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
     for limit in (1, 2, 3, 20):
         assert_same_as_the_general_loop(built(method, settings, pair_of("t5")), limit)
 
@@ -105,13 +110,6 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
     assert counts.small_steps == 0
 
 
-def test_a_batch_runs_in_the_general_loop() -> None:
-    method = built("bild", BildSettings(), pair_of("t5"))
-    assert executor_for(method, len(SOURCES)) is loop.generate
-    together = method.run(SOURCES, range(len(SOURCES)), 9)
-    assert together == [method.run([source], [example], 9)[0] for example, source in enumerate(SOURCES)]
-
-
 @pytest.mark.parametrize(
     ("method", "settings", "sampling"),
     [
@@ -150,9 +148,11 @@ def test_other_runtimes_and_unequal_vocabularies_run_in_the_general_loop() -> No
 def test_one_model_alone_is_continued_in_one_call() -> None:
     native, reference = (built("vanilla_large", VanillaSettings(), pair) for pair in (pair_of("t5"), pair_of("t5", REFERENCE)))
     assert executor_for(native, 1) is continue_greedily
-    assert executor_for(native, 2) is executor_for(reference, 1) is loop.generate
-    for example, source in enumerate(SOURCES):
-        assert native.run([source], [example], 9) == loop.generate(native, [source], [example], 9)
+    assert executor_for(native, 2) is native_loop.generate
+    assert executor_for(reference, 1) is loop.generate
+    expected = loop.generate(native, SOURCES, range(len(SOURCES)), 9)
+    assert [native.run([source], [example], 9)[0] for example, source in enumerate(SOURCES)] == expected
+    assert native.run(SOURCES, range(len(SOURCES)), 9) == expected
     with pytest.raises(ValueError, match="does not continue a row by itself"):
         continue_greedily(reference, SOURCES[:1], [0], 9)
 
@@ -170,6 +170,52 @@ def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
         with pytest.raises(BrokenLogitsError, match=f"the {('small', 'large')[broken]} model") as native:
             method.run([SOURCES[0]], [0], 9)
         assert str(native.value) == str(general.value)
+
+
+def endless(method: str, settings: Any) -> SpeculativeLoop:
+    opened = open_pair(*models("t5"))
+    for model in (opened.small, opened.large):
+        model.end_tokens = frozenset()
+    return built(method, settings, opened)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(("method", "settings"), [("vanilla_large", VanillaSettings()), ("speculative", SpeculativeSettings())])
+def test_the_kernel_ends_once_nobody_waits(method: str, settings: Any, rows: int) -> None:
+    texts = [Abandonment() for _ in range(rows)]
+    going = abandonable(endless(method, settings), texts)
+    assert len(going.run(SOURCES[:rows], range(rows), 9)[0].tokens) == 9
+
+    def leave() -> None:
+        for text in texts:
+            text.set()
+
+    setting = threading.Timer(0.05, leave)
+    setting.start()
+    with pytest.raises(AbandonedError):
+        going.run(SOURCES[:rows], range(rows), 30_000)
+    setting.join()
+
+
+def test_a_batch_goes_on_while_one_client_waits() -> None:
+    texts = [Abandonment(), Abandonment()]
+    texts[0].set()
+    method = endless("speculative", SpeculativeSettings())
+    going = abandonable(method, texts)
+    assert going.run(SOURCES[:2], range(2), 9) == method.run(SOURCES[:2], range(2), 9)
+
+
+def test_the_general_loop_ends_at_its_next_turn() -> None:
+    text, turns = Abandonment(), 0
+
+    def watch(_: RowState) -> None:
+        nonlocal turns
+        turns += 1
+        text.set()
+
+    with pytest.raises(AbandonedError):
+        watched(abandonable(endless("speculative", SpeculativeSettings()), [text]), watch).run(SOURCES[:1], [0], 9)
+    assert turns == 1
 
 
 def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:

@@ -160,6 +160,25 @@ struct Keeping {
     }
 };
 
+// How many drafted tokens stay: `best` and `logits` (drafted + 1, stride) are what the large model predicts at their positions.
+int64_t count_kept(const Acceptance& rule, const float* logits, int64_t stride, int64_t vocabulary, const int32_t* best, const int32_t* draft,
+                   int64_t drafted) {
+    Keeping keeping(rule);
+    for (int64_t index = 0; index < drafted && !keeping.over; index++) {
+        const float* here = logits + index * stride;
+        const bool agrees = best[index] == draft[index];
+        const float top = best[index] < 0 ? 0 : here[best[index]];
+        bool kept = best[index] < 0 || (rule.agreement == 1 && agrees);
+        if (!kept) {
+            const double share = std::exp(double(here[draft[index]]) - top);
+            kept = share >= rule.min_share || accepts_score(rule, here, vocabulary, draft[index], top, share);
+        }
+        if (!kept && rule.agreement == 2 && agrees) return drafted;
+        keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });
+    }
+    return keeping.count;
+}
+
 // Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
 // product of confidences falls under `stop_below`, one where the entropy is above `max_entropy`, or one that ends a text.
 struct DraftStops {
@@ -269,20 +288,7 @@ int64_t draftline_check_draft(const Stack* stack, const Cache* cache, const RowB
     const int64_t before = rows->begin[1] - drafted - 1;
     const int32_t* draft = rows->tokens + before + 1;
     draftline_predict(stack, hidden + before * stack->width, drafted + 1, logits, stride, vocabulary, best);
-    Keeping keeping(*rule);
-    for (int64_t index = 0; index < drafted && !keeping.over; index++) {
-        const float* here = logits + index * stride;
-        const bool agrees = best[index] == draft[index];
-        const float top = best[index] < 0 ? 0 : here[best[index]];
-        bool kept = best[index] < 0 || (rule->agreement == 1 && agrees);
-        if (!kept) {
-            const double share = std::exp(double(here[draft[index]]) - top);
-            kept = share >= rule->min_share || accepts_score(*rule, here, vocabulary, draft[index], top, share);
-        }
-        if (!kept && rule->agreement == 2 && agrees) return drafted;
-        keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });
-    }
-    return keeping.count;
+    return count_kept(*rule, logits, stride, vocabulary, best, draft, drafted);
 }
 }
 

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "speculative_loop.h"
+#include "turns.h"
 
 extern "C" {
 
@@ -61,7 +61,7 @@ bool accepts(const LoopRules& rules, const ReplayNode& node) {
 
 // 1. Drafts tokens behind the text. Returns false where a prediction is not known.
 bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best) {
-    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
+    const DraftStops stops = draft_stops(rules);
     const int64_t budget = budget_of(rules, path.text);
     double cumulative = 1, confidence = 1, nats = 0;
     for (int32_t node = path.node; turn.predicted < budget; node = step(path.nodes, node, best[turn.predicted - 1])) {
@@ -71,7 +71,8 @@ bool propose_known(const LoopRules& rules, Path& path, Turn& turn, int32_t* best
         nats = path.nodes[node].small.entropy;
         if (stops.after(best[turn.predicted++], confidence, nats, cumulative)) break;
     }
-    if (turn.predicted) cut_draft(rules, path.text, turn, best, confidence, nats);
+    if (turn.predicted) cut_draft(rules, turn, best, confidence, nats);
+    std::copy(best, best + turn.drafted, path.text.tokens + path.text.count);
     return true;
 }
 
@@ -118,11 +119,14 @@ extern "C" {
 // where the text reaches a prediction that is not known. `best` (window) is a buffer.
 int64_t draftline_replay(const ReplayNode* nodes, const LoopRules* rules, int32_t* tokens, int64_t* count, Turn* turns, int32_t* best) {
     Path path{nodes, Text{tokens, 0, 0}};
-    const int64_t found = run_turns(
-        *rules, path.text, turns, [&](Turn& turn) { return propose_known(*rules, path, turn, best); },
-        [&](Turn& turn) { return verify_known(*rules, path, turn); });
-    const Turn& last = turns[std::max<int64_t>(found, 1) - 1];
-    *count = path.text.count + (last.verified ? 0 : last.drafted);
-    return std::max<int64_t>(found, 0);
+    for (int64_t found = 1;; found++) {
+        Turn& turn = turns[found - 1] = {};
+        if (!propose_known(*rules, path, turn, best)) return 0;
+        *count = path.text.count + turn.drafted;
+        if (ends_unverified(*rules, path.text, turn)) return found;
+        if (!verify_known(*rules, path, turn)) return 0;
+        *count = path.text.count;
+        if (ended(*rules, path.text)) return found;
+    }
 }
 }

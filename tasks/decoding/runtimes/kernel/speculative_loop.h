@@ -1,71 +1,37 @@
-// The speculative loop for one greedy row and acceptance rules that are numbers, without Python between model runs.
+// The speculative loop for greedy rows and acceptance rules that are numbers, without Python between model runs.
 //
-// `tasks/decoding/loop.py` defines the loop. This reports each turn as a few integers; `tasks/decoding/turn.py` makes tokens,
-// proposers and counts of them.
+// `tasks/decoding/loop.py` defines the loop. Rows take their turns together: a run of a model covers the new tokens of all rows
+// that need it, and each number in it is the same, to the bit, as in a run of one row.
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
+#include <cstring>
+
+#include "turns.h"
 
 extern "C" {
-
-// Where a speculative cascade defers to the large model: where one of these bounds is crossed.
-struct Deferral {
-    double min_confidence, max_entropy, max_gain, max_entropy_gain, max_surprisal, max_gap, min_share;
-};
-
-// The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
-struct LoopRules {
-    Acceptance acceptance;
-    double fallback_threshold, stop_below, max_entropy;
-    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
-    int64_t limit;
-    const int32_t *small_ends, *large_ends;
-    int64_t small_end_count, large_end_count;
-    const Deferral* deferral;  // of a cascade, whose acceptance rule this is then; otherwise none
-};
 
 // One of the two models, and the buffers of its runs; or a table in place of the small one.
 struct LoopModel {
     const Stack* stack;
     const Cache* cache;
-    float *hidden, *logits;  // of the longest run; (window + 1, stride), but (1, stride) for the small model without a deferral
+    float *hidden, *logits;  // of all new tokens of a run, (tokens, width), and of the positions that it predicts at, (positions, stride)
+    float* drafted;          // the small model's logits, (rows, window + 1, stride), where a deferral reads them; otherwise none
     int64_t stride, vocabulary;
     const int32_t* next;  // of a table: what follows each token, how confidently, and the entropy there
     const double *confidence, *entropy;
 };
 
-// One turn: predictions of the drafter, drafted tokens, whether the drafter fell back, accepted tokens, whether the target ran,
-// and whether it added a token.
-struct Turn {
-    int32_t predicted, drafted, fallback, accepted, verified, added;
+// A row: its prompt, with room for the tokens behind it, and room for its turns. The loop writes how many turns there are.
+struct LoopRow {
+    int32_t* tokens;
+    int64_t prompt;
+    Turn* turns;
+    int64_t turn_count;
 };
 }
 
 namespace {
-
-inline bool contains(const int32_t* ends, int64_t count, int32_t token) {
-    return std::find(ends, ends + count, token) != ends + count;
-}
-
-// A batch of the only row, in the first slot: its new tokens after those that are cached.
-struct OneRow {
-    int32_t begin[2], cached, slot = 0;
-    RowBatch rows;
-
-    OneRow(const int32_t* tokens, int64_t from, int64_t to) : begin{0, int32_t(to - from)}, cached(from) {
-        rows = {1, tokens + from, begin, &cached, &slot};
-    }
-};
-
-// The text so far; `tokens` begin with the prompt.
-struct Text {
-    int32_t* tokens;
-    int64_t prompt, count, small_cached = 0, large_cached = 0;
-    bool target_goes_on = false;  // the last token is a correction, behind which the large model predicts one more by itself
-    int64_t generated() const { return count - prompt; }
-};
 
 // What a model predicts at a position: the logits of its outputs, and its likeliest token, with the logit of that.
 struct Prediction {
@@ -74,8 +40,8 @@ struct Prediction {
     int32_t best;
     float top;
 
-    Prediction(const LoopModel& model, int64_t position, int32_t best)
-        : logits(model.logits + position * model.stride), outputs(model.vocabulary), best(best), top(logits[output_of(*model.stack, best)]) {}
+    Prediction(const LoopModel& model, const float* logits, int32_t best)
+        : logits(logits), outputs(model.vocabulary), best(best), top(logits[output_of(*model.stack, best)]) {}
 };
 
 // Whether a position defers to the large model (Narasimhan et al., 2024, Table 1), whose head is a whole one.
@@ -92,143 +58,238 @@ bool defers(const Deferral& bounds, const Prediction& q, const Prediction& p) {
     return q_entropy > bounds.max_entropy || q_entropy - entropy(p.logits, p.outputs, p.top) > bounds.max_entropy_gain;
 }
 
-// Accepted tokens of a draft: each is accepted where its position does not defer, or where it is the large model's likeliest.
-int32_t accepted_by_cascade(const LoopModel& small, const LoopModel& large, const Deferral& bounds, const int32_t* draft, int32_t drafted,
-                            const int32_t* best) {
-    for (int32_t index = 0; index < drafted; index++)
-        if (draft[index] != best[index] && defers(bounds, {small, index, draft[index]}, {large, index, best[index]})) return index;
-    return drafted;
-}
+// A row in its present turn.
+struct Row {
+    LoopRow* given;
+    Text text;
+    int32_t slot;
+    int64_t budget = 0, end = 0, at = 0;  // tokens that it may draft, where they end, and which of the large model's positions is its first
+    int32_t next = 0;                     // what the target puts behind the accepted tokens
+    double cumulative = 1, last_confidence = 1, last_nats = 0;  // of the draft so far, and of its last prediction
 
-// The token after a fully accepted draft of a cascade: one more prediction of the drafter, or the large model's. -1: broken.
-int32_t bonus_by_cascade(const LoopModel& small, const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t p_best) {
-    const OneRow row(text.tokens, text.small_cached, text.count);
-    int32_t q_best;
-    double unused;
-    float* q = small.logits + turn.drafted * small.stride;
-    draftline_continue(small.stack, small.cache, &row.rows, 1, 0, 0, HUGE_VAL, rules.small_ends, 0, small.hidden, q, 0, small.vocabulary,
-                       &q_best, &unused, nullptr);
-    turn.predicted++;
-    if (q_best < 0) return -1;
-    text.small_cached = text.count;
-    return defers(*rules.deferral, {small, turn.drafted, q_best}, {large, turn.drafted, p_best}) ? p_best : q_best;
-}
+    Row(LoopRow& given, int32_t slot) : given(&given), text{given.tokens, given.prompt, given.prompt}, slot(slot) { given.turn_count = 0; }
+    Turn& turn() const { return given->turns[given->turn_count - 1]; }
+    const int32_t* draft() const { return text.tokens + text.count; }
 
-// Predicts by a table, as `draftline_continue` does by a model.
-int32_t look_up(const LoopModel& table, const LoopRules& rules, int32_t last, int64_t budget, int32_t* best, double* confidence,
-                double* entropies) {
-    const DraftStops stops(rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count);
-    double cumulative = 1;
-    for (int32_t index = 0; index < budget; index++) {
-        best[index] = table.next[last];
-        confidence[index] = stops.reads_scores() ? table.confidence[last] : 1;
-        entropies[index] = stops.reads_entropy() ? table.entropy[last] : 0;
-        if (stops.after(best[index], confidence[index], entropies[index], cumulative)) return index + 1;
-        last = best[index];
+    void begin_turn(const LoopRules& rules) {
+        given->turns[given->turn_count++] = {};
+        budget = budget_of(rules, text);
+        end = text.count;
+        cumulative = last_confidence = 1;
+        last_nats = 0;
     }
-    return budget;
-}
+};
 
-// Tokens that may be drafted behind the text.
-int64_t budget_of(const LoopRules& rules, const Text& text) {
-    if (text.target_goes_on || (rules.first_from_target && text.generated() == 0)) return 0;
-    return std::min<int64_t>(rules.window, rules.limit - text.generated() - (rules.adds_bonus && !rules.ends_unverified));
-}
+using Rows = std::vector<Row*>;
 
-// Cuts the predictions of a turn into its draft, which goes behind the text: without one that was not confident enough, and no
-// further than a token that ends the text. `last_confidence` and `last_nats` are of the last prediction.
-void cut_draft(const LoopRules& rules, const Text& text, Turn& turn, const int32_t* best, double last_confidence, double last_nats) {
-    turn.fallback = last_confidence <= rules.fallback_threshold || (rules.entropy_falls_back && last_nats > rules.max_entropy);
-    turn.drafted = turn.predicted - turn.fallback;
-    for (int32_t index = 0; index < turn.drafted; index++)
-        if (contains(rules.large_ends, rules.large_end_count, best[index])) {
-            turn.drafted = index + 1;
-            turn.fallback = 0;
+// New tokens of rows, which go through a model together.
+struct Run {
+    std::vector<int32_t> tokens, begin, cached, slots, reads;
+
+    void clear() {
+        for (auto* part : {&tokens, &begin, &cached, &slots, &reads}) part->clear();
+        begin.push_back(0);
+    }
+
+    // Adds what lies in `[from, to)` of a row, to be predicted after the last `read` of it.
+    void add(const Row& row, int64_t from, int64_t to, int64_t read) {
+        tokens.insert(tokens.end(), row.text.tokens + from, row.text.tokens + to);
+        begin.push_back(tokens.size());
+        cached.push_back(from);
+        slots.push_back(row.slot);
+        reads.push_back(read);
+    }
+
+    // Runs the model; its logits are those of the positions that are read, row after row, `best` the outputs of the greatest.
+    void predict(const LoopModel& model, std::vector<int32_t>& best) const {
+        const RowBatch rows{int64_t(slots.size()), tokens.data(), begin.data(), cached.data(), slots.data()};
+        draftline_run(model.stack, model.cache, &rows, model.hidden);
+        const int64_t width = model.stack->width;
+        int64_t positions = 0;
+        for (size_t row = 0; row < slots.size(); row++) {
+            std::memmove(model.hidden + positions * width, model.hidden + (begin[row + 1] - reads[row]) * width, reads[row] * width * sizeof(float));
+            positions += reads[row];
         }
-    std::copy(best, best + turn.drafted, text.tokens + text.count);
-}
+        best.resize(positions);
+        predict_outputs(*model.stack, model.hidden, positions, model.logits, model.stride, model.vocabulary, best.data());
+    }
+};
 
-// 1. Drafts tokens behind the text. Returns false where the drafter's logits are broken.
-bool propose(const LoopModel& small, const LoopRules& rules, Text& text, Turn& turn, int32_t* best, double* confidence,
-             double* entropies) {
-    const int64_t budget = budget_of(rules, text);
-    if (budget <= 0) return true;
-    const OneRow row(text.tokens, text.small_cached, text.count);
-    turn.predicted = small.next ? look_up(small, rules, text.tokens[text.count - 1], budget, best, confidence, entropies)
-                                : draftline_continue(small.stack, small.cache, &row.rows, budget, rules.fallback_threshold,
-                                                     rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count,
-                                                     small.hidden, small.logits, rules.deferral ? small.stride : 0, small.vocabulary,
-                                                     best, confidence, entropies);
-    if (best[turn.predicted - 1] < 0) return false;
-    text.small_cached = text.count + turn.predicted - 1;
-    cut_draft(rules, text, turn, best, confidence[turn.predicted - 1], entropies[turn.predicted - 1]);
-    return true;
-}
+// The turns of rows that are decoded together. A step gives the row in which a model's logits are broken, or none.
+struct SpeculativeLoop {
+    const LoopModel &small, &large;
+    const LoopRules& rules;
+    const DraftStops stops = draft_stops(rules);
+    Run run = {};
+    std::vector<int32_t> best = {};
 
-// Takes the accepted tokens of a draft behind the text, and says whether another one follows them.
-void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
-    text.count += turn.accepted;
-    const bool whole = turn.accepted == turn.drafted;
-    const bool ended = turn.drafted > 0 && contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]);
-    turn.added = !whole || (rules.adds_bonus && !ended);
-    text.target_goes_on = rules.target_after_rollback && !whole;
-}
+    float* drafted_logits(const Row& row, int64_t index) const {
+        return small.drafted + (row.slot * (rules.window + 1) + index) * small.stride;
+    }
 
-// 3. Runs the target; 4. keeps a prefix; 5. adds a token. Returns false where a model's logits are broken; the drafter's if the
-// turn is then not verified.
-bool verify(const LoopModel& small, const LoopModel& large, const LoopRules& rules, Text& text, Turn& turn, int32_t* best) {
-    const OneRow row(text.tokens, text.large_cached, text.count + turn.drafted);
-    turn.verified = 1;
-    turn.accepted = draftline_check_draft(large.stack, large.cache, &row.rows, turn.drafted, &rules.acceptance, large.hidden,
-                                           large.logits, large.stride, large.vocabulary, best);
-    if (std::find(best, best + turn.drafted + 1, -1) != best + turn.drafted + 1) return false;
-    if (rules.deferral)
-        turn.accepted = accepted_by_cascade(small, large, *rules.deferral, text.tokens + text.count, turn.drafted, best);
-    const int64_t cached = text.count + turn.drafted;
-    keep_accepted(rules, text, turn);
-    if (turn.added && turn.accepted == turn.drafted && rules.deferral) {
-        best[turn.drafted] = bonus_by_cascade(small, large, rules, text, turn, best[turn.drafted]);
-        if (best[turn.drafted] < 0) {
-            turn.verified = 0;
-            return false;
+    const float* large_logits(const Row& row, int64_t index) const { return large.logits + (row.at + index) * large.stride; }
+
+    // Puts the drafter's next prediction behind the draft. Returns whether it drafts on.
+    bool extend(Row& row, int32_t token, double confidence, double nats) const {
+        row.text.tokens[row.end++] = token;
+        row.turn().predicted++;
+        row.last_confidence = confidence;
+        row.last_nats = nats;
+        return !stops.after(token, confidence, nats, row.cumulative) && row.turn().predicted < row.budget;
+    }
+
+    void draft_by_table(Row& row) const {
+        for (bool going = true; going;) {
+            const int32_t last = row.text.tokens[row.end - 1];
+            const double sure = stops.reads_scores() ? small.confidence[last] : 1, nats = stops.reads_entropy() ? small.entropy[last] : 0;
+            going = extend(row, small.next[last], sure, nats);
         }
     }
-    if (turn.added) text.tokens[text.count++] = best[turn.accepted];
-    text.large_cached = std::min(cached, text.count - 1);
-    text.small_cached = std::min(text.small_cached, text.count - 1);
-    return true;
-}
 
-// Goes through the turns of a text, until it ends or has `limit` more tokens. Returns the number of turns, each of which is in
-// `turns`; minus that number where a step returns false.
-template <typename Propose, typename Verify>
-int64_t run_turns(const LoopRules& rules, Text& text, Turn* turns, Propose propose, Verify verify) {
-    for (int64_t count = 0;; count++) {
-        Turn& turn = turns[count] = {};
-        if (!propose(turn)) return -1 - count;
-        // 2. BiLD's text may end inside a draft.
-        const int32_t last = turn.drafted ? text.tokens[text.count + turn.drafted - 1] : 0;
-        const bool full = text.generated() + turn.drafted == rules.limit;
-        if (rules.ends_unverified && turn.drafted && (full || contains(rules.large_ends, rules.large_end_count, last)))
-            return count + 1;
-        if (!verify(turn)) return -1 - count;
-        const bool ended = contains(rules.large_ends, rules.large_end_count, text.tokens[text.count - 1]) && !text.target_goes_on;
-        if (ended || text.generated() >= rules.limit) return count + 1;
+    // Predicts one token behind each row and its draft by the small model.
+    void predict_next(const Rows& rows) {
+        run.clear();
+        for (Row* row : rows) {
+            run.add(*row, row->text.small_cached, row->end, 1);
+            row->text.small_cached = row->end;
+        }
+        run.predict(small, best);
     }
-}
+
+    // Drafts token by token; a row leaves the batch where its draft stops.
+    Row* draft_by_model(Rows rows) {
+        while (!rows.empty()) {
+            predict_next(rows);
+            Rows going;
+            for (size_t index = 0; index < rows.size(); index++) {
+                Row& row = *rows[index];
+                const float* here = small.logits + index * small.stride;
+                if (best[index] < 0) return row.turn().predicted++, &row;
+                const float top = here[best[index]];
+                if (rules.deferral) std::copy_n(here, small.vocabulary, drafted_logits(row, row.turn().predicted));
+                const double sure = stops.reads_scores() ? confidence(here, small.vocabulary, top) : 1;
+                const double nats = stops.reads_entropy() ? entropy(here, small.vocabulary, top) : 0;
+                if (extend(row, token_of(*small.stack, best[index]), sure, nats)) going.push_back(&row);
+            }
+            rows.swap(going);
+        }
+        return nullptr;
+    }
+
+    // 1. Drafts tokens behind each text.
+    Row* draft(const Rows& rows) {
+        Rows drafting;
+        for (Row* row : rows) {
+            row->begin_turn(rules);
+            if (row->budget > 0) drafting.push_back(row);
+        }
+        if (!small.next) {
+            if (Row* broken = draft_by_model(drafting)) return broken;
+        } else {
+            for (Row* row : drafting) draft_by_table(*row);
+        }
+        for (Row* row : drafting) cut_draft(rules, row->turn(), row->draft(), row->last_confidence, row->last_nats);
+        return nullptr;
+    }
+
+    // How many drafted tokens a cascade accepts: each where its position does not defer, or where it is the large model's likeliest.
+    int32_t accepted_by_cascade(const Row& row, const int32_t* p_best) const {
+        const int32_t *draft = row.draft(), drafted = row.turn().drafted;
+        for (int32_t index = 0; index < drafted; index++) {
+            if (draft[index] == p_best[index]) continue;
+            const Prediction q(small, drafted_logits(row, index), draft[index]), p(large, large_logits(row, index), p_best[index]);
+            if (defers(*rules.deferral, q, p)) return index;
+        }
+        return drafted;
+    }
+
+    // What follows fully accepted drafts of a cascade: one more prediction of the drafter's, where it does not defer.
+    Row* replace_by_cascade(const Rows& rows) {
+        if (rows.empty()) return nullptr;
+        for (Row* row : rows) row->end = row->text.count;
+        predict_next(rows);
+        for (size_t index = 0; index < rows.size(); index++) {
+            Row& row = *rows[index];
+            row.turn().predicted++;
+            if (best[index] < 0) return row.turn().verified = 0, &row;
+            const Prediction q(small, small.logits + index * small.stride, token_of(*small.stack, best[index]));
+            const Prediction p(large, large_logits(row, row.turn().accepted), row.next);
+            if (!defers(*rules.deferral, q, p)) row.next = q.best;
+        }
+        return nullptr;
+    }
+
+    void run_target(const Rows& rows) {
+        run.clear();
+        int64_t positions = 0;
+        for (Row* row : rows) {
+            Turn& turn = row->turn();
+            turn.verified = 1;
+            row->end = row->text.count + turn.drafted;
+            row->at = positions;
+            run.add(*row, row->text.large_cached, row->end, turn.drafted + 1);
+            row->text.large_cached = row->end;
+            positions += turn.drafted + 1;
+        }
+        run.predict(large, best);
+    }
+
+    // 3. Runs the target; 4. keeps a prefix of each draft; 5. adds a token.
+    Row* verify(const Rows& rows) {
+        run_target(rows);
+        Rows whole;
+        for (Row* row : rows) {
+            Turn& turn = row->turn();
+            const int32_t* here = best.data() + row->at;
+            if (contains(here, turn.drafted + 1, -1)) return row;
+            turn.accepted = rules.deferral ? accepted_by_cascade(*row, here)
+                                           : count_kept(rules.acceptance, large_logits(*row, 0), large.stride, large.vocabulary, here,
+                                                        row->draft(), turn.drafted);
+            keep_accepted(rules, row->text, turn);
+            row->next = here[turn.accepted];
+            if (rules.deferral && turn.added && turn.accepted == turn.drafted) whole.push_back(row);
+        }
+        if (Row* broken = replace_by_cascade(whole)) return broken;
+        for (Row* row : rows) {
+            Text& text = row->text;
+            if (row->turn().added) text.tokens[text.count++] = row->next;
+            text.large_cached = std::min(text.large_cached, text.count - 1);
+            text.small_cached = std::min(text.small_cached, text.count - 1);
+        }
+        return nullptr;
+    }
+
+    // A turn of each row; those whose texts end leave.
+    Row* take_turns(Rows& rows) {
+        const auto leave = [&](auto ends) { rows.erase(std::remove_if(rows.begin(), rows.end(), ends), rows.end()); };
+        if (Row* broken = draft(rows)) return broken;
+        leave([&](const Row* row) { return ends_unverified(rules, row->text, row->turn()); });
+        if (rows.empty()) return nullptr;
+        if (Row* broken = verify(rows)) return broken;
+        leave([&](const Row* row) { return ended(rules, row->text); });
+        return nullptr;
+    }
+};
 
 }  // namespace
 
 extern "C" {
 
-// Writes a text behind its prompt of `prompt` tokens, until it ends or has `limit` more. Returns the number of turns, each of
-// which is in `turns`. Where logits are broken, returns minus that number: the last turn's `verified` is 1 where the large
-// model's are. `best` (window + 1), `confidence` and `entropies` (window) are buffers.
-int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* large, const LoopRules* rules, int32_t* tokens,
-                                   int64_t prompt, Turn* turns, int32_t* best, double* confidence, double* entropies) {
-    Text text{tokens, prompt, prompt};
-    return run_turns(
-        *rules, text, turns, [&](Turn& turn) { return propose(*small, *rules, text, turn, best, confidence, entropies); },
-        [&](Turn& turn) { return verify(*small, *large, *rules, text, turn, best); });
+// Writes a text behind the prompt of each row, until it ends or has `limit` more tokens. Returns `count`; where logits are broken, the
+// row in which they are, whose last turn's `verified` is 1 where they are the large model's; `count + 1` where all of the `flags`, which
+// other threads may set, were set on the way.
+int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* large, const LoopRules* rules, LoopRow* given, int64_t count,
+                                   const int32_t* const* flags, int64_t flag_count) {
+    std::vector<Row> rows;
+    for (int64_t slot = 0; slot < count; slot++) rows.emplace_back(given[slot], slot);
+    Rows all;
+    for (Row& row : rows) all.push_back(&row);
+    const auto set = [](const int32_t* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0; };
+    SpeculativeLoop loop{*small, *large, *rules};
+    while (!all.empty()) {
+        if (flag_count && std::all_of(flags, flags + flag_count, set)) return count + 1;
+        if (const Row* broken = loop.take_turns(all)) return broken->slot;
+    }
+    return count;
 }
 }
