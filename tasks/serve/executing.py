@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tasks.decoding.abandonment import Abandonment
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair
 from tasks.decoding.method import Request
-from tasks.decoding.streaming import watched
+from tasks.decoding.streaming import abandonable, watched
 from tasks.decoding.turn import RowState
 from tasks.serve.pacing import Way
 
@@ -19,7 +20,25 @@ Finish = Callable[[int, Generation], None]
 
 
 Watch = Callable[[int, list[int]], None]
-"""Takes the position of a text in its batch and its generated tokens so far; may raise to end the batch."""
+"""Takes the position of a text in its batch and its generated tokens so far."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts that are decoded with the same settings, and who is told of them."""
+
+    rows: Rows
+    """Token ids of each source."""
+    examples: Sequence[int]
+    """A number for each source that keys its random draws, all different."""
+    request: Request
+    """Length, sampling and seed."""
+    finish: Finish
+    """Called with each text as soon as it is whole."""
+    watch: Watch | None = None
+    """Called with each text after each of its turns; None lets the fastest executor run."""
+    abandoned: Sequence[Abandonment] = ()
+    """A flag for each text; once all are set, the batch ends at its next turn with `AbandonedError`."""
 
 
 class Engine(Protocol):
@@ -40,8 +59,8 @@ class Engine(Protocol):
     def described(self, way: Way) -> str:
         """Return the method that a way runs, with its settings."""
 
-    def run(self, rows: Rows, examples: Sequence[int], request: Request, way: Way, finish: Finish, watch: Watch | None) -> None:
-        """Decode a batch; see `PairEngine.run`."""
+    def run(self, batch: Batch, way: Way) -> None:
+        """Decode a batch by the operating point or the large model alone, side by side or one text after the other."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +88,21 @@ class PairEngine:
         """Return the method that a way runs, with its settings."""
         return str(self.pair.manifest.point if way.drafting else VANILLA)
 
-    def run(self, rows: Rows, examples: Sequence[int], request: Request, way: Way, finish: Finish, watch: Watch | None) -> None:
-        """Decode a batch.
-
-        Args:
-            rows: Token ids of each source.
-            examples: A number for each source that keys its random draws, all different.
-            request: Length, sampling and seed.
-            way: By the operating point or the large model alone, side by side or one after the other.
-            finish: Called with each text as soon as it is whole.
-            watch: Called with each text after each of its turns; None lets the fastest executor run.
-        """
-        method = self.pair.method(self.pair.manifest.point if way.drafting else VANILLA, request)
-        positions = list(range(len(rows)))
+    def run(self, batch: Batch, way: Way) -> None:
+        """Decode a batch by the operating point or the large model alone, side by side or one text after the other."""
+        method = self.pair.method(self.pair.manifest.point if way.drafting else VANILLA, batch.request)
+        method = abandonable(method, batch.abandoned)
+        positions = list(range(len(batch.rows)))
         for part in [positions] if way.together else [[position] for position in positions]:
-            shown = method if watch is None else watched(method, _by_position(watch, part, examples))
-            found = shown.run([rows[one] for one in part], [examples[one] for one in part], request.max_new_tokens)
+            examples = [batch.examples[one] for one in part]
+            shown = method if batch.watch is None else watched(method, _by_position(batch.watch, part, examples))
+            found = shown.run([batch.rows[one] for one in part], examples, batch.request.max_new_tokens)
             for position, generation in zip(part, found, strict=True):
-                finish(position, generation)
+                batch.finish(position, generation)
 
 
 def _by_position(watch: Watch, part: Sequence[int], examples: Sequence[int]) -> Callable[[RowState], None]:
-    by_example = {examples[position]: position for position in part}
+    by_example = dict(zip(examples, part, strict=True))
 
     def seen(row: RowState) -> None:
         watch(by_example[row.example], row.tokens[row.prompt :])

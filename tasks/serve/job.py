@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tasks.decoding.abandonment import Abandonment
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
 
@@ -26,7 +26,7 @@ class Job:
     example: int | None = None
     """Keys the random draws; None: a number of the server's own."""
     arrived: float = field(default_factory=time.perf_counter)
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: Abandonment = field(default_factory=Abandonment)
     """Set by the server when the client has hung up."""
 
     def fits(self, other: Job) -> bool:

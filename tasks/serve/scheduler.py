@@ -12,8 +12,9 @@ import threading
 import time
 from collections import deque
 
+from tasks.decoding.abandonment import AbandonedError
 from tasks.decoding.generation import Generation
-from tasks.serve.executing import Engine
+from tasks.serve.executing import Batch, Engine
 from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import BatchKind, Pacing, Way
@@ -21,10 +22,6 @@ from tasks.serve.pacing import BatchKind, Pacing, Way
 
 class QueueFullError(Exception):
     """As many texts wait as the limit allows."""
-
-
-class _Abandoned(Exception):
-    """Every client of the running batch has hung up."""
 
 
 class Scheduler:
@@ -114,16 +111,15 @@ class Scheduler:
             batch[position].done(generation, method)
 
         def watch(position: int, so_far: list[int]) -> None:
-            if all(job.cancelled.is_set() for job in batch):
-                raise _Abandoned
             grown = batch[position].grown
             if grown is not None:
                 grown(so_far)
 
-        watching = watch if streamed or way.together else None
+        flags = [job.cancelled for job in batch]
+        texts = Batch([job.row for job in batch], examples, request, finish, watch if streamed else None, flags)
         try:
-            self._engine.run([job.row for job in batch], examples, request, way, finish, watching)
-        except _Abandoned:
+            self._engine.run(texts, way)
+        except AbandonedError:
             return
         except Exception as error:  # noqa: BLE001 (a failing batch must not end the server)
             for job in batch:

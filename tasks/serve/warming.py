@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.method import Request
-from tasks.serve.executing import Engine
+from tasks.serve.executing import Batch, Engine
 from tasks.serve.pacing import BatchKind, Pacing, Way
 
 _TEXTS, _ROUNDS = 8, 2
@@ -55,10 +55,10 @@ def warm_up(
     return done
 
 
-def _seconds_per_token(engine: Engine, batch: Rows, request: Request, way: Way, clock: Callable[[], float]) -> float:
+def _seconds_per_token(engine: Engine, rows: Rows, request: Request, way: Way, clock: Callable[[], float]) -> float:
     found: dict[int, Generation] = {}
     begun = clock()
-    engine.run(batch, range(len(batch)), request, way, found.__setitem__, None)
+    engine.run(Batch(rows, range(len(rows)), request, found.__setitem__), way)
     return (clock() - begun) / max(1, sum(len(one.tokens) for one in found.values()))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from tasks.bench import ctranslate
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.inference import DecodingPair, load_pair
-from tasks.decoding.method import Request
 from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
-from tasks.serve.executing import Finish, Watch
+from tasks.serve.executing import Batch
 from tasks.serve.pacing import Way
 from tasks.serve.running import ServerSettings, serve
 
@@ -41,21 +40,13 @@ class PeerEngine:
         """Return the peer's name."""
         return self.name
 
-    def run(
-        self,
-        rows: Rows,
-        examples: Sequence[int],  # noqa: ARG002 (nothing is drawn)
-        request: Request,
-        way: Way,
-        finish: Finish,
-        watch: Watch | None,  # noqa: ARG002 (a peer is not watched)
-    ) -> None:
-        """Decode a batch, side by side or one text after the other."""
-        positions = list(range(len(rows)))
+    def run(self, batch: Batch, way: Way) -> None:
+        """Decode a batch, side by side or one text after the other. A peer is not watched, and draws nothing."""
+        positions = list(range(len(batch.rows)))
         for part in [positions] if way.together else [[one] for one in positions]:
-            texts = self.decode([rows[one] for one in part], request.max_new_tokens)
+            texts = self.decode([batch.rows[one] for one in part], batch.request.max_new_tokens)
             for position, tokens in zip(part, texts, strict=True):
-                finish(position, Generation(tokens, "l" * len(tokens), Counts(tokens=len(tokens))))
+                batch.finish(position, Generation(tokens, "l" * len(tokens), Counts(tokens=len(tokens))))
 
 
 def transformers_engine(pair: DecodingPair, large: Path) -> PeerEngine:

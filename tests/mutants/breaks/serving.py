@@ -124,8 +124,8 @@ BREAKS = (
         "abandoned-batches-go-on",
         "tasks.serve.scheduler",
         "Scheduler._run",
-        "raise _Abandoned",
-        "pass",
+        "watch if streamed else None, flags)",
+        "watch if streamed else None)",
         (_SCHEDULER,),
     ),
     Break(

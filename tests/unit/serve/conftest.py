@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tasks.decoding import DecodingPair, load_pair
-from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts, Generation
-from tasks.decoding.method import Request
-from tasks.serve.executing import Finish, Watch
+from tasks.serve.executing import Batch
 from tasks.serve.pacing import Way
 from tests.pair_folders import tiny_pair
 
@@ -38,16 +36,16 @@ class HeldEngine:
     batches: list[list[list[int]]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    turn: Callable[[Watch | None], None] | None = None
+    turn: Callable[[Batch], None] | None = None
 
     def described(self, way: Way) -> str:
         return "drafting" if way.drafting else "plain"
 
-    def run(self, rows: Rows, examples: Sequence[int], request: Request, way: Way, finish: Finish, watch: Watch | None) -> None:
-        self.batches.append(list(rows))
+    def run(self, batch: Batch, way: Way) -> None:
+        self.batches.append(list(batch.rows))
         self.entered.release()
         assert self.released.wait(20)
         if self.turn is not None:
-            self.turn(watch)
-        for position, row in enumerate(rows):
-            finish(position, Generation(row, "l" * len(row), Counts(tokens=len(row))))
+            self.turn(batch)
+        for position, row in enumerate(batch.rows):
+            batch.finish(position, Generation(row, "l" * len(row), Counts(tokens=len(row))))

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tasks.decoding.abandonment import require_awaited
 from tasks.decoding.method import Request
 from tasks.decoding.settings import SamplingSettings
-from tasks.serve.executing import Watch
+from tasks.serve.executing import Batch
 from tasks.serve.job import Job
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import Pacing
@@ -120,14 +121,13 @@ def test_a_batch_that_nobody_waits_for_ends_at_its_next_turn(
 ) -> None:
     turns = threading.Event()
 
-    def turn(watch: Watch | None) -> None:
+    def turn(batch: Batch) -> None:
         engine.turn = None
-        assert watch is not None
-        watch(0, [7])
+        require_awaited(batch.abandoned)
         turns.set()
 
     engine.turn = turn
-    gone = answers.job(2, grown=lambda _: None)
+    gone = answers.job(2)
     scheduler.add([gone])
     assert engine.entered.acquire(timeout=20)
     gone.cancelled.set()
@@ -138,7 +138,7 @@ def test_a_batch_that_nobody_waits_for_ends_at_its_next_turn(
 
 
 def test_a_failing_batch_fails_its_jobs_and_no_other(scheduler: Scheduler, engine: HeldEngine, answers: Answers) -> None:
-    def fail(_: Watch | None) -> None:
+    def fail(_: Batch) -> None:
         engine.turn = None
         raise RuntimeError("NaN in step 3")
 
