@@ -5,7 +5,7 @@
 | `replay.replayer.replay` | on the cached predictions that stand in for both models, one row after the other |
 | `continue_greedily` | one model's greedy text in a single call of its runtime |
 | `native_loop.generate` | greedy rows of one native model alone, with another one or with a table, in one call of the kernel |
-| `loop.generate` | everything else: any runtime, drafter and rule; and where each turn is watched |
+| `loop.generate` | everything else: any runtime, drafter and rule |
 
 All give the same tokens, proposers and counts. On a GPU the general loop runs; the fused runtime declares greedy continuation
 and draft checks, which it starts as CUDA graphs.
@@ -48,10 +48,11 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
     target = parts.target.capabilities
     if target.replay is not None:
         return replayer.replay
-    if parts.sampling.greedy and parts.watch is None:
-        native = native_loop.fits(parts)
-        # A continuation cannot be abandoned; the kernel's turns can.
-        if rows == 1 and parts.undrafted and target.continue_greedily is not None and not (native and parts.abandoned):
+    if parts.sampling.greedy:
+        native, continuation = native_loop.fits(parts), target.continue_greedily
+        # A continuation is in no turn that could be watched or abandoned, but in less Python than the kernel's turns.
+        alone = rows == 1 and parts.undrafted and parts.watch is None
+        if alone and continuation is not None and not (native and parts.abandoned):
             return continue_greedily
         if native:
             return native_loop.generate

@@ -16,7 +16,7 @@ from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
 from tasks.decoding.native_rules import NativeRules, account
-from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn
+from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn, Text
 from tasks.decoding.runtimes.native_cache import empty_floats
 from tasks.decoding.turn import RowState
 
@@ -68,7 +68,9 @@ def _native_drafter(parts: LoopParts, large: NativeLoopModel) -> NativeLoopModel
 
 
 def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: int) -> list[Generation]:
-    """Decode all sources in one call, side by side; `execution.SpeculativeLoop.run` describes the arguments.
+    """Decode all sources side by side, in one call or, where texts are watched, in one call a turn.
+
+    `execution.SpeculativeLoop.run` describes the arguments.
 
     Raises:
         BrokenLogitsError: a model gave NaN, +infinity or no finite logit.
@@ -80,34 +82,63 @@ def generate(parts: LoopParts, sources: Rows, examples: Sequence[int], limit: in
     encoder_output = parts.target.encode(sources)
     prompts = parts.target.start(encoder_output)
     parts.drafter.start(encoder_output, sources)
-    decoded = _run(parts, native, prompts, limit)
-    rules, runs_model = parts.turns(limit), parts.drafter.runs_model
     rows = [RowState(example, prompt, len(prompt)) for example, prompt in zip(examples, prompts, strict=True)]
-    return [account(rules, row, *texts, runs_model=runs_model) for row, texts in zip(rows, decoded, strict=True)]
+    batch = _Batch(parts, native, prompts, limit)
+    while batch.going:
+        moved = batch.going
+        batch.take_turns(limit if parts.watch is None else 1)
+        for index in moved:
+            batch.account(index, rows[index])
+            if parts.watch is not None:
+                parts.watch(rows[index])
+    return [row.generation() for row in rows]
 
 
-def _run(parts: LoopParts, native: _NativeParts, prompts: Rows, limit: int) -> list[tuple[list[int], list[NativeTurn]]]:
-    """Return, for each row, its prompt with what the kernel put behind it, and its turns."""
-    rules, window, count = native.rules.packed, parts.draft_rule.window, len(prompts)
-    rules.limit = limit
-    # A run reads the prompts, or a draft and the two tokens that a model may lag behind.
-    run, length = sum(map(len, prompts)) + count * (window + 2), max(map(len, prompts)) + limit
-    small, _small_buffers = native.small.prepare(count, run, count, length)
-    large, _large_buffers = native.large.prepare(count, run, count * (window + 1), length)
-    if native.rules.cascades:
-        drafted = empty_floats(count * (window + 1), small.stride)
-        small.drafted = drafted.data_ptr()
-    tokens = [(ctypes.c_int32 * (len(prompt) + limit))(*prompt) for prompt in prompts]
-    turns = [(NativeTurn * max(1, limit))() for _ in prompts]
-    views = zip(map(ctypes.addressof, tokens), map(len, prompts), map(ctypes.addressof, turns), strict=True)
-    rows = (LoopRow * count)(*(LoopRow(*view) for view in views))
-    flags = (ctypes.c_void_p * len(parts.abandoned))(*(text.address for text in parts.abandoned))
-    broken = native.large.functions.draftline_speculative_loop(small, large, rules, rows, count, flags, len(flags))
-    if broken > count:
-        raise AbandonedError
-    if broken < count:
-        failed = turns[broken][: rows[broken].turn_count]
-        if failed[-1].verified:
-            raise BrokenLogitsError.at(parts.target.name, len(failed))
-        raise BrokenLogitsError.at((parts.drafter.decoder or parts.target).name, sum(turn.predicted for turn in failed))
-    return [(text[:], taken[: row.turn_count]) for text, taken, row in zip(tokens, turns, rows, strict=True)]
+class _Batch:
+    """Rows in the kernel: their texts and turns, and all that it works on."""
+
+    def __init__(self, parts: LoopParts, native: _NativeParts, prompts: Rows, limit: int) -> None:
+        self._parts, self._native, self._rules = parts, native, parts.turns(limit)
+        window, count = parts.draft_rule.window, len(prompts)
+        native.rules.packed.limit = limit
+        # A run reads the prompts, or a draft and the two tokens that a model may lag behind.
+        run, length = sum(map(len, prompts)) + count * (window + 2), max(map(len, prompts)) + limit
+        self._small, small_buffers = native.small.prepare(count, run, count, length)
+        self._large, large_buffers = native.large.prepare(count, run, count * (window + 1), length)
+        drafted = empty_floats(count * (window + 1) if native.rules.cascades else 0, self._small.stride)
+        self._small.drafted = drafted.data_ptr()
+        self._kept = small_buffers, large_buffers, drafted
+        self._tokens = [(ctypes.c_int32 * (len(prompt) + limit))(*prompt) for prompt in prompts]
+        self._turns = [(NativeTurn * max(1, limit))() for _ in prompts]
+        self._known = [0] * count
+        """Turns of each row that it has accounted for."""
+        texts = [Text(ctypes.addressof(tokens), len(row), len(row)) for tokens, row in zip(self._tokens, prompts, strict=True)]
+        self._rows = (LoopRow * count)(*map(LoopRow, texts, map(ctypes.addressof, self._turns)))
+        self._flags = (ctypes.c_void_p * len(parts.abandoned))(*(text.address for text in parts.abandoned))
+
+    @property
+    def going(self) -> list[int]:
+        """The rows whose texts have not ended."""
+        return [index for index, row in enumerate(self._rows) if not row.ended]
+
+    def take_turns(self, most: int) -> None:
+        """Let the kernel take at most that many turns of each row that is going."""
+        take, count = self._native.large.functions.draftline_take_turns, len(self._rows)
+        broken = take(
+            self._small, self._large, self._native.rules.packed, self._rows, count, most, self._flags, len(self._flags)
+        )
+        if broken > count:
+            raise AbandonedError
+        if broken < count:
+            turns = self._turns[broken][: self._rows[broken].turn_count]
+            if turns[-1].verified:
+                raise BrokenLogitsError.at(self._parts.target.name, len(turns))
+            drafter = self._parts.drafter.decoder or self._parts.target
+            raise BrokenLogitsError.at(drafter.name, sum(turn.predicted for turn in turns))
+
+    def account(self, index: int, row: RowState) -> None:
+        """Add to a row what its new turns did."""
+        native, known = self._rows[index], self._known[index]
+        self._known[index] = native.turn_count
+        turns, runs_model = self._turns[index][known : native.turn_count], self._parts.drafter.runs_model
+        account(self._rules, row, self._tokens[index], turns, ended=bool(native.ended), runs_model=runs_model)

@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken
 from tasks.decoding.decoder import GreedyAcceptance
-from tasks.decoding.generation import Generation
-from tasks.decoding.runtimes.layout import Deferral, LoopRules, NativeTurn, integers
+from tasks.decoding.runtimes.layout import Deferral, Integers, LoopRules, NativeTurn, integers
 from tasks.decoding.runtimes.native_acceptance import pack_acceptance
 from tasks.decoding.turn import DraftRule, RowState, TurnRules
 
@@ -66,24 +65,31 @@ def native_rules(
 
 
 def account(
-    rules: TurnRules, row: RowState, text: Sequence[int], turns: Sequence[NativeTurn], *, runs_model: bool = True
-) -> Generation:
-    """Account for the kernel's turns; it must have stopped exactly where the turns say that the text ends.
+    rules: TurnRules,
+    row: RowState,
+    text: Sequence[int] | Integers,
+    turns: Sequence[NativeTurn],
+    *,
+    ended: bool = True,
+    runs_model: bool = True,
+) -> None:
+    """Account for the kernel's turns; it must have ended the text exactly where the turns say that it ends.
 
     Args:
         rules: What the turns go by.
         row: The row, changed in place; it has its prompt.
-        text: The prompt, and the tokens that the turns put behind it.
-        turns: The turns.
+        text: The prompt, and the tokens that the turns so far put behind it.
+        turns: The turns that the row does not know yet.
+        ended: Whether the text ends with the last of them, by what the kernel says.
         runs_model: Whether each of the drafter's predictions is a run of a model.
 
     Raises:
-        RuntimeError: the kernel stopped elsewhere.
+        RuntimeError: the text ends elsewhere.
     """
     for number, turn in enumerate(turns, start=1):
         begin = len(row.tokens)
         end = begin + (turn.accepted if turn.verified else turn.drafted)
-        ended = rules.finish(
+        ends = rules.finish(
             row,
             text[begin:end],
             text[end] if turn.added else None,
@@ -92,6 +98,5 @@ def account(
             fallback=bool(turn.fallback),
             verified=bool(turn.verified),
         )
-        if ended != (number == len(turns)):
+        if ends != (ended and number == len(turns)):
             raise RuntimeError(f"the kernel took {len(turns)} turns, but the text ends otherwise at turn {number}")
-    return row.generation()

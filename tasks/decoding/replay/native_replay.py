@@ -38,7 +38,9 @@ def replay_known(parts: LoopParts, known: KnownPredictions, limit: int) -> Gener
     key = rules.adds_bonus, ctypes.string_at(turns, taken * _TURN_BYTES), tuple(text)
     found = known.texts.get(key)
     if found is None:
-        found = known.texts[key] = account(parts.turns(limit), RowState(0, [], 0), text, turns[:taken])
+        row = RowState(0, [], 0)
+        account(parts.turns(limit), row, text, turns[:taken])
+        found = known.texts[key] = row.generation()
     return found
 
 

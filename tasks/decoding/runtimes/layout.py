@@ -164,11 +164,22 @@ class NativeTurn(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int32) for name in ("predicted", "drafted", "fallback", "accepted", "verified", "added"))
 
 
+class Text(ctypes.Structure):
+    """`kernel/turns.h`: Text."""
+
+    _fields_ = (
+        ("tokens", _Pointer),
+        *((name, ctypes.c_int64) for name in ("prompt", "count", "small_cached", "large_cached")),
+        ("target_goes_on", ctypes.c_int32),
+    )
+
+
 class LoopRow(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRow."""
 
     turn_count: int
-    _fields_ = (("tokens", _Pointer), ("prompt", ctypes.c_int64), ("turns", _Pointer), ("turn_count", ctypes.c_int64))
+    ended: int
+    _fields_ = (("text", Text), ("turns", _Pointer), ("turn_count", ctypes.c_int64), ("ended", ctypes.c_int32))
 
 
 class KnownPrediction(ctypes.Structure):
@@ -230,8 +241,8 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
             [*model, integer, real, real, real, pointer, integer, pointer, pointer, *predicted, pointer, pointer],
             integer,
         ),
-        "draftline_speculative_loop": (
-            [loop_model, loop_model, ctypes.POINTER(LoopRules), ctypes.POINTER(LoopRow), integer, pointer, integer],
+        "draftline_take_turns": (
+            [loop_model, loop_model, ctypes.POINTER(LoopRules), ctypes.POINTER(LoopRow), integer, integer, pointer, integer],
             integer,
         ),
         "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),

@@ -230,20 +230,25 @@ BREAKS = (
     ),
     Break(
         "native-batch-outlives-its-clients",
-        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_speculative_loop",
+        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_take_turns",
         "flag_count && std::all_of", "flag_count < 0 && std::all_of",
         (f"{_UNIT}/test_native_loop.py::test_the_kernel_ends_once_nobody_waits",),
     ),
     Break(
+        "native-watched-text-is-told-of-old-turns", "tasks.decoding.native_loop", "_Batch.account",
+        "self._known[index] = native.turn_count", "pass",
+        (f"{_UNIT}/test_executors.py::test_a_watched_text_grows_by_final_tokens",),
+    ),
+    Break(
         "native-batch-ends-with-its-first-client",
-        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_speculative_loop",
+        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_take_turns",
         "std::all_of", "std::any_of",
         (f"{_UNIT}/test_native_loop.py::test_a_batch_goes_on_while_one_client_waits",),
     ),
     Break(
         "general-loop-outlives-its-clients", "tasks.decoding.loop", "generate",
         "require_awaited(parts.abandoned)", "",
-        (f"{_UNIT}/test_native_loop.py::test_the_general_loop_ends_at_its_next_turn",),
+        (f"{_UNIT}/test_native_loop.py::test_a_watched_text_ends_at_its_next_turn",),
     ),
     Break(
         "one-text-cannot-be-abandoned", "tasks.decoding.execution", "executor_for",

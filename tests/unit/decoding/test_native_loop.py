@@ -13,7 +13,7 @@ import torch
 
 from tasks.decoding import loop, native_loop
 from tasks.decoding.abandonment import AbandonedError, Abandonment
-from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Rows, Runtime
+from tasks.decoding.decoder import AUTO, REFERENCE, BrokenLogitsError, Rows, Runtime
 from tasks.decoding.execution import SpeculativeLoop, continue_greedily, executor_for
 from tasks.decoding.registry import Pair, Request, build_method, decode
 from tasks.decoding.runtimes.choose import open_pair
@@ -172,8 +172,8 @@ def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
         assert str(native.value) == str(general.value)
 
 
-def endless(method: str, settings: Any) -> SpeculativeLoop:
-    opened = open_pair(*models("t5"))
+def endless(method: str, settings: Any, runtime: Runtime = AUTO) -> SpeculativeLoop:
+    opened = open_pair(*models("t5"), runtime=runtime)
     for model in (opened.small, opened.large):
         model.end_tokens = frozenset()
     return built(method, settings, opened)
@@ -205,7 +205,8 @@ def test_a_batch_goes_on_while_one_client_waits() -> None:
     assert going.run(SOURCES[:2], range(2), 9) == method.run(SOURCES[:2], range(2), 9)
 
 
-def test_the_general_loop_ends_at_its_next_turn() -> None:
+@pytest.mark.parametrize("runtime", [REFERENCE, AUTO], ids=["reference", "native"])
+def test_a_watched_text_ends_at_its_next_turn(runtime: Runtime) -> None:
     text, turns = Abandonment(), 0
 
     def watch(_: RowState) -> None:
@@ -214,7 +215,7 @@ def test_the_general_loop_ends_at_its_next_turn() -> None:
         text.set()
 
     with pytest.raises(AbandonedError):
-        watched(abandonable(endless("speculative", SpeculativeSettings()), [text]), watch).run(SOURCES[:1], [0], 9)
+        watched(abandonable(endless("speculative", SpeculativeSettings(), runtime), [text]), watch).run(SOURCES[:1], [0], 9)
     assert turns == 1
 
 

@@ -118,7 +118,7 @@ extern "C" {
 // Writes the text that a method decodes to `tokens`, their number to `count`, and its turns to `turns`. Returns the number of turns; 0
 // where the text reaches a prediction that is not known. `best` (window) is a buffer.
 int64_t draftline_replay(const ReplayNode* nodes, const LoopRules* rules, int32_t* tokens, int64_t* count, Turn* turns, int32_t* best) {
-    Path path{nodes, Text{tokens, 0, 0}};
+    Path path{nodes, Text{tokens, 0, 0, 0, 0, 0}};
     for (int64_t found = 1;; found++) {
         Turn& turn = turns[found - 1] = {};
         if (!propose_known(*rules, path, turn, best)) return 0;

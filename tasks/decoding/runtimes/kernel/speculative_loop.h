@@ -22,12 +22,12 @@ struct LoopModel {
     const double *confidence, *entropy;
 };
 
-// A row: its prompt, with room for the tokens behind it, and room for its turns. The loop writes how many turns there are.
+// A row: its text, with room for all tokens; its turns so far, with room for all; and whether the text has ended.
 struct LoopRow {
-    int32_t* tokens;
-    int64_t prompt;
+    Text text;
     Turn* turns;
     int64_t turn_count;
+    int32_t ended;
 };
 }
 
@@ -60,19 +60,19 @@ bool defers(const Deferral& bounds, const Prediction& q, const Prediction& p) {
 
 // A row in its present turn.
 struct Row {
-    LoopRow* given;
-    Text text;
+    LoopRow& given;
+    Text& text;
     int32_t slot;
     int64_t budget = 0, end = 0, at = 0;  // tokens that it may draft, where they end, and which of the large model's positions is its first
     int32_t next = 0;                     // what the target puts behind the accepted tokens
     double cumulative = 1, last_confidence = 1, last_nats = 0;  // of the draft so far, and of its last prediction
 
-    Row(LoopRow& given, int32_t slot) : given(&given), text{given.tokens, given.prompt, given.prompt}, slot(slot) { given.turn_count = 0; }
-    Turn& turn() const { return given->turns[given->turn_count - 1]; }
+    Row(LoopRow& given, int32_t slot) : given(given), text(given.text), slot(slot) {}
+    Turn& turn() const { return given.turns[given.turn_count - 1]; }
     const int32_t* draft() const { return text.tokens + text.count; }
 
     void begin_turn(const LoopRules& rules) {
-        given->turns[given->turn_count++] = {};
+        given.turns[given.turn_count++] = {};
         budget = budget_of(rules, text);
         end = text.count;
         cumulative = last_confidence = 1;
@@ -261,12 +261,15 @@ struct SpeculativeLoop {
 
     // A turn of each row; those whose texts end leave.
     Row* take_turns(Rows& rows) {
-        const auto leave = [&](auto ends) { rows.erase(std::remove_if(rows.begin(), rows.end(), ends), rows.end()); };
+        const auto leave = [&](auto ends) {
+            for (Row* row : rows) row->given.ended = ends(*row);
+            rows.erase(std::remove_if(rows.begin(), rows.end(), [](const Row* row) { return row->given.ended; }), rows.end());
+        };
         if (Row* broken = draft(rows)) return broken;
-        leave([&](const Row* row) { return ends_unverified(rules, row->text, row->turn()); });
+        leave([&](const Row& row) { return ends_unverified(rules, row.text, row.turn()); });
         if (rows.empty()) return nullptr;
         if (Row* broken = verify(rows)) return broken;
-        leave([&](const Row* row) { return ended(rules, row->text); });
+        leave([&](const Row& row) { return ended(rules, row.text); });
         return nullptr;
     }
 };
@@ -275,20 +278,21 @@ struct SpeculativeLoop {
 
 extern "C" {
 
-// Writes a text behind the prompt of each row, until it ends or has `limit` more tokens. Returns `count`; where logits are broken, the
-// row in which they are, whose last turn's `verified` is 1 where they are the large model's; `count + 1` where all of the `flags`, which
-// other threads may set, were set on the way.
-int64_t draftline_speculative_loop(const LoopModel* small, const LoopModel* large, const LoopRules* rules, LoopRow* given, int64_t count,
-                                   const int32_t* const* flags, int64_t flag_count) {
+// Takes at most `turns` turns of each row whose text has not ended: texts that end, or have `limit` tokens behind their prompts, leave.
+// Returns `count`; where logits are broken, the row in which they are, whose last turn's `verified` is 1 where they are the large model's;
+// `count + 1` where all of the `flags`, which other threads may set, were set on the way.
+int64_t draftline_take_turns(const LoopModel* small, const LoopModel* large, const LoopRules* rules, LoopRow* given, int64_t count,
+                             int64_t turns, const int32_t* const* flags, int64_t flag_count) {
     std::vector<Row> rows;
-    for (int64_t slot = 0; slot < count; slot++) rows.emplace_back(given[slot], slot);
-    Rows all;
-    for (Row& row : rows) all.push_back(&row);
+    for (int64_t slot = 0; slot < count; slot++)
+        if (!given[slot].ended) rows.emplace_back(given[slot], slot);
+    Rows going;
+    for (Row& row : rows) going.push_back(&row);
     const auto set = [](const int32_t* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0; };
     SpeculativeLoop loop{*small, *large, *rules};
-    while (!all.empty()) {
+    for (int64_t turn = 0; turn < turns && !going.empty(); turn++) {
         if (flag_count && std::all_of(flags, flags + flag_count, set)) return count + 1;
-        if (const Row* broken = loop.take_turns(all)) return broken->slot;
+        if (const Row* broken = loop.take_turns(going)) return broken->slot;
     }
     return count;
 }

@@ -30,6 +30,14 @@ struct LoopRules {
 struct Turn {
     int32_t predicted, drafted, fallback, accepted, verified, added;
 };
+
+// The text so far; `tokens` begin with the prompt.
+struct Text {
+    int32_t* tokens;
+    int64_t prompt, count, small_cached, large_cached;
+    int32_t target_goes_on;  // the last token is a correction, behind which the large model predicts one more by itself
+    int64_t generated() const { return count - prompt; }
+};
 }
 
 namespace {
@@ -43,14 +51,6 @@ inline bool ends_text(const LoopRules& rules, int32_t token) { return contains(r
 inline DraftStops draft_stops(const LoopRules& rules) {
     return {rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count};
 }
-
-// The text so far; `tokens` begin with the prompt.
-struct Text {
-    int32_t* tokens;
-    int64_t prompt, count, small_cached = 0, large_cached = 0;
-    bool target_goes_on = false;  // the last token is a correction, behind which the large model predicts one more by itself
-    int64_t generated() const { return count - prompt; }
-};
 
 // Tokens that may be drafted behind the text.
 int64_t budget_of(const LoopRules& rules, const Text& text) {
