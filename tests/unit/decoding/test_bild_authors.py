@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding import loop, native_loop
 from tasks.decoding.acceptance_rules import first_distance_rollback
 from tasks.decoding.decoder import Rows
 from tasks.decoding.distributions import PredictionBlock
-from tasks.decoding.execution import SpeculativeLoop, executor_for
+from tasks.decoding.execution import SpeculativeLoop
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Request, build_method, decode
 from tasks.decoding.replay.prediction_cache import PredictionCache
@@ -22,6 +21,7 @@ from tasks.decoding.replay.replay_decoder import replay_pair
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import BildAuthorsSettings, BildSettings, SamplingSettings
 from tests.architectures import models
+from tests.executors import same_in_the_kernel
 from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, says, toy_sources
 
 Summary = tuple[list[int], str, int, int, int, int]
@@ -104,10 +104,7 @@ def test_the_native_loop_equals_the_general_loop() -> None:
     def decoded(settings: BildAuthorsSettings, limit: int) -> list[Generation]:
         method = build_method("bild_authors", settings, pair, Request(limit))
         assert isinstance(method, SpeculativeLoop)
-        assert executor_for(method, 1) is native_loop.generate
-        texts = [method.run([one], [0], limit)[0] for one in sources]
-        assert texts == [loop.generate(method, [one], [0], limit)[0] for one in sources]
-        return texts
+        return same_in_the_kernel(method, sources, limit)
 
     def corrections(texts: list[Generation]) -> Counter[int]:
         return Counter(token for one in texts for token, who in zip(one.tokens, one.proposers, strict=True) if who == "c")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.decoding import loop, native_loop
+from tasks.decoding import loop
 from tasks.decoding.decoder import REFERENCE, Decoder, Runtime, StopRule
 from tasks.decoding.execution import SpeculativeLoop, executor_for
 from tasks.decoding.generation import total
@@ -29,6 +29,7 @@ from tasks.decoding.settings import (
 from tasks.models.pruned_head import prune_head
 from tests.architectures import models
 from tests.distributions import DRAWS, FALSE_ALARM, LARGE, SAMPLINGS, SMALL, SOURCE, model_distribution, p_value
+from tests.executors import same_in_the_kernel
 from tests.methods import DECODED_ONLY, LAYERED, SETTINGS
 from tests.toys import END, Predict, Prefix, prefix_pair, toy_sources
 
@@ -139,9 +140,7 @@ NUMERIC: list[tuple[str, Any]] = [
 def test_the_native_loop_equals_the_general_loop(name: str, method: str, settings: Any) -> None:
     one = build_method(method, settings, pruned_pair(name), Request(14))
     assert isinstance(one, SpeculativeLoop)
-    assert executor_for(one, 1) is native_loop.generate
-    for example, source in enumerate(SOURCES):
-        assert one.run([source], [example], 14) == loop.generate(one, [source], [example], 14)
+    same_in_the_kernel(one, SOURCES, 14)
 
 
 def test_a_target_with_a_draft_vocabulary_runs_in_the_general_loop() -> None:

@@ -34,6 +34,7 @@ from tasks.decoding.settings import (
 from tasks.decoding.streaming import abandonable, watched
 from tasks.decoding.turn import RowState
 from tests.architectures import FAST, models, pair_of
+from tests.executors import same_in_the_kernel
 from tests.methods import DEFERRAL_COSTS, NUMERIC
 from tests.toys import VOCABULARY, toy_sources
 
@@ -46,29 +47,22 @@ def built(method: str, settings: Any, pair: Pair, sampling: SamplingSettings | N
     return one
 
 
-def assert_same_as_the_general_loop(method: SpeculativeLoop, limit: int) -> None:
-    assert executor_for(method, 1) is executor_for(method, len(SOURCES)) is native_loop.generate
-    expected = loop.generate(method, SOURCES, range(len(SOURCES)), limit)
-    assert [method.run([source], [example], limit)[0] for example, source in enumerate(SOURCES)] == expected
-    assert method.run(SOURCES, range(len(SOURCES)), limit) == expected
-
-
 @pytest.mark.parametrize(("method", "settings"), NUMERIC)
 def test_rows_equal_the_general_loop(method: str, settings: Any) -> None:
     for limit in (1, 2, 3, 20):
-        assert_same_as_the_general_loop(built(method, settings, pair_of("t5")), limit)
+        same_in_the_kernel(built(method, settings, pair_of("t5")), SOURCES, limit)
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_every_native_architecture_equals_the_general_loop(name: str) -> None:
     method = built("bild", BildSettings(fallback_threshold=0.3, rollback_threshold=1.0, max_draft=4), pair_of(name))
-    assert_same_as_the_general_loop(method, 14)
+    same_in_the_kernel(method, SOURCES, 14)
 
 
 @pytest.mark.parametrize("name", FAST)
 def test_a_cascade_of_every_native_architecture_equals_the_general_loop(name: str) -> None:
     settings = SpeculativeCascadeSettings(rule="token_v3", deferral_cost=0.6, draft_length=3)
-    assert_same_as_the_general_loop(built("speculative_cascade", settings, pair_of(name)), 14)
+    same_in_the_kernel(built("speculative_cascade", settings, pair_of(name)), SOURCES, 14)
 
 
 @pytest.mark.parametrize("rule", DEFERRAL_COSTS)
@@ -104,7 +98,7 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
     pair = dataclasses.replace(opened, calibration=texts)
     loop_of_tables = built(method, dataclasses.replace(settings, drafter=drafter), pair)
     for limit in (1, 3, 20):
-        assert_same_as_the_general_loop(loop_of_tables, limit)
+        same_in_the_kernel(loop_of_tables, SOURCES, limit)
     counts = loop_of_tables.run([SOURCES[0]], [0], 20)[0].counts
     assert counts.drafted > 0
     assert counts.small_steps == 0
@@ -225,4 +219,4 @@ def test_a_token_that_ends_a_text_for_the_large_model_alone() -> None:
     first = decode("vanilla_small", None, pair, [SOURCES[1]], Request(6))[0].tokens
     pair.large.end_tokens = frozenset({*pair.large.end_tokens, first[1]})
     for settings in (BildSettings(fallback_threshold=0.0), BildSettings(fallback_threshold=0.0, rollback_threshold=0.5)):
-        assert_same_as_the_general_loop(built("bild", settings, pair), 12)
+        same_in_the_kernel(built("bild", settings, pair), SOURCES, 12)
