@@ -4,7 +4,8 @@ Drafting pays for one text and rarely for many, and only on text that the drafte
 batch, and the others are tried beside it from time to time. A trial counts as a ratio to the leader's latest batches: what else
 the machine does slows both, whereas times of an idle warm-up and of a busy hour cannot be compared. A way that is faster by
 ratio takes the lead. Trials become rarer while the leader stays ahead, and frequent again when it becomes slower than it was,
-as where a drafter meets text that it does not know. The large model alone is always among the ways.
+as where a drafter meets text that it does not know. What trials lose is bounded by a share of what the leader does. The large
+model alone is always among the ways.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _SLOWED = 1.3
 """The leader has become slower where its latest batches take this multiple of what they took for long."""
 _HOPELESS = 2.5
 """Ratio above which a way is tried an eighth as often."""
+_TRIAL_SHARE, _MOST_SAVED = 0.01, 2.0
+"""What trials may lose: batches of the leader's time for each batch of the leader, and how much of it may be saved up."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class _Race:
     since: int = 0
     """Batches since the last trial."""
     trials: int = 0
+    budget: float = 0.0
+    """Batches of the leader's time that trials may lose now."""
 
     def next(self, ways: Sequence[Way]) -> Way:
         """Return the way of the next batch: an untried one, one whose trial is due, or the leader."""
@@ -79,10 +84,17 @@ class _Race:
         rivals = [way for way in ways if way != self.leader]
         if not rivals or self.since < self.pause:
             return self.leader
+        rival = self._rival(rivals)
+        if min(self.ratios[rival] - 1, _MOST_SAVED) > self.budget:
+            return self.leader
         self.since = 0
         self.trials += 1
+        return rival
+
+    def _rival(self, rivals: Sequence[Way]) -> Way:
+        """Return the way whose turn it is to be tried."""
         hopeful = [way for way in rivals if self.ratios[way] <= _HOPELESS]
-        if hopeful and self.trials % 8:
+        if hopeful and self.trials % 8 != 7:
             return hopeful[self.trials % len(hopeful)]
         return rivals[self.trials // 8 % len(rivals)]
 
@@ -92,8 +104,9 @@ class _Race:
         self.ratios[self.leader] = 1.0
         self.now = _average(self.now, seconds, 1.0 if second else _NOW)
         self.long = _average(self.long, seconds, 1.0 if second else _LONG)
+        self.budget = min(self.budget + _TRIAL_SHARE, _MOST_SAVED)
         if self.now > _SLOWED * self.long:
-            self.pause, self.long = _FIRST_TRIAL, self.now
+            self.pause, self.long, self.budget = _FIRST_TRIAL, self.now, _MOST_SAVED
 
     def tried(self, way: Way, seconds: float) -> None:
         """Take a batch of another way; it may take the lead."""
@@ -102,6 +115,7 @@ class _Race:
         self.ratios[way] = ratio
         if runs == 1:
             return
+        self.budget -= max(0.0, seconds / self.now - 1)
         if ratio >= _FASTER:
             self.pause = min(2 * self.pause, _RAREST_TRIAL) if runs > 2 else self.pause
             return

@@ -65,6 +65,22 @@ BREAKS = (
         (_PACING,),
     ),
     Break(
+        "trials-cost-what-they-like",
+        "tasks.serve.pacing",
+        "_Race.next",
+        "> self.budget:",
+        "> 10**9:",
+        (_PACING,),
+    ),
+    Break(
+        "trials-cost-nothing",
+        "tasks.serve.pacing",
+        "_Race.tried",
+        "self.budget -= max(0.0, seconds / self.now - 1)",
+        "pass",
+        (_PACING,),
+    ),
+    Break(
         "trials-never-rarer",
         "tasks.serve.pacing",
         "_Race.tried",

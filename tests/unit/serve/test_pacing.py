@@ -91,6 +91,19 @@ def test_a_slower_rival_costs_little() -> None:
     assert 2 <= hopeless <= 20
 
 
+@pytest.mark.parametrize("slower", [1.2, 1.6, 4.0])
+def test_what_trials_lose_is_bounded(slower: float) -> None:
+    """After a warm-up, however few batches of a kind come: a hundredth of the leader's time, and one trial."""
+    pacing = Pacing()
+    vanilla, drafting = pacing.ways(ONE)
+    pacing.begin(ONE, {vanilla: 1.0, drafting: slower})
+    chosen = run(pacing, ONE, {False: 1.0, True: slower}, 3000)
+    for batches in (10, 40, 300, 3000):
+        lost = Counter(chosen[:batches])[True] * (slower - 1)
+        assert lost <= 0.01 * batches + max(0, slower - 3)
+    assert Counter(chosen)[True] >= 3
+
+
 def test_the_first_run_of_a_way_is_forgotten() -> None:
     """It pays for what a runtime does once."""
     pacing = Pacing()
