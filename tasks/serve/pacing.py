@@ -106,7 +106,9 @@ class _Race:
         self.long = _average(self.long, seconds, 1.0 if second else _LONG)
         self.budget = min(self.budget + _TRIAL_SHARE, _MOST_SAVED)
         if self.now > _SLOWED * self.long:
-            self.pause, self.long, self.budget = _FIRST_TRIAL, self.now, _MOST_SAVED
+            self.pause, self.long = _FIRST_TRIAL, self.now
+            # The text slows drafting; only the machine slows the large model alone, and its rivals with it.
+            self.budget = _MOST_SAVED if self.leader.drafting else self.budget
 
     def tried(self, way: Way, seconds: float) -> None:
         """Take a batch of another way; it may take the lead."""

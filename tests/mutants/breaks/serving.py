@@ -73,6 +73,14 @@ BREAKS = (
         (_PACING,),
     ),
     Break(
+        "a-busy-machine-pays-for-trials",
+        "tasks.serve.pacing",
+        "_Race.led",
+        "_MOST_SAVED if self.leader.drafting else self.budget",
+        "_MOST_SAVED",
+        (_PACING,),
+    ),
+    Break(
         "trials-cost-nothing",
         "tasks.serve.pacing",
         "_Race.tried",
