@@ -103,7 +103,7 @@ BREAKS = (
     Break(
         "nobody-watches-the-fast-executors", "tasks.decoding.execution", "executor_for",
         " and parts.watch is None", "",
-        (f"{_UNIT}/decoding/test_executors.py::test_a_watched_text_grows_by_final_tokens",),
+        (f"{_UNIT}/decoding/test_native_loop.py::test_one_model_alone_is_watched_token_by_token",),
     ),
     Break(
         "a-copy-counts-as-alignment", "tasks.evaluation.report.arms", "effect_of",

@@ -151,6 +151,14 @@ def test_one_model_alone_is_continued_in_one_call() -> None:
         continue_greedily(reference, SOURCES[:1], [0], 9)
 
 
+def test_one_model_alone_is_watched_token_by_token() -> None:
+    method, seen = built("vanilla_large", VanillaSettings(), pair_of("t5")), list[int]()
+    shown = watched(method, lambda row: seen.append(len(row.tokens) - row.prompt))
+    [text] = shown.run(SOURCES[:1], [0], 9)
+    assert [text] == method.run(SOURCES[:1], [0], 9)
+    assert seen == list(range(1, len(text.tokens) + 1))
+
+
 @pytest.mark.parametrize("broken", [0, 1])
 def test_broken_logits_are_reported_as_by_the_general_loop(broken: int) -> None:
     small, large = (copy.deepcopy(model) for model in models("t5"))
