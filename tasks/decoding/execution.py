@@ -50,7 +50,7 @@ def executor_for(parts: LoopParts, rows: int) -> Executor:
         return replayer.replay
     if parts.sampling.greedy:
         native, continuation = native_loop.fits(parts), target.continue_greedily
-        # A continuation is in no turn that could be watched or abandoned, but in less Python than the kernel's turns.
+        # A continuation takes less Python than the kernel's turns, but can be neither watched nor abandoned.
         alone = rows == 1 and parts.undrafted and parts.watch is None
         if alone and continuation is not None and not (native and parts.abandoned):
             return continue_greedily
