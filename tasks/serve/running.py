@@ -12,6 +12,7 @@ from tasks.errors import InputError
 from tasks.serve.app import create_app
 from tasks.serve.completions import Limits
 from tasks.serve.executing import Engine
+from tasks.serve.garbage import set_startup_aside
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import Pacing
 from tasks.serve.scheduler import Scheduler
@@ -75,6 +76,7 @@ def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], setti
     with listen(settings.host, settings.port) as bound:
         request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
         done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
+        set_startup_aside()
         print(findings(pacing, done), file=sys.stderr)
         print(f"serving {name} on http://{settings.host}:{bound.getsockname()[1]}: {engine.name}", file=sys.stderr, flush=True)
         uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.patching import Break
 
 _DECODING, _SERVE = "tests/unit/decoding", "tests/unit/serve"
-_PACING, _SCHEDULER, _APP = (f"{_SERVE}/test_{name}.py" for name in ("pacing", "scheduler", "app"))
+_PACING, _SCHEDULER, _APP, _GARBAGE = (f"{_SERVE}/test_{name}.py" for name in ("pacing", "scheduler", "app", "garbage"))
 
 BREAKS = (
     Break(
@@ -119,6 +119,14 @@ BREAKS = (
         "[False, True] if self.drafts",
         "[True] if self.drafts",
         (_PACING,),
+    ),
+    Break(
+        "startup-still-counted-as-garbage",
+        "tasks.serve.garbage",
+        "set_startup_aside",
+        "gc.freeze()\n    gc.collect()",
+        "gc.freeze()",
+        (_GARBAGE,),
     ),
     Break(
         "any-texts-share-a-batch",
