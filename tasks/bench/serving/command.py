@@ -6,9 +6,12 @@ transformers, and CTranslate2 in the environment that a short trial finds the fa
 have the last answer, 1 to 32 at a time. In each round all servers get the same texts, in an order that is drawn anew; ratios
 are of visits in the same round.
 
+Equal processes differ by several in a hundred for as long as they run, which an interval over rounds leaves out. So the large
+model alone is served by two processes: we are compared with their mean, and the second over the first is the null control.
+
 Every answer of ours is compared with the text of the same method offline. The last line is JSON:
-`served_over_vanilla_worst` (goodput, over all numbers of clients), `served_over_ctranslate2_1`, `served_over_ctranslate2_8`,
-`lost`, `wrong`.
+`served_over_vanilla_worst` (goodput, over all numbers of clients), `null_worst` (the same of the two equal servers, in the
+order that makes it the lower), `served_over_ctranslate2_1`, `served_over_ctranslate2_8`, `lost`, `wrong`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import json
 import random
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +29,7 @@ import numpy as np
 
 from tasks.bench import ctranslate
 from tasks.bench.serving.load import LoadResult, load
-from tasks.bench.serving.servers import CTRANSLATE2, OURS, TRANSFORMERS, VANILLA, all_servers
+from tasks.bench.serving.servers import AGAIN, CTRANSLATE2, OURS, TRANSFORMERS, VANILLA, all_servers
 from tasks.bench.timing import Found
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import VANILLA as VANILLA_POINT
@@ -85,7 +88,7 @@ def wrong_answers(visits: Visits, pair: DecodingPair) -> int:
     offline: dict[tuple[str, str], str] = {}
     points = {str(pair.manifest.point): None, _ALONE: _ALONE}
     wrong = 0
-    for name in (OURS, VANILLA):
+    for name in (OURS, VANILLA, AGAIN):
         for results in visits[name].values():
             for _, choice in (one for result in results for one in result.choices):
                 key = (choice["draftline"]["method"], choice["prompt"])
@@ -95,10 +98,10 @@ def wrong_answers(visits: Visits, pair: DecodingPair) -> int:
     return wrong
 
 
-def ratio(visits: Visits, other: str, clients: int) -> Found:
-    """Return our goodput over another server's: the median over rounds, and its 95 % interval over rounds."""
-    pairs = zip(visits[OURS][clients], visits[other][clients], strict=True)
-    ratios = np.array([ours.texts_per_second / theirs.texts_per_second for ours, theirs in pairs])
+def ratio(visits: Visits, ours: str, others: Sequence[str], clients: int) -> Found:
+    """Return a server's goodput over the mean of others': the median over rounds, and its 95 % interval over rounds."""
+    speeds = {name: np.array([one.texts_per_second for one in visits[name][clients]]) for name in (ours, *others)}
+    ratios = speeds[ours] / np.mean([speeds[name] for name in others], axis=0)
     drawn = np.random.default_rng(0).choice(ratios, (_BOOTSTRAP, len(ratios)))
     return {"median": float(np.median(ratios)), "interval": list(percentile_interval(np.median(drawn, axis=1)))}
 
@@ -118,16 +121,24 @@ def table(visits: Visits) -> Found:
             }
         drafted = [choice["draftline"]["method"] != _ALONE for one in visits[OURS][clients] for _, choice in one.choices]
         row["drafted_share"] = sum(drafted) / len(drafted)
-        row["over"] = {name: ratio(visits, name, clients) for name in visits if name != OURS}
+        row["over"] = {name: ratio(visits, OURS, [name], clients) for name in visits if name not in (OURS, VANILLA, AGAIN)}
+        row["over"][VANILLA] = ratio(visits, OURS, [VANILLA, AGAIN], clients)
+        row["null"] = ratio(visits, AGAIN, [VANILLA], clients)
         found[str(clients)] = row
     return found
 
 
 def summary(rows: Found, visits: Visits, wrong: int) -> Found:
     """Return the keys of the last line."""
-    over = {name: {clients: row["over"][name]["median"] for clients, row in rows.items()} for name in visits if name != OURS}
+    over = {name: {clients: row["over"][name]["median"] for clients, row in rows.items()} for name in rows["1"]["over"]}
+    null = [row["null"]["median"] for row in rows.values()]
     lost = sum(result.lost for by_clients in visits.values() for results in by_clients.values() for result in results)
-    found: Found = {"served_over_vanilla_worst": min(over[VANILLA].values()), "lost": lost, "wrong": wrong}
+    found: Found = {
+        "served_over_vanilla_worst": min(over[VANILLA].values()),
+        "null_worst": min(min(null), 1 / max(null)),
+        "lost": lost,
+        "wrong": wrong,
+    }
     for name in (TRANSFORMERS, CTRANSLATE2):
         for clients in ("1", "8"):
             if name in over and clients in over[name]:
@@ -138,16 +149,18 @@ def summary(rows: Found, visits: Visits, wrong: int) -> Found:
 def lines(rows: Found) -> Iterator[str]:
     """The table for people: texts a second and the 95th percentile of latency of each server, then our ratios."""
     for clients, row in rows.items():
-        servers = [name for name in row if name not in ("over", "drafted_share")]
+        servers = [name for name in row if name not in ("over", "null", "drafted_share")]
         parts = [
             f"{name} {row[name]['texts_per_second']:.1f} texts/s ({row[name]['latency_ms_p95']:.1f} ms)" for name in servers
         ]
         yield f"{clients:>2} clients: {', '.join(parts)}; drafting for {row['drafted_share']:.0%}"
-        ratios = [
-            f"{value['median']:.2f} [{value['interval'][0]:.2f}, {value['interval'][1]:.2f}] × {name}"
-            for name, value in row["over"].items()
-        ]
-        yield f"            served is {', '.join(ratios)}"
+        yield f"            served is {', '.join(f'{_shown(value)} × {name}' for name, value in row['over'].items())}"
+        yield f"            null control: {AGAIN}, is {_shown(row['null'])} × {VANILLA}"
+
+
+def _shown(found: Found) -> str:
+    low, high = found["interval"]
+    return f"{found['median']:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def compare(folder: Path, texts: list[str], threads: int, rounds: int, requests: int, say: partial[None]) -> Found:
@@ -166,7 +179,7 @@ def compare(folder: Path, texts: list[str], threads: int, rounds: int, requests:
         with all_servers(folder, converted, threads) as servers:
             say(f"{OURS}: {servers[OURS][1]}")
             best = fastest_ctranslate2(servers, texts)
-            compared = {name: servers[name] for name in (OURS, VANILLA, TRANSFORMERS)}
+            compared = {name: servers[name] for name in (OURS, VANILLA, AGAIN, TRANSFORMERS)}
             if best is not None:
                 say(f"fastest environment of CTranslate2 here: {best.partition(', ')[2]}")
                 compared[CTRANSLATE2] = servers[best]

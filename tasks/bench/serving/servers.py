@@ -16,6 +16,8 @@ from tasks import supervisor
 from tasks.bench import ctranslate
 
 OURS, VANILLA, TRANSFORMERS, CTRANSLATE2 = "served", "vanilla", "transformers", "ctranslate2"
+AGAIN = "vanilla, again"
+"""A second server that differs from `VANILLA` in nothing: what two processes differ by."""
 _START = 300.0
 """Seconds within which a server must be up, its warm-up included."""
 
@@ -59,7 +61,7 @@ def all_servers(pair: Path, converted: Path | None, threads: int) -> Iterator[di
     with ExitStack() as stack:
         found = {
             OURS: stack.enter_context(running_server(ours)),
-            VANILLA: stack.enter_context(running_server([*ours, "--drafting", "never"])),
+            **{name: stack.enter_context(running_server([*ours, "--drafting", "never"])) for name in (VANILLA, AGAIN)},
             TRANSFORMERS: stack.enter_context(running_server([*peer, TRANSFORMERS, "--pair", str(pair), *count])),
         }
         for name, variables in (ctranslate.ENVIRONMENTS if converted is not None else {}).items():

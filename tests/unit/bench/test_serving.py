@@ -11,7 +11,7 @@ import pytest
 from tasks.bench.serving import command
 from tasks.bench.serving.command import Visits, ratio, summary, table, wrong_answers
 from tasks.bench.serving.load import LoadResult
-from tasks.bench.serving.servers import OURS, TRANSFORMERS, VANILLA
+from tasks.bench.serving.servers import AGAIN, OURS, TRANSFORMERS, VANILLA
 from tasks.decoding import load_pair
 from tasks.errors import InputError
 from tests.calibration import SOURCES
@@ -25,7 +25,7 @@ def result(seconds: float, text: str = "", method: str = "vanilla_large", lost: 
 
 
 def visits(ours: float = 1.0, vanilla: float = 2.0, **rest: Any) -> Visits:
-    seconds = {OURS: ours, VANILLA: vanilla, TRANSFORMERS: 8.0}
+    seconds = {OURS: ours, VANILLA: vanilla, AGAIN: vanilla, TRANSFORMERS: 8.0}
     return {
         name: {clients: [result(clients * one, **rest) for _ in range(3)] for clients in command.CLIENTS}
         for name, one in seconds.items()
@@ -38,7 +38,19 @@ def test_ratios_are_of_the_same_round() -> None:
     for slow, by_clients in enumerate(found.values()):
         del slow
         by_clients[1][2].seconds *= 5
-    assert ratio(found, VANILLA, 1) == {"median": 2.0, "interval": [2.0, 2.0]}
+    assert ratio(found, OURS, [VANILLA], 1) == {"median": 2.0, "interval": [2.0, 2.0]}
+
+
+def test_two_equal_servers_are_the_control() -> None:
+    """We are compared with the mean of both, and the control with the first alone, in whichever order is the lower."""
+    found = visits()
+    for one in found[AGAIN][4]:
+        one.seconds /= 1.5
+    rows = table(found)
+    assert rows["4"]["over"][VANILLA]["median"] == pytest.approx(2 / 1.25)
+    assert rows["4"]["null"]["median"] == pytest.approx(1.5)
+    assert summary(rows, found, 0)["null_worst"] == pytest.approx(1 / 1.5)
+    assert AGAIN not in rows["4"]["over"]
 
 
 def test_the_table_has_every_server_and_share() -> None:
@@ -57,7 +69,7 @@ def test_the_last_line_has_the_worst_number_of_clients() -> None:
         one.seconds *= 2.5
     line = summary(table(found), found, 3)
     assert line["served_over_vanilla_worst"] == pytest.approx(0.8)
-    assert (line["lost"], line["wrong"]) == (3 * 3 * len(command.CLIENTS), 3)
+    assert (line["lost"], line["wrong"]) == (4 * 3 * len(command.CLIENTS), 3)
     assert line["served_over_transformers_8"] == pytest.approx(8.0)
 
 
@@ -66,7 +78,7 @@ def test_answers_are_compared_with_the_method_that_ran(tmp_path: Path) -> None:
     [vanilla], [drafted] = pair.generate(SOURCES[0], method="vanilla_large"), pair.generate(SOURCES[0])
     assert wrong_answers(visits(text=vanilla.text), pair) == 0
     assert wrong_answers(visits(text=drafted.text, method=str(POINT)), pair) == 0
-    assert wrong_answers(visits(text=vanilla.text + "x"), pair) == 2 * 3 * 4 * len(command.CLIENTS)
+    assert wrong_answers(visits(text=vanilla.text + "x"), pair) == 3 * 3 * 4 * len(command.CLIENTS)
 
 
 def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
