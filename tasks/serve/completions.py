@@ -181,6 +181,8 @@ class Completions:
                     piece = texts[index].of(value)
                     if piece:
                         yield _event(answer(identity, self.name, [choice(index, piece, None)]))
+                        # Lets the loop see that a client has hung up, before more is written to its closed socket.
+                        await asyncio.sleep(0)
                     continue
                 generation, method = value
                 last = choice(index, texts[index].rest(generation.tokens), finish_reason(generation, self.engine.ends))

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -162,6 +163,28 @@ def test_the_soak_serves_a_pair_and_reports_memory_and_answers(folder: Path) -> 
     low, high = found["slope_interval"]
     assert low < found["slope_mb_per_hour"] < high
     assert f"{sum(found['requests'].values())} requests: 0 lost, 0 wrong" in result_line(found)
+
+
+def hang_up(server: Server, source: str) -> None:
+    """Ask for a stream, and close the connection with pieces unread."""
+    body = json.dumps({"prompt": source, "stream": True}).encode()
+    address = httpx.URL(server.url)
+    with socket.create_connection((address.host, address.port or 0), timeout=60) as connection:
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection.sendall(head.encode() + body)
+        assert connection.recv(20).startswith(b"HTTP/1.1 200")
+
+
+def test_clients_that_hang_up_are_no_news(folder: Path) -> None:
+    """asyncio warns of every fifth piece and later that is written to a closed socket."""
+    server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never")
+    for number in range(40):
+        hang_up(server, SOURCES[number])
+    server.process.send_signal(signal.SIGTERM)
+    _, rest = server.process.communicate(timeout=30)
+    assert "socket.send()" not in rest
 
 
 def test_it_ends_in_order(folder: Path) -> None:
