@@ -156,7 +156,9 @@ def _section(heading: str, lines: Sequence[str]) -> str:
 
 def main() -> None:
     """Reads both results and prints the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("first", metavar="A", help="the earlier result")
     parser.add_argument("second", metavar="B", help="the later result")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")

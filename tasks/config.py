@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,16 +150,24 @@ def _bounds(field: dataclasses.Field[object]) -> str:
 
 def task_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that all stages share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog=_command(), description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", required=True, help="name of a task in params.yaml")
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     return parser
 
 
+def _command() -> str | None:
+    """How the running module was called; argparse before Python 3.14 would name its file."""
+    spec = sys.modules["__main__"].__spec__
+    return None if spec is None else f"python -m {spec.name}"
+
+
 def main() -> None:
     """Check a parameter file, or print the table of settings or of presets."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--params", type=Path, default=DEFAULT)
+    parser = argparse.ArgumentParser(prog="python -m tasks.config", description=__doc__)
+    parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
     parser.add_argument("--table", action="store_true", help="print every setting as Markdown")
     parser.add_argument("--presets", action="store_true", help="print the presets of sweep.grid as Markdown")
     arguments = parser.parse_args()

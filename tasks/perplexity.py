@@ -82,7 +82,9 @@ def pairs(tokenizer: PreTrainedTokenizerBase, source_path: Path, text_path: Path
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.perplexity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", required=True, help="the small model: a folder or a name on the hub")
     parser.add_argument("--large", required=True, help="the large model, with the same tokenizer")
     parser.add_argument(

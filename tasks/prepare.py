@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tqdm import tqdm
+
 from tasks.corpora.checks.findings import errors, summary, warnings
 from tasks.corpora.checks.measures import TextLimits, measure_corpus
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
@@ -130,7 +132,8 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    with host_lock():
+    # On a terminal only: the corpus and the tokenizer take long.
+    with host_lock(), tqdm(total=2, desc=f"prepare {arguments.task}", unit="step", disable=None) as steps:
         corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
         for split in SPLITS:
             if not corpus[split]:
@@ -138,11 +141,14 @@ def main() -> None:
         found = check_references(corpus, task.metric)
         write_corpus(corpus, paths.corpus)
         write_tests(corpus, paths.tests)
+        steps.update()
         write_tokenizer(task.tokenizer, corpus, paths.tokenizer)
+        steps.update()
         tokenizer = load_tokenizer(paths.tokenizer)
         if task.text.chat_template:
             # A template that is missing or does not take the messages is found here, before anything is trained.
             SourceEncoder(tokenizer, task.text)
+        steps.close()
         report_corpus(arguments.task, corpus, tokenizer, task.text, found)
 
 

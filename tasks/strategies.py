@@ -61,7 +61,9 @@ def drafters_table() -> str:
 
 def main() -> None:
     """Print the methods and the drafters."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tasks.strategies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print the methods as JSON")
     arguments = parser.parse_args()
     print(

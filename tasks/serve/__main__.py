@@ -63,7 +63,10 @@ def open_pair(arguments: argparse.Namespace) -> tuple[DecodingPair, str, list[st
     if folder is None:
         folder = TaskPaths(arguments.task).results / "pair"
         if not folder.is_dir():
-            raise InputError(f"{folder} is missing; make it with dvc repro report@{arguments.task} (make repro runs all tasks)")
+            made = sorted(one.parent.name for one in folder.parent.parent.glob(f"*/{folder.name}"))
+            others = f"; there are pairs of {', '.join(made)}" if made else ""
+            fix = f"make it with dvc repro report@{arguments.task} (make repro runs all tasks)"
+            raise InputError(f"{folder} is missing; {fix}{others}")
     pair = load_pair(folder, **options)
     return pair, pair.manifest.task or folder.name, read_examples(folder)
 

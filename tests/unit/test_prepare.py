@@ -75,7 +75,9 @@ def test_the_stage_always_writes_a_file_of_the_unlabelled(
     files = FILES if named else {split: FILES[split] for split in SPLITS}
     run(folder, files, monkeypatch)
     assert len(read_jsonl(TaskPaths("words").unlabelled)) == (2 if named else 0)
-    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    *lines, legend = capsys.readouterr().out.splitlines()
+    assert legend.startswith("(tokens: median")
+    rows = [line.split()[:2] for line in lines]
     counts = [["train", "40"], ["validation", "40"], ["test", "40"], *([["unlabelled", "2"]] if named else [])]
     assert rows == [["words:"], ["split", "examples"], *counts]
     report = json.loads(TaskPaths("words").corpus_report.read_text(encoding="utf-8"))

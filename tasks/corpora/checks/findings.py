@@ -18,6 +18,12 @@ _REPEATED_ELSEWHERE = 0.01
 _OVERLAP = 0.01
 
 
+_LEGEND = (
+    "(tokens: median / 95 % / longest; cut off: texts that are longer than the limit; unknown: tokens that the tokenizer "
+    "lacks; in train: sources that train has too)"
+)
+
+
 def errors(report: CorpusReport) -> list[str]:
     """What makes training or its measurement senseless, each in a line with its fix; empty where nothing does."""
     return [f"{name}: {line}" for name, split in report.splits.items() for line in _errors(name, split)]
@@ -30,7 +36,7 @@ def warnings(report: CorpusReport) -> list[str]:
 
 
 def summary(report: CorpusReport) -> list[str]:
-    """A table: examples of each split, and tokens of its sources and targets as median, 95 % and longest."""
+    """A table: examples of each split, and tokens of its sources and targets as median, 95 % and longest. A legend ends it."""
     rows = [("split", "examples", "source tokens", "cut off", "target tokens", "cut off", "unknown", "in train")]
     for name, split in report.splits.items():
         columns = [split.sources, *([split.targets] if split.targets else [])]
@@ -40,7 +46,8 @@ def summary(report: CorpusReport) -> list[str]:
         overlap = "" if name == TRAIN else f"{split.sources_in_train / split.examples:.1%}"
         rows.append((name, str(split.examples), lengths[0], lengths[1], lengths[2], lengths[3], f"{unknown:.2%}", overlap))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [*lines, _LEGEND]
 
 
 def _cut_off(report: CorpusReport) -> Iterator[str]:

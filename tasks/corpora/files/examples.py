@@ -36,12 +36,14 @@ class ExampleMaker:
         Raises:
             InputError: names the field that is missing and those that there are.
         """
+        names = self._settings.reference_names
+        unlabelled = self._labelled and not any(_has(known, name) for name in names)
         for name in self._fields:
             if not _has(known, name):
                 what = "source_field" if name == self._settings.source_field else "the names in template"
-                raise InputError(f"{location}: no {noun} {name}; set {what} to one of {_shown(known)}")
-        names = self._settings.reference_names
-        if self._labelled and not any(_has(known, name) for name in names):
+                also = f", and reference_fields, as there is no {listed(names)} either" if unlabelled else ""
+                raise InputError(f"{location}: no {noun} {name}; set {what} to one of {_shown(known)}{also}")
+        if unlabelled:
             raise InputError(f"{location}: no {noun} {listed(names)}; set reference_fields to some of {_shown(known)}")
 
     def example(self, record: Record) -> Example:

@@ -123,7 +123,10 @@ def test_fields_are_named_and_may_lie_inside_of_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("german,english\nEins,One\n", "a.csv: no column source; set source_field to one of german, english"),
+        (
+            "german,english\nEins,One\n",
+            "a.csv: no column source; set source_field to one of german, english, and reference_fields, as",
+        ),
         (
             "source,english\nEins,One\n",
             "a.csv: no column references, reference, target; set reference_fields to some of source,",

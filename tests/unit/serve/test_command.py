@@ -43,6 +43,15 @@ def test_bad_input_is_one_line(
     assert line in refusal(monkeypatch, capsys, *words)
 
 
+def test_a_task_without_a_pair_is_told_of_those_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for task in ("news", "letters"):
+        (tmp_path / "results" / task / "pair").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert refusal(monkeypatch, capsys, "--task", "leters").endswith("; there are pairs of letters, news")
+
+
 def test_a_wrong_number_format_is_one_line(
     pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ def report_of(limits: TextLimits | None = None, **splits: list[Example]) -> Corp
 def test_a_clean_corpus_says_nothing() -> None:
     report = report_of()
     assert warnings(report) == errors(report) == []
-    assert len(summary(report)) == 4 and summary(report)[1].split()[:2] == ["train", "400"]
+    assert len(summary(report)) == 5 and summary(report)[1].split()[:2] == ["train", "400"]
     assert json.loads(json.dumps(report.as_json()))["splits"]["test"]["examples"] == 50
 
 
