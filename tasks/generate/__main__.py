@@ -22,6 +22,7 @@ from tasks.generate.choosing import MethodChoice
 from tasks.generate.decoded import decode_text
 from tasks.generate.opening import OwnPair, open_folder, open_own, open_task
 from tasks.generate.printing import TextWriter, legend, statistics_line
+from tasks.models.prompting import SourceEncoder
 from tasks.paths import DRAFTERS
 from tasks.text_files import read_text_file
 
@@ -52,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_texts(arguments: argparse.Namespace) -> Iterator[str]:
-    """Give the texts of the command line, a file or standard input, which is read line by line.
+def read_texts(arguments: argparse.Namespace) -> Iterable[str]:
+    """Give the texts of the command line, a file or standard input.
 
     Raises:
         InputError: there is none, one is empty, or the file cannot be read.
@@ -61,6 +62,12 @@ def read_texts(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.texts and arguments.file is not None:
         raise InputError("texts stand on the command line and in --file; give one of the two")
     where, lines = _lines(arguments)
+    texts = _checked(where, lines)
+    # What is known already is checked as a whole, before a model is opened; standard input is read line by line.
+    return list(texts) if isinstance(lines, list) else texts
+
+
+def _checked(where: str, lines: Iterable[str]) -> Iterator[str]:
     number = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -105,6 +112,14 @@ def open_pair(arguments: argparse.Namespace) -> DecodingPair:
     return open_own(OwnPair(arguments.large, arguments.small, arguments.chat_template), asked, arguments.max_tokens)
 
 
+def _warn_of_a_cut(pair: DecodingPair, source: str) -> None:
+    text = pair.manifest.text
+    tokens = SourceEncoder(pair.tokenizer, text).whole_length(source)
+    if tokens > text.max_source_tokens:
+        read = f"the models read the first {text.max_source_tokens} (text.max_source_tokens)"
+        print(f"warning: the text has {tokens} tokens; {read}", file=sys.stderr)
+
+
 def _coloured(asked: str) -> bool:
     return asked == "always" or (asked == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
 
@@ -116,12 +131,14 @@ def main() -> None:
         value = getattr(arguments, name)
         if value is not None and value < least:
             raise InputError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")
+    texts = read_texts(arguments)
     pair = open_pair(arguments)
     manifest, coloured = pair.manifest, _coloured(arguments.color)
     print(f"{manifest.point} ({manifest.chosen}); {pair.opened.described}", file=sys.stderr)
     if not arguments.json:
         print(legend(coloured=coloured), file=sys.stderr)
-    for source in read_texts(arguments):
+    for source in texts:
+        _warn_of_a_cut(pair, source)
         if arguments.json:
             done = decode_text(pair, source, arguments.rounds)
             line = done.as_json(pair.decode(done.generation.tokens), manifest.point)

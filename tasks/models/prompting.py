@@ -46,6 +46,12 @@ class SourceEncoder:
                 rows[index] = self._shortened(sources[index])
         return rows
 
+    def whole_length(self, source: str) -> int:
+        """Return how many tokens a source has with its prompt; the model reads at most `max_source_tokens` of them."""
+        if self._text.chat_template:
+            return len(self._prompts([source])[0])
+        return len(self._tokenizer(source, verbose=False)["input_ids"])
+
     def _prompts(self, sources: list[str]) -> list[list[int]]:
         """Return whole prompts, however long."""
         if not sources:

@@ -24,14 +24,12 @@ def encode_prompts(pair: DecodingPair, prompts: list[str]) -> list[list[int]]:
     text = pair.manifest.text
     encoder = SourceEncoder(pair.tokenizer, text)
     rows = encoder(prompts)
-    if encoder.cut:
-        raise TooLongError(f"a prompt has more than {text.max_source_tokens} tokens with its chat template; shorten it")
-    if not text.chat_template:
-        for prompt, row in zip(prompts, rows, strict=True):
-            if len(row) == text.max_source_tokens:
-                tokens = len(pair.tokenizer(prompt, verbose=False)["input_ids"])
-                if tokens > text.max_source_tokens:
-                    raise TooLongError(f"a prompt has {tokens} tokens; the pair reads at most {text.max_source_tokens}")
+    for prompt, row in zip(prompts, rows, strict=True):
+        if encoder.cut or len(row) == text.max_source_tokens:
+            tokens = encoder.whole_length(prompt)
+            if tokens > text.max_source_tokens:
+                template = " with its chat template" if text.chat_template else ""
+                raise TooLongError(f"a prompt has {tokens} tokens{template}; the pair reads at most {text.max_source_tokens}")
     return rows
 
 

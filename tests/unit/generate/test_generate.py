@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -76,6 +77,24 @@ def test_texts_come_from_a_file_and_from_standard_input(
     _, from_stdin, _ = run(monkeypatch, capsys, *pair, "--json", "--rounds", "0")
     assert from_file == from_stdin
     assert [json.loads(line)["source"] for line in from_file.splitlines()] == SOURCES[:3]
+
+
+def test_a_text_that_is_read_in_part_has_a_warning(
+    pair: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*pair, "--json", "--rounds", "0"]
+    assert "warning" not in run(monkeypatch, capsys, *words, SOURCES[0])[2]
+    _, output, said = run(monkeypatch, capsys, *words, " ".join(SOURCES * 20))
+    assert re.search(
+        r"^warning: the text has \d{3,} tokens; the models read the first \d+ \(text.max_source_tokens\)$", said, re.M
+    )
+    assert json.loads(output)["text"] is not None
+
+
+def test_texts_are_checked_before_a_model_is_opened(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "error: the command line, text 2: it is empty" in run(monkeypatch, capsys, "--pair", "nowhere", "a", " ")[2]
 
 
 @pytest.mark.parametrize(
