@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import signal
 from pathlib import Path
 
 from tasks.decoding.inference import DecodingPair, load_pair
@@ -88,4 +89,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     with stage():
-        main()
+        try:
+            main()
+        except KeyboardInterrupt:  # while it loads; a server that runs ends in order
+            raise SystemExit(128 + signal.SIGINT) from None

@@ -32,7 +32,7 @@ class CompletionRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str | None = None
-    prompt: str | list[str] = Field(min_length=1)
+    prompt: str | list[str]
     max_tokens: int | None = Field(None, ge=2)
     temperature: float = Field(0.0, ge=0.0, le=2.0)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
@@ -44,7 +44,10 @@ class CompletionRequest(BaseModel):
     @field_validator("prompt")
     @classmethod
     def _no_empty_text(cls, prompt: str | list[str]) -> str | list[str]:
-        if not all(text.strip() for text in ([prompt] if isinstance(prompt, str) else prompt)):
+        texts = [prompt] if isinstance(prompt, str) else prompt
+        if not texts:
+            raise ValueError("there is no text; give one, or a list of some")
+        if not all(text.strip() for text in texts):
             raise ValueError("a text is empty; give each prompt some text")
         return prompt
 

@@ -17,6 +17,9 @@ from tasks.serve.executing import Engine
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.scheduler import Scheduler
 
+_INVALID = "invalid_request_error"
+"""The kind of an error that OpenAI's clients know as the request's own fault."""
+
 
 def create_app(
     pair: DecodingPair, engine: Engine, scheduler: Scheduler, metrics: ServerMetrics, name: str, limits: Limits
@@ -45,8 +48,14 @@ def create_app(
     async def refused(_: Request, error: RefusedError) -> JSONResponse:
         metrics.refused.labels(str(error.status)).inc()
         headers = {"Retry-After": "1"} if error.status == 429 else None
-        kind = "rate_limit_error" if error.status == 429 else "invalid_request_error"
+        kind = "rate_limit_error" if error.status == 429 else _INVALID
         return JSONResponse(error_body(str(error), kind, error.param), error.status, headers)
+
+    @app.exception_handler(404)
+    async def unknown(request: Request, _: Exception) -> JSONResponse:
+        metrics.refused.labels("404").inc()
+        routes = "/v1/completions, /v1/models, /health and /metrics"
+        return JSONResponse(error_body(f"there is no {request.url.path}; this server has {routes}", _INVALID), 404)
 
     @app.post("/v1/completions", response_model=None)
     async def complete(request: Request) -> Response:

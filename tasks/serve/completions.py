@@ -145,6 +145,7 @@ class Completions:
         while not gathered.done():
             await asyncio.wait([gathered], timeout=_POLL)
             if not gathered.done() and await request.is_disconnected():
+                self.metrics.aborted.inc(len(pending))
                 for one in pending:
                     one.job.cancelled.set()
                 gathered.cancel()
@@ -166,8 +167,8 @@ class Completions:
         forwards = [asyncio.create_task(_forward(index, one, merged)) for index, one in enumerate(pending)]
         texts = [NewText(self.pair.decode) for _ in pending]
         begun = [False] * len(pending)
+        left = len(pending)
         try:
-            left = len(pending)
             while left:
                 index, kind, value = await merged.get()
                 if kind == "failed":
@@ -192,6 +193,7 @@ class Completions:
             yield "data: [DONE]\n\n"
         finally:
             # Also where the client has hung up: the generator is closed then.
+            self.metrics.aborted.inc(left)
             for one, forward in zip(pending, forwards, strict=True):
                 one.job.cancelled.set()
                 forward.cancel()

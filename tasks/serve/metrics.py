@@ -22,6 +22,7 @@ class ServerMetrics:
         self.waiting = self._gauge("num_requests_waiting", "Texts in the queue")
         self.running = self._gauge("num_requests_running", "Texts of the batch that is decoded")
         self.refused = self._counter("requests_refused", "Requests answered with 4xx, by status", "status")
+        self.aborted = self._counter("requests_aborted", "Texts whose client hung up before their end")
         self._prompt = self._counter("prompt_tokens", "Tokens of the sources")
         self._generated = self._counter("generation_tokens", "Tokens of the outputs")
         self._success = self._counter("request_success", "Texts decoded, by the reason that ended them", "finished_reason")

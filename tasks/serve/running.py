@@ -79,4 +79,7 @@ def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], setti
         set_startup_aside()
         print(findings(pacing, done), file=sys.stderr)
         print(f"serving {name} on http://{settings.host}:{bound.getsockname()[1]}: {engine.name}", file=sys.stderr, flush=True)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+        try:
+            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+        except KeyboardInterrupt:  # raised again by uvicorn, once it has ended in order
+            print("stopped", file=sys.stderr)

@@ -77,4 +77,4 @@ def findings(pacing: Pacing, done: int) -> str:
     paying = [str(size) for size in sizes if pacing.fastest(BatchKind(size, greedy=True, streamed=False)).drafting]
     if not paying:
         return f"drafting does not pay here for 1 to {done} texts at once; the large model decodes alone"
-    return f"drafting pays here for {', '.join(paying)} of up to {done} texts at once"
+    return f"drafting pays here for {', '.join(paying)} texts at once; tried up to {done}"

@@ -177,14 +177,17 @@ def hang_up(server: Server, source: str) -> None:
         assert connection.recv(20).startswith(b"HTTP/1.1 200")
 
 
-def test_clients_that_hang_up_are_no_news(folder: Path) -> None:
+def test_clients_that_hang_up_are_counted_and_ctrl_c_ends_in_order(folder: Path) -> None:
     """asyncio warns of every fifth piece and later that is written to a closed socket."""
     server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never")
     for number in range(40):
         hang_up(server, SOURCES[number])
-    server.process.send_signal(signal.SIGTERM)
+    assert server.metric("requests_aborted_total") > 0
+    server.process.send_signal(signal.SIGINT)
     _, rest = server.process.communicate(timeout=30)
     assert "socket.send()" not in rest
+    assert (server.process.returncode, rest.splitlines()[-1]) == (0, "stopped")
+    assert "Traceback" not in rest
 
 
 def test_it_ends_in_order(folder: Path) -> None:

@@ -130,6 +130,12 @@ def test_a_refusal_says_why(body: dict[str, Any], status: int, reason: str, clie
     assert metrics_of(client)[f"draftline:requests_refused_total {status}"] == before + 1
 
 
+def test_other_routes_are_told_of_those_there_are(client: TestClient) -> None:
+    answer = client.post("/v1/chat/completions", json={"messages": []})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("there is no /v1/chat/completions; this server has /v1/completions,")
+
+
 def test_what_is_no_json_is_refused(client: TestClient) -> None:
     assert client.post(URL, content=b"{").status_code == 400
     assert client.post(URL, content=b"\xff").status_code == 400

@@ -63,6 +63,6 @@ def test_findings_name_the_sizes_that_pay() -> None:
     pacing = Pacing()
     for size, kind in zip((1, 2, 4), kinds(4), strict=True):
         pacing.begin(kind, {way: 0.5 if way.drafting == (size < 4) else 1.0 for way in pacing.ways(kind)})
-    assert findings(pacing, 4) == "drafting pays here for 1, 2 of up to 4 texts at once"
+    assert findings(pacing, 4) == "drafting pays here for 1, 2 texts at once; tried up to 4"
     pacing.begin(kinds(1)[0], {way: 1.0 + way.drafting for way in pacing.ways(kinds(1)[0])})
     assert findings(pacing, 1) == "drafting does not pay here for 1 to 1 texts at once; the large model decodes alone"
