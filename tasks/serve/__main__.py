@@ -18,7 +18,7 @@ from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.paths import TaskPaths
 from tasks.serve.executing import PairEngine
-from tasks.serve.running import DRAFTING, ServerSettings, serve
+from tasks.serve.running import DRAFTING, ServerSettings, listen, serve
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,9 +82,11 @@ def main() -> None:
         raise InputError(f"--warm-up is {arguments.warm_up}; it must be at least 0")
     if not 0 <= arguments.port <= 65535:
         raise InputError(f"--port is {arguments.port}; it must be from 0 to 65535")
-    pair, name, texts = open_pair(arguments)
     wanted = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(ServerSettings)}
-    serve(pair, PairEngine(pair), name, texts, ServerSettings(**wanted))
+    # A taken port is said before models are loaded for seconds.
+    with listen(arguments.host, arguments.port) as bound:
+        pair, name, texts = open_pair(arguments)
+        serve(bound, pair, PairEngine(pair), name, texts, ServerSettings(**wanted))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from dataclasses import dataclass
@@ -24,11 +25,8 @@ DRAFTING = {"auto": None, "always": True, "never": False}
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where a server listens, and its limits."""
+    """A server's limits, and how it paces its work."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0: any free one."""
     drafting: str = "auto"
     """One of `DRAFTING`."""
     max_batch: int = 32
@@ -57,15 +55,24 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen on {host} port {port} ({reason}); give another --host or --port") from None
 
 
-def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], settings: ServerSettings) -> None:
+def address_of(bound: socket.socket) -> str:
+    """Return where clients find a socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if bound.family == socket.AF_INET6 else f"http://{host}:{port}"
+
+
+def serve(
+    bound: socket.socket, pair: DecodingPair, engine: Engine, name: str, texts: list[str], settings: ServerSettings
+) -> None:
     """Serve until the process is told to end (Ctrl-C, SIGTERM); texts that wait are then answered with an error.
 
     Args:
+        bound: Where to listen (`listen`).
         pair: Encodes and decodes texts.
         engine: What decodes.
         name: The model's name for clients.
         texts: Examples to warm up with; may be empty.
-        settings: Where to listen, and limits.
+        settings: Limits, and how to pace.
     """
     import uvicorn
 
@@ -73,13 +80,12 @@ def serve(pair: DecodingPair, engine: Engine, name: str, texts: list[str], setti
     scheduler = Scheduler(engine, pacing, metrics, max_batch=settings.max_batch, max_queue=settings.max_queue)
     limits = Limits(max_body=settings.max_body, max_tokens=settings.max_tokens)
     app = create_app(pair, engine, scheduler, metrics, name, limits)
-    with listen(settings.host, settings.port) as bound:
-        request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
-        done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
-        set_startup_aside()
-        print(findings(pacing, done), file=sys.stderr)
-        print(f"serving {name} on http://{settings.host}:{bound.getsockname()[1]}: {engine.name}", file=sys.stderr, flush=True)
-        try:
-            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
-        except KeyboardInterrupt:  # raised again by uvicorn, once it has ended in order
-            print("stopped", file=sys.stderr)
+    request = Request(min(pair.manifest.text.max_target_tokens, limits.max_tokens))
+    done = warm_up(engine, pacing, pair.encode(texts), request, settings.max_batch, settings.warm_up)
+    set_startup_aside()
+    print(findings(pacing, done), file=sys.stderr)
+    print(f"serving {name} on {address_of(bound)}: {engine.name}", file=sys.stderr, flush=True)
+    # uvicorn ends in order and raises the signal again, which does nothing where a shell started the server in the background.
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[bound])
+    print("stopped", file=sys.stderr)

@@ -45,9 +45,14 @@ class Server:
         return sum(float(value) for value in re.findall(rf"^draftline:{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
 
 
-def started(*words: str) -> Server:
+def started(*words: str, background: bool = False) -> Server:
+    """Start a server, as a shell starts one in the background if so asked: there, Ctrl-C is ignored."""
     command = [sys.executable, "-m", "tasks.serve", "--port", "0", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN if background else signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     said, end = "", time.monotonic() + _START
     assert process.stderr is not None
     while time.monotonic() < end:
@@ -177,9 +182,10 @@ def hang_up(server: Server, source: str) -> None:
         assert connection.recv(20).startswith(b"HTTP/1.1 200")
 
 
-def test_clients_that_hang_up_are_counted_and_ctrl_c_ends_in_order(folder: Path) -> None:
+@pytest.mark.parametrize("background", [False, True])
+def test_clients_that_hang_up_are_counted_and_an_interrupt_ends_in_order(folder: Path, background: bool) -> None:
     """asyncio warns of every fifth piece and later that is written to a closed socket."""
-    server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never")
+    server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never", background=background)
     for number in range(40):
         hang_up(server, SOURCES[number])
     assert server.metric("requests_aborted_total") > 0

@@ -21,7 +21,7 @@ from tasks.decoding.pair_folder import read_examples
 from tasks.errors import InputError, stage
 from tasks.serve.executing import Batch
 from tasks.serve.pacing import Way
-from tasks.serve.running import ServerSettings, serve
+from tasks.serve.running import ServerSettings, listen, serve
 
 Decode = Callable[[Rows, int], Rows]
 """Greedy texts of some sources, side by side: rows and length to tokens, the end token included where it was reached."""
@@ -101,7 +101,8 @@ def main() -> None:
         engine = transformers_engine(pair, arguments.pair / "large")
     else:
         engine = ctranslate2_engine(pair, arguments.converted, arguments.threads)
-    serve(pair, engine, engine.name, read_examples(arguments.pair), ServerSettings())
+    with listen("127.0.0.1", 0) as bound:
+        serve(bound, pair, engine, engine.name, read_examples(arguments.pair), ServerSettings())
 
 
 if __name__ == "__main__":

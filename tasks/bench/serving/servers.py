@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -53,19 +54,28 @@ def _address(process: subprocess.Popen[bytes], said: int, words: list[str]) -> t
 
 
 @contextmanager
-def all_servers(pair: Path, converted: Path | None, threads: int) -> Iterator[dict[str, tuple[str, str]]]:
-    """Run every server; CTranslate2 once for each of its environments, and not at all where nothing was converted."""
+def all_servers(
+    pair: Path, converted: Path, environments: Mapping[str, Mapping[str, str]], threads: int, rng: random.Random
+) -> Iterator[dict[str, tuple[str, str]]]:
+    """Run every server; CTranslate2 once for each of its environments.
+
+    Args:
+        pair: Its folder.
+        converted: The large model as CTranslate2 reads it; not read without environments.
+        environments: Variables by name (`ctranslate.ENVIRONMENTS`).
+        threads: Of every server.
+        rng: Draws the order in which they start.
+    """
     count = ["--threads", str(threads)]
     ours = ["tasks.serve", "--pair", str(pair), "--port", "0", *count]
     peer = ["tasks.bench.serving.peer"]
+    wanted: dict[str, tuple[list[str], Mapping[str, str] | None]] = {
+        OURS: (ours, None),
+        **{name: ([*ours, "--drafting", "never"], None) for name in (VANILLA, AGAIN)},
+        TRANSFORMERS: ([*peer, TRANSFORMERS, "--pair", str(pair), *count], None),
+    }
+    own = {key: value for key, value in os.environ.items() if key not in ctranslate.OUR_THREAD_VARIABLES}
+    words = [*peer, CTRANSLATE2, "--pair", str(pair), "--converted", str(converted), *count]
+    wanted |= {f"{CTRANSLATE2}, {name}": (words, {**own, **variables}) for name, variables in environments.items()}
     with ExitStack() as stack:
-        found = {
-            OURS: stack.enter_context(running_server(ours)),
-            **{name: stack.enter_context(running_server([*ours, "--drafting", "never"])) for name in (VANILLA, AGAIN)},
-            TRANSFORMERS: stack.enter_context(running_server([*peer, TRANSFORMERS, "--pair", str(pair), *count])),
-        }
-        for name, variables in (ctranslate.ENVIRONMENTS if converted is not None else {}).items():
-            own = {key: value for key, value in os.environ.items() if key not in ctranslate.OUR_THREAD_VARIABLES}
-            words = [*peer, CTRANSLATE2, "--pair", str(pair), "--converted", str(converted), *count]
-            found[f"{CTRANSLATE2}, {name}"] = stack.enter_context(running_server(words, {**own, **variables}))
-        yield found
+        yield {name: stack.enter_context(running_server(*wanted[name])) for name in rng.sample(list(wanted), len(wanted))}

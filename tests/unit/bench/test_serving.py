@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.bench.serving import command
-from tasks.bench.serving.command import Visits, ratio, summary, table, wrong_answers
+from tasks.bench.serving import command, comparison
+from tasks.bench.serving.comparison import Visits, ratio, summary, table, wrong_answers
 from tasks.bench.serving.load import LoadResult
 from tasks.bench.serving.servers import AGAIN, OURS, TRANSFORMERS, VANILLA
 from tasks.decoding import load_pair
@@ -27,7 +28,7 @@ def result(seconds: float, text: str = "", method: str = "vanilla_large", lost: 
 def visits(ours: float = 1.0, vanilla: float = 2.0, **rest: Any) -> Visits:
     seconds = {OURS: ours, VANILLA: vanilla, AGAIN: vanilla, TRANSFORMERS: 8.0}
     return {
-        name: {clients: [result(clients * one, **rest) for _ in range(3)] for clients in command.CLIENTS}
+        name: {clients: [result(clients * one, **rest) for _ in range(3)] for clients in comparison.CLIENTS}
         for name, one in seconds.items()
     }
 
@@ -35,10 +36,18 @@ def visits(ours: float = 1.0, vanilla: float = 2.0, **rest: Any) -> Visits:
 def test_ratios_are_of_the_same_round() -> None:
     """Noise that slows a whole round down leaves the ratio alone."""
     found = visits()
-    for slow, by_clients in enumerate(found.values()):
-        del slow
+    for by_clients in found.values():
         by_clients[1][2].seconds *= 5
-    assert ratio(found, OURS, [VANILLA], 1) == {"median": 2.0, "interval": [2.0, 2.0]}
+    assert ratio([found, found], OURS, [VANILLA], 1) == {"mean": pytest.approx(2.0), "interval": pytest.approx([2.0, 2.0])}
+
+
+def test_an_interval_is_over_starts() -> None:
+    """Rounds of one start agree however much starts differ: 2 ± 12.7 standard errors of two logarithms."""
+    slow = visits(ours=2.0)
+    found = ratio([visits(), slow], OURS, [VANILLA], 1)
+    reach = 12.706 * math.log(2) / 2
+    assert found["mean"] == pytest.approx(math.sqrt(2))
+    assert found["interval"] == pytest.approx([math.sqrt(2) * math.exp(-reach), math.sqrt(2) * math.exp(reach)], rel=1e-3)
 
 
 def test_two_equal_servers_are_the_control() -> None:
@@ -46,39 +55,41 @@ def test_two_equal_servers_are_the_control() -> None:
     found = visits()
     for one in found[AGAIN][4]:
         one.seconds /= 1.5
-    rows = table(found)
-    assert rows["4"]["over"][VANILLA]["median"] == pytest.approx(2 / 1.25)
-    assert rows["4"]["null"]["median"] == pytest.approx(1.5)
-    assert summary(rows, found, 0)["null_worst"] == pytest.approx(1 / 1.5)
+    starts = [found, found]
+    rows = table(starts)
+    assert rows["4"]["over"][VANILLA]["mean"] == pytest.approx(2 / 1.25)
+    assert rows["4"]["null"]["mean"] == pytest.approx(1.5)
+    assert summary(rows, starts, 0)["null_worst"] == pytest.approx(1 / 1.5)
     assert AGAIN not in rows["4"]["over"]
 
 
 def test_the_table_has_every_server_and_share() -> None:
-    row = table(visits())["2"]
+    row = table([visits(), visits()])["2"]
     assert row[OURS]["texts_per_second"] == 2.0
     assert row[OURS]["latency_ms_p50"] == pytest.approx(500.0)
     assert row["drafted_share"] == 0.0
-    assert row["over"][TRANSFORMERS]["median"] == 8.0
+    assert row["over"][TRANSFORMERS]["mean"] == pytest.approx(8.0)
     drafted = visits(method="bild x=1")
-    assert table(drafted)["2"]["drafted_share"] == 1.0
+    assert table([drafted, drafted])["2"]["drafted_share"] == 1.0
 
 
 def test_the_last_line_has_the_worst_number_of_clients() -> None:
     found = visits(lost=1)
     for one in found[OURS][16]:
         one.seconds *= 2.5
-    line = summary(table(found), found, 3)
+    starts = [found, found]
+    line = summary(table(starts), starts, 3)
     assert line["served_over_vanilla_worst"] == pytest.approx(0.8)
-    assert (line["lost"], line["wrong"]) == (4 * 3 * len(command.CLIENTS), 3)
+    assert (line["lost"], line["wrong"]) == (2 * 4 * 3 * len(comparison.CLIENTS), 3)
     assert line["served_over_transformers_8"] == pytest.approx(8.0)
 
 
 def test_answers_are_compared_with_the_method_that_ran(tmp_path: Path) -> None:
     pair = load_pair(tiny_pair(tmp_path))
     [vanilla], [drafted] = pair.generate(SOURCES[0], method="vanilla_large"), pair.generate(SOURCES[0])
-    assert wrong_answers(visits(text=vanilla.text), pair) == 0
-    assert wrong_answers(visits(text=drafted.text, method=str(POINT)), pair) == 0
-    assert wrong_answers(visits(text=vanilla.text + "x"), pair) == 3 * 3 * 4 * len(command.CLIENTS)
+    assert wrong_answers([visits(text=vanilla.text)], pair) == 0
+    assert wrong_answers([visits(text=drafted.text, method=str(POINT))], pair) == 0
+    assert wrong_answers([visits(text=vanilla.text + "x")] * 2, pair) == 2 * 3 * 3 * 4 * len(comparison.CLIENTS)
 
 
 def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +98,8 @@ def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         command.main(["--task", "toy"])
     with pytest.raises(InputError, match="--rounds is 0; it must be at least 1"):
         command.main(["--task", "toy", "--rounds", "0"])
+    with pytest.raises(InputError, match="--starts is 1; it must be at least 2"):
+        command.main(["--task", "toy", "--starts", "1"])
 
 
 @pytest.mark.slow
@@ -95,11 +108,11 @@ def test_all_servers_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setenv("PYTHONPATH", str(Path.cwd()))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "CLIENTS", (1, 4))
+    monkeypatch.setattr(comparison, "CLIENTS", (1, 4))
     tiny_pair(Path("results/toy"))
     Path("data/toy/corpus").mkdir(parents=True)
     write_jsonl([Example(source, (source,)) for source in SOURCES], Path("data/toy/corpus/validation.jsonl"))
-    command.main(["--task", "toy", "--rounds", "1", "--requests", "8", "--json", "found.json"])
+    command.main(["--task", "toy", "--starts", "2", "--rounds", "1", "--requests", "8", "--json", "found.json"])
     printed = capsys.readouterr().out
     line = json.loads(Path("found.json").read_text(encoding="utf-8"))
     assert printed.splitlines()[-1] == Path("found.json").read_text(encoding="utf-8").rstrip()

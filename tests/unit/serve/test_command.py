@@ -10,7 +10,7 @@ import pytest
 
 from tasks.errors import stage
 from tasks.serve import __main__ as command
-from tasks.serve.running import listen
+from tasks.serve.running import address_of, listen
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -58,20 +58,23 @@ def test_a_wrong_number_format_is_one_line(
     assert "dtype is 'int4'; it must be one of" in refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--dtype", "int4")
 
 
-def test_a_taken_port_is_one_line(
-    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_taken_port_is_one_line_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        line = refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--port", port)
+        line = refusal(monkeypatch, capsys, "--pair", "nowhere", "--port", port)
     assert f"cannot listen on 127.0.0.1 port {port} (" in line
 
 
-def test_an_address_of_another_machine_is_one_line(
-    pair_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = refusal(monkeypatch, capsys, "--pair", str(pair_folder), "--host", "192.0.2.1")
-    assert "cannot listen on 192.0.2.1" in line
+def test_an_address_of_another_machine_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot listen on 192.0.2.1" in refusal(monkeypatch, capsys, "--pair", "nowhere", "--host", "192.0.2.1")
+
+
+@pytest.mark.parametrize(("host", "start"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
+def test_an_address_can_be_opened_as_it_is_printed(host: str, start: str) -> None:
+    with listen(host, 0) as bound:
+        assert address_of(bound) == f"{start}{bound.getsockname()[1]}"
 
 
 def test_answers_do_not_wait_for_an_acknowledgement() -> None:
