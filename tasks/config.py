@@ -25,11 +25,12 @@ from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
 from tasks.evaluation.metrics import MetricSettings
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweeping.grid import expand, expand_entry, first_error
+from tasks.evaluation.sweeping.grid import expand, expand_entry
 from tasks.evaluation.sweeping.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.schema import Params, Task
+from tasks.setting_errors import first_error_in
 from tasks.settings import bounds_text
 from tasks.training.settings import TrainingSettings
 
@@ -64,7 +65,8 @@ def check(text: str, path: str) -> Params:
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {error}") from None
     except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error)}") from None
+        line, words = first_error_in(text, error, Params)
+        raise InputError(f"{path}, line {line}: {words}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})
@@ -164,6 +166,13 @@ def _command() -> str | None:
     return None if spec is None else f"python -m {spec.name}"
 
 
+def _check_sources(params: Params, path: Path) -> None:
+    """Raise `InputError` if the text of an active task is not there."""
+    for name, source in params.active.items():
+        if not source.exists():
+            raise InputError(f"{path}: active.{name}: there is no {source}; correct the path, or move {name} to inactive")
+
+
 def main() -> None:
     """Check a parameter file, or print the table of settings or of presets."""
     parser = argparse.ArgumentParser(prog="python -m tasks.config", description=__doc__)
@@ -177,6 +186,7 @@ def main() -> None:
         print(presets_table())
     else:
         params = load(arguments.params)
+        _check_sources(params, arguments.params)
         print(f"{arguments.params}: {len(params.tasks)} tasks, active: {', '.join(params.active)}")
         for name, task in params.tasks.items():
             print(f"  {name}: {len(expand(task.sweep.grid))} points in its grid")

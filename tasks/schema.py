@@ -12,9 +12,9 @@ from tasks.corpora.settings import CorpusSettings
 from tasks.errors import InputError
 from tasks.evaluation.metrics import MetricSettings, metric_of
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.grid import first_error
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
+from tasks.setting_errors import first_error
 from tasks.training.settings import TrainingSettings
 
 
@@ -68,7 +68,7 @@ class Task(_Strict):
         try:
             return str(TypeAdapter(MetricSettings).validate_python(value))
         except ValidationError as error:
-            raise ValueError(first_error(error)) from None
+            raise ValueError(first_error(error, MetricSettings.__annotations__)) from None
 
 
 class Params(_Strict):

@@ -61,7 +61,16 @@ def task_of(params: dict[str, Any]) -> dict[str, Any]:
 
 Change = Callable[[dict[str, Any]], object]
 MISTAKES: list[tuple[Change, str]] = [
-    (lambda params: params.update(actve=1), "unknown setting actve; remove it or correct its name"),
+    (lambda params: params.update(actve=1), "unknown setting actve; did you mean active?"),
+    (lambda params: params.update(zebra=1), "unknown setting zebra; remove it or correct its name"),
+    (
+        lambda params: task_of(params)["tokenizer"].update(vocabluary=9),
+        "unknown setting tasks.translation.tokenizer.vocabluary; did you mean vocabulary?",
+    ),
+    (
+        lambda params: task_of(params)["models"]["large"].update(head=9),
+        "unknown setting tasks.translation.models.large.head; did you mean heads?",
+    ),
     (lambda params: params["active"].update(other="x"), "'other' must be listed once under tasks and once under active"),
     (lambda params: params["inactive"].update(translation="x"), "'translation' must be listed once"),
     (lambda params: params["machine"].update(device="tpu"), "machine: device is 'tpu'; it must be one of auto, cpu, cuda"),
@@ -99,7 +108,7 @@ MISTAKES: list[tuple[Change, str]] = [
     ),
     (
         lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "values": {"fallback": [0.5]}}]),
-        "sweep.grid.0: unknown setting fallback",
+        "sweep.grid.0: unknown setting fallback; did you mean fallback_threshold?",
     ),
     (
         lambda params: task_of(params)["sweep"].update(grid=[{"method": "bild", "preset": "poetry"}]),
@@ -146,6 +155,34 @@ def test_a_check_counts_the_points_of_each_grid(
     monkeypatch.setattr(sys, "argv", ["config", "--params", str(path)])
     main()
     assert "translation: 24 points" in capsys.readouterr().out, "20 of the preset and 4 at 0.9; those at 0.8 are there already"
+
+
+def test_a_mistake_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    head = "active: {a: data}\ntasks:\n  a:\n    metric: bleu\n"
+    for text, line in (
+        ("    align:\n      steps: 5\n      step: 6\n", 7),
+        ("    sweep: {grid: [{method: bild}, {method: 3}]}\n", 5),
+        ("    sweep:\n      grid:\n        - method: bild\n        - metod: bild\n", 8),
+        ("    models:\n      small: {}\n", None),
+    ):
+        path.write_text(head + text)
+        if line is None:
+            load(path)
+            continue
+        with pytest.raises(InputError, match=rf"params\.yaml, line {line}: "):
+            load(path)
+
+
+def test_text_of_an_active_task_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "params.yaml"
+    tasks = {name: {"metric": "bleu"} for name in ("a", "b")}
+    path.write_text(yaml.safe_dump({"active": {"a": str(tmp_path)}, "inactive": {"b": "nowhere"}, "tasks": tasks}))
+    monkeypatch.setattr(sys, "argv", ["config", "--params", str(path)])
+    main()
+    path.write_text(yaml.safe_dump({"active": {"a": "nowhere"}, "inactive": {"b": "nowhere"}, "tasks": tasks}))
+    with pytest.raises(InputError, match=r"active\.a: there is no nowhere; correct the path, or move a to inactive"):
+        main()
 
 
 @pytest.mark.parametrize(

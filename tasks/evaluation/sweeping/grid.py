@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from tasks.evaluation.frontier import VANILLA as VANILLA_METHOD
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.settings import GridSettings
 from tasks.evaluation.sweeping.presets import preset_values
+from tasks.setting_errors import first_error
 
 
 @dataclass(frozen=True)
@@ -47,22 +49,11 @@ def expand_entry(entry: GridSettings) -> Iterator[SweepPoint]:
     Raises:
         InputError: an unknown method, preset or setting, or a value out of bounds.
     """
-    values = preset_values(entry)
-    adapter: TypeAdapter[Any] = TypeAdapter(METHOD_SETTINGS[entry.method])
+    values, kind = preset_values(entry), METHOD_SETTINGS[entry.method]
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     for combination in itertools.product(*values.values()):
         try:
             settings = adapter.validate_python(dict(zip(values, combination, strict=True)))
         except ValidationError as error:
-            raise InputError(first_error(error)) from None
+            raise InputError(first_error(error, [field.name for field in dataclasses.fields(kind)])) from None
         yield SweepPoint(entry.method, settings)
-
-
-def first_error(error: ValidationError) -> str:
-    """The first error as `field: problem; fix`."""
-    first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"unknown setting {path}; remove it or correct its name"
-    message = first["msg"].removeprefix("Value error, ")
-    found = "" if first["type"] in ("value_error", "missing") else f" (found {first['input']!r})"
-    return f"{path}: {message}{found}" if path else f"{message}{found}"
