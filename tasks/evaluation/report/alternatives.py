@@ -12,7 +12,7 @@ from tasks.evaluation.report.formatting import difference_text, point_text, spee
 from tasks.evaluation.report.headline import cost_text
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
-from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster, reported
+from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster, reported, unproven
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Summary
@@ -31,8 +31,12 @@ _LONGEST = 64
 def alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     """Reasons to deploy something other than the recommended point, one sentence each."""
     words = _TOLERATED[choice]
-    second = fastest(other for other in _standing(summary, choice) if other is not point)
+    standing = [other for other in _standing(summary, choice) if other is not point]
+    unsure = unproven(standing, point)
+    second = fastest(other for other in standing if not any(other is one for one in unsure))
     yield f"Nothing else was found {words}: there is no runner-up." if second is None else _runner_up(point, second, words)
+    if unsure:
+        yield _no_candidate(point, max(unsure, key=lambda other: other.speedup), words)
     yield from _level_on_test(summary, point, choice, second)
     if choice == "no_loss":
         yield from _wider(summary, point)
@@ -85,6 +89,16 @@ def _runner_up(point: TimedPoint, second: TimedPoint, words: str) -> str:
     unsure = "; the intervals overlap, so another run may put it first" if behind >= 0 and overlap else ""
     measured = f"{speed_text(others)} on {split}, {gap}{unsure}"
     return f"The runner-up {words}, {_ranked(point, second)}, is {point_text(second)}: {measured}."
+
+
+def _no_candidate(point: TimedPoint, other: TimedPoint, words: str) -> str:
+    """Why a faster point was none to choose."""
+    measured, split = reported(other)
+    on_test = "" if measured is other else f"; on {split} it is {speed_text(measured)}"
+    return (
+        f"{point_text(other)} was faster {words} on {CHOSEN_ON}, {speed_text(other)} against {point.speedup:.2f}×, but its "
+        f"interval does not lie above 1: it may be no faster than vanilla, so it was no candidate{on_test}."
+    )
 
 
 def _ranked(point: TimedPoint, other: TimedPoint) -> str:

@@ -25,7 +25,7 @@ from tasks.evaluation.report.formatting import (
 from tasks.evaluation.report.headline import headline, unit_of
 from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
-from tasks.evaluation.report.selection import chosen, fastest
+from tasks.evaluation.report.selection import chosen, fastest, unproven
 from tasks.evaluation.report.unsupported import reasons_against, unsupported
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
@@ -99,8 +99,8 @@ def _stay(summary: Summary, *, passed: bool) -> Iterator[str]:
 
 
 def _deploy(found: Candidate) -> Iterator[str]:
-    if found.choice == "one_point":
-        yield "No timed setting at no loss is faster than the vanilla large model."
+    if found.choice == "one_point" and found.first:
+        yield "No timed setting at no loss is faster than the vanilla large model beyond noise."
     yield f"Deploy {point_text(found.point)}; the settings are explained below."
     if found.point.lossless:
         yield f"By construction its output is the large model's own{GREEDY_ONLY}."
@@ -113,9 +113,10 @@ def _on_validation(summary: Summary, found: Candidate) -> Iterator[str]:
         yield f"It is the fastest lossless setting of the validation split: {measured}."
     else:
         rank = "the fastest timed setting" if found.first else "the fastest timed setting of its method"
+        proven = " that is faster than vanilla beyond noise" if unproven(chosen(summary, found.choice), point) else ""
         shown = f"at most {summary.margins.of(found.choice):g} {unit_of(summary.metric)}, shown with "
         sure = f"({shown}{summary.margins.confidence:.0%} confidence)"
-        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]} {sure}: {measured}."
+        yield f"On validation, on which it was chosen, it is {rank} {_CHOICES[found.choice]}{proven} {sure}: {measured}."
     bounds = point.difference_bounds
     if bounds is not None and found.choice is not None and not point.lossless:
         yield (

@@ -22,6 +22,11 @@ def is_faster(measured: TimedMeasurements) -> bool:
     return (interval[0] if interval else measured.speedup) > 1.0
 
 
+def unproven(points: Iterable[TimedPoint], point: TimedPoint) -> list[TimedPoint]:
+    """Those that were faster than a point on validation, but not faster than vanilla beyond noise, so that they lost to it."""
+    return [other for other in points if other.speedup > point.speedup and not is_faster(other)]
+
+
 def reported(point: TimedPoint) -> tuple[TimedPoint | TestMeasurements, str]:
     """The measurements to report of a point, and their split: test where it was measured there, else validation."""
     return (point.test, REPORTED_ON) if point.test else (point, CHOSEN_ON)

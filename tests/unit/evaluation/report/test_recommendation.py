@@ -159,13 +159,31 @@ def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
     sweeps["unaligned"].append({**row, "settings": {**row["settings"], "fallback_threshold": 0.7}, "quality": {"bleu": 59.0}})
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -0.4, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
-    assert found["text"].startswith("No timed setting at no loss is faster than the vanilla large model. Deploy BiLD")
+    assert found["text"].startswith(
+        "No timed setting at no loss is faster than the vanilla large model beyond noise. Deploy BiLD"
+    )
     assert "within one point of vanilla (at most 1 BLEU, shown with 95% confidence): 1.50× [1.45, 1.55]" in found["text"]
     assert "losses from 0.40 to 1.60 points are not ruled out, and the margin is 1" in found["text"]
     assert not any("Allowing one point" in line for line in found["changes"])
     sweeps["unaligned"][-1]["difference_bounds"] = {"lower": -1.6, "upper": -1.1, "compared": 1}
     found = summarized("bleu", sweeps)["verdict"]
     assert found["point"] is None and "it loses more than 1 point there" in found["text"]
+
+
+def test_a_faster_choice_that_may_be_no_faster_than_vanilla_is_no_candidate_and_said_to_be_none(sweeps: Sweeps) -> None:
+    """A reader finds the higher number in the table, and must be told why it was not taken."""
+    (row,) = [one for one in rows_of(sweeps, "aligned", "validation", "bild") if one["speedup"] == 1.6]
+    row["speedup_interval"] = [0.97, 2.3]
+    summary = summarized("bleu", sweeps)
+    found = summary["verdict"]
+    assert summary["points"][found["point"]]["speedup"] == 1.5
+    assert "the fastest timed setting at no loss that is faster than vanilla beyond noise (at most 0.5 BLEU" in found["text"]
+    (line,) = [line for line in found["changes"] if "no candidate" in line]
+    assert line.startswith(
+        "BiLD with the aligned drafter (α_FB 0.7 α_RB 2) was faster at no loss on validation, 1.60× [0.97, 2.30]"
+    )
+    assert "against 1.50×, but its interval does not lie above 1" in line and "on test it is 1.55×" in line
+    assert not any(line.startswith("The runner-up") and "α_FB 0.7" in line for line in found["changes"])
 
 
 def test_what_was_not_measured_on_test_is_said(sweeps: Sweeps) -> None:
