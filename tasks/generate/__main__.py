@@ -112,12 +112,17 @@ def open_pair(arguments: argparse.Namespace) -> DecodingPair:
     return open_own(OwnPair(arguments.large, arguments.small, arguments.chat_template), asked, arguments.max_tokens)
 
 
-def _warn_of_a_cut(pair: DecodingPair, source: str) -> None:
-    text = pair.manifest.text
-    tokens = SourceEncoder(pair.tokenizer, text).whole_length(source)
+def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
+    text, tokenizer = pair.manifest.text, pair.tokenizer
+    encoder = SourceEncoder(tokenizer, text)
+    tokens, [read_tokens] = encoder.whole_length(source), encoder([source])
+    # Tokenizers of bytes know every text; some name their end token here.
+    unknown = 0 if tokenizer.unk_token_id in (None, tokenizer.eos_token_id) else read_tokens.count(tokenizer.unk_token_id)
     if tokens > text.max_source_tokens:
         read = f"the models read the first {text.max_source_tokens} (text.max_source_tokens)"
         print(f"warning: the text has {tokens} tokens; {read}", file=sys.stderr)
+    if unknown:
+        print(f"warning: {unknown} of the text's {len(read_tokens)} tokens are unknown to the models", file=sys.stderr)
 
 
 def _coloured(asked: str) -> bool:
@@ -138,14 +143,16 @@ def main() -> None:
     if not arguments.json:
         print(legend(coloured=coloured), file=sys.stderr)
     for source in texts:
-        _warn_of_a_cut(pair, source)
+        _warn_of_what_is_not_read(pair, source)
         if arguments.json:
             done = decode_text(pair, source, arguments.rounds)
-            line = done.as_json(pair.decode(done.generation.tokens), manifest.point)
+            line = done.as_json(pair.decode, manifest.point)
             print(json.dumps(line, ensure_ascii=False), flush=True)
         else:
             done = decode_text(pair, source, arguments.rounds, TextWriter(pair.decode, coloured=coloured))
             print(f"  {statistics_line(done.generation, done.times, same=done.same)}", flush=True)
+            if done.vanilla is not None and not done.same:
+                print(f"  vanilla: {pair.decode(done.vanilla.tokens)}", flush=True)
 
 
 if __name__ == "__main__":

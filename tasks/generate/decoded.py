@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tasks.decoding.generation import Generation
 from tasks.decoding.inference import VANILLA, DecodingPair
+from tasks.decoding.pieces import Detokenise
 from tasks.decoding.registry import Request
 from tasks.decoding.settings.configured import ConfiguredMethod
 from tasks.decoding.streaming import watched
@@ -33,12 +34,12 @@ class Decoded:
         """Whether the text is vanilla's, token for token; None where vanilla did not decode."""
         return None if self.vanilla is None else self.generation.tokens == self.vanilla.tokens
 
-    def as_json(self, text: str, point: ConfiguredMethod) -> dict[str, object]:
+    def as_json(self, decode: Detokenise, point: ConfiguredMethod) -> dict[str, object]:
         """Return it as plain data; counts are those of `Counts`, times in milliseconds."""
         counts = self.generation.counts
         line: dict[str, object] = {
             "source": self.source,
-            "text": text,
+            "text": decode(tuple(self.generation.tokens)),
             "tokens": self.generation.tokens,
             "proposers": self.generation.proposers,
             "method": point.method,
@@ -46,10 +47,10 @@ class Decoded:
             "counts": {name: getattr(counts, name) for name in _COUNTS},
             "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
         }
-        if self.times is not None:
+        if self.times is not None and self.vanilla is not None:
             method, vanilla = self.times
-            times = {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
-            line |= times | {"same_as_vanilla": self.same}
+            line |= {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
+            line |= {"vanilla_text": decode(tuple(self.vanilla.tokens)), "same_as_vanilla": self.same}
         return line
 
 

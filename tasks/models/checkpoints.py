@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,7 +160,7 @@ def _load_by_kind(*, dtype: torch.dtype, **names: object) -> tuple[PreTrainedMod
     kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
     # Without this a GGUF model keeps its quantised blocks where a kernel can read them, and can be neither trained nor saved.
     plain = {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in names else {}
-    with _without_advice_on_heads():
+    with _without_advice_on_heads(), _without_bars(unless=not names["local_files_only"] and sys.stderr.isatty()):
         loaded: tuple[PreTrainedModel, LoadingInfo] = kind.from_pretrained(
             **names, dtype=dtype, use_safetensors=True, output_loading_info=True, **plain
         )
@@ -179,6 +180,21 @@ def _without_advice_on_heads() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(heeded)
+
+
+@contextlib.contextmanager
+def _without_bars(*, unless: bool = False) -> Iterator[None]:
+    """Hide the progress bars of `transformers`, which are of a second for weights on disk, but for a download on a terminal."""
+    from transformers.utils import logging as hub_logging
+
+    shown = hub_logging.is_progress_bar_enabled()
+    if not unless:
+        hub_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            hub_logging.enable_progress_bar()
 
 
 def embedded_tokens(model: PreTrainedModel) -> int:
@@ -206,7 +222,8 @@ def save_model(
         record: Of its training; None: none is written.
     """
     with atomic_folder(folder) as partial:
-        model.save_pretrained(partial, state_dict=own_weights(model))
+        with _without_bars():
+            model.save_pretrained(partial, state_dict=own_weights(model))
         save_extras(model, partial)
         save_draft_tokens(model, partial)
         tokenizer.save_pretrained(partial)

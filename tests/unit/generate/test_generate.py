@@ -91,6 +91,27 @@ def test_a_text_that_is_read_in_part_has_a_warning(
     assert json.loads(output)["text"] is not None
 
 
+def test_characters_that_the_tokenizer_lacks_have_a_warning(
+    pair: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*pair, "--json", "--rounds", "0"]
+    assert "unknown" not in run(monkeypatch, capsys, *words, SOURCES[0])[2]
+    said = run(monkeypatch, capsys, *words, "日本語")[2]
+    assert re.search(r"^warning: [1-3] of the text's \d tokens are unknown to the models$", said, re.M)
+
+
+def test_vanillas_text_is_shown_where_it_differs(
+    pair: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = ["--method", "vanilla_large", "--max-tokens", "12", "--rounds", "1"]
+    lossy = ["--method", "beam_large", "--rounds", "1"]
+    assert "  vanilla: " not in run(monkeypatch, capsys, *pair, *cut, SOURCES[0])[1]
+    line = json.loads(run(monkeypatch, capsys, *pair, *lossy, "--json", SOURCES[0])[1])
+    shown = run(monkeypatch, capsys, *pair, *lossy, SOURCES[0])[1]
+    assert line["same_as_vanilla"] is (line["vanilla_text"] == line["text"]) is False
+    assert shown.splitlines()[-1] == f"  vanilla: {line['vanilla_text']}"
+
+
 def test_texts_are_checked_before_a_model_is_opened(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
