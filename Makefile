@@ -23,9 +23,11 @@ help: ## List the commands
 setup: $(READY) ## Make the virtual environment from the lock file
 
 $(READY): requirements.lock
+	@echo "installing the packages of requirements.lock in $(VENV): some 3 GB, minutes of silence"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
-	touch $@
+	@touch $@
+	@echo "ready: source $(BIN)/activate"
 
 doctor: ## Check this machine: what is missing for what; also where setup failed
 	@for python in $(BIN)/python $(PYTHON) python3; do \
