@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tasks.bench.timing import mean_ratio
 from tasks.config import DEFAULT, load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.inference import VANILLA
@@ -34,7 +35,6 @@ from tasks.evaluation.promotion.measuring import Setting, Side, measure_sides
 from tasks.evaluation.promotion.null_trials import NullSource, null_gains
 from tasks.evaluation.promotion.rule import decide
 from tasks.evaluation.results.rows import TimedRound
-from tasks.evaluation.rounds import student
 from tasks.files import link_folder
 from tasks.lineage import lineage
 from tasks.locks import timing_lock
@@ -106,11 +106,15 @@ def result_of(source: NullSource, metric: str, margin: float, samples: int, tria
 
 def twins_of(rounds: Sequence[TimedRound]) -> dict[str, object]:
     """How two equal pairs differed: the mean speed ratio of the rounds, its 95 % interval, and the rounds' scatter."""
-    logs = [math.log(sum(one.vanilla_latency_ms) / sum(one.latency_ms)) for one in rounds]
-    mean, scatter = statistics.fmean(logs), statistics.stdev(logs)
-    reach = student(len(logs) - 1) * scatter / math.sqrt(len(logs))
-    interval = [round(math.exp(mean + sign * reach), 4) for sign in (-1, 1)]
-    return {"rounds": len(logs), "speed_ratio": round(math.exp(mean), 4), "interval": interval, "scatter": round(scatter, 4)}
+    ratios = [sum(one.vanilla_latency_ms) / sum(one.latency_ms) for one in rounds]
+    mean, interval = mean_ratio(ratios)
+    scatter = statistics.stdev(map(math.log, ratios))
+    return {
+        "rounds": len(ratios),
+        "speed_ratio": round(mean, 4),
+        "interval": [round(end, 4) for end in interval],
+        "scatter": round(scatter, 4),
+    }
 
 
 def main(given: Sequence[str]) -> None:

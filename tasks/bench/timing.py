@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from tasks.evaluation.rounds import student
+from tasks.evaluation.statistics import Interval
 from tasks.evaluation.timing import on_threads
 
 Name = TypeVar("Name", bound=Hashable)
@@ -52,6 +55,14 @@ def time_interleaved(contenders: Mapping[Name, TimedWork], rounds: int, rng: ran
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Median over the rounds of their seconds over ours; above 1 ours is faster."""
     return statistics.median(their / our for our, their in zip(ours, theirs, strict=True))
+
+
+def mean_ratio(ratios: Sequence[float]) -> tuple[float, Interval]:
+    """The geometric mean of at least two ratios, and its 95 % interval by Student's t of their logarithms."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    reach = student(len(logs) - 1) * error
+    return math.exp(mean), (math.exp(mean - reach), math.exp(mean + reach))
 
 
 def fastest(seconds: Mapping[str, Sequence[float]]) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path
 from tasks.bench.contenders import thread_counts
 from tasks.bench.peers.contenders import Checkpoint, Contender, ContenderProcess, all_processes, contenders_of
 from tasks.bench.targets import hardware
-from tasks.bench.timing import Found, TimedWork, fastest, median_ratio, time_interleaved
+from tasks.bench.timing import Found, TimedWork, fastest, mean_ratio, median_ratio, time_interleaved
 from tasks.corpora.example import read_jsonl
 from tasks.corpora.summarization import generate
 from tasks.decoding.decoder import Rows
@@ -161,7 +161,9 @@ def measure_format(
 
 
 def ratios_of(ms: Mapping[str, Sequence[float]], drafting: Container[str] = ()) -> Found:
-    """The best peers by their medians, and our ratios to them; no ratio where no peer ran.
+    """The best peers by their medians, our ratios to them, and vanilla's to all others, with Student's intervals over rounds.
+
+    There is no ratio to the best peer where none ran, and no interval of a single round.
 
     Args:
         ms: Milliseconds a token of each round by contender.
@@ -174,7 +176,11 @@ def ratios_of(ms: Mapping[str, Sequence[float]], drafting: Container[str] = ()) 
     for name in (one for one in OURS if one in ms):
         to = best_plain if name == "vanilla" else best
         found[f"{name}_over_best"] = None if to is None else round(median_ratio(ms[name], peers[to]), 3)
-    return found | {"over": {name: round(median_ratio(ms["vanilla"], peers[name]), 3) for name in peers}}
+    rounds = {name: [their / our for our, their in zip(ms["vanilla"], taken, strict=True)] for name, taken in ms.items()}
+    del rounds["vanilla"]
+    found["over"] = {name: round(statistics.median(ratios), 3) for name, ratios in rounds.items()}
+    several = {name: mean_ratio(ratios)[1] for name, ratios in rounds.items() if len(ratios) > 1}
+    return found | {"over_intervals": {name: [round(end, 3) for end in interval] for name, interval in several.items()}}
 
 
 def differing(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> str:
@@ -185,11 +191,14 @@ def differing(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
 
 def format_lines(number_format: str, found: Found) -> Iterator[str]:
     """A table of a number format."""
-    heads = f"{'ms/token':>9} {'first token':>12} {'opens in s':>11} {'vanilla is':>11}"
+    heads = f"{'ms/token':>9} {'first token':>12} {'opens in s':>11} {'vanilla is':>20}"
     yield f"\n{number_format:16}{heads}  unlike vanilla  fastest setting"
     for name, one in found["contenders"].items():
         over = f"{found['over'][name]:.2f} x" if name in found["over"] else ""
-        times = f"{one['ms_per_token']:>9.2f} {one['first_token_ms']:>9.1f} ms {one['opening_seconds']:>11.2f} {over:>11}"
+        if name in found["over_intervals"]:
+            low, high = found["over_intervals"][name]
+            over += f" [{low:.2f}, {high:.2f}]"
+        times = f"{one['ms_per_token']:>9.2f} {one['first_token_ms']:>9.1f} ms {one['opening_seconds']:>11.2f} {over:>20}"
         yield f"  {name:14}{times}  {one['texts_unlike_vanilla']:14}  {one['setting']}"
     if found["best"] is not None:
         drafted = ", ".join(f"{name} {found[f'{name}_over_best']:.2f}" for name in OURS[1:] if f"{name}_over_best" in found)

@@ -7,7 +7,6 @@ is Student's over starts.
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +15,9 @@ import numpy as np
 
 from tasks.bench.serving.load import LoadResult, load
 from tasks.bench.serving.servers import AGAIN, CTRANSLATE2, OURS, TRANSFORMERS, VANILLA
-from tasks.bench.timing import Found
+from tasks.bench.timing import Found, mean_ratio
 from tasks.decoding.inference import VANILLA as VANILLA_POINT
 from tasks.decoding.inference import DecodingPair
-from tasks.evaluation.rounds import student
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
 ALONE = VANILLA_POINT.method
@@ -75,15 +73,14 @@ def wrong_answers(starts: Sequence[Visits], pair: DecodingPair) -> int:
 
 
 def ratio(starts: Sequence[Visits], ours: str, others: Sequence[str], clients: int) -> Found:
-    """Return a server's goodput over the mean of others', and its 95 % interval over at least two starts."""
-    logs = []
+    """Return a server's goodput over the mean of others', its 95 % interval over at least two starts, and the ratio of each start."""
+    found = []
     for visits in starts:
         speeds = {name: np.array([one.texts_per_second for one in visits[name][clients]]) for name in (ours, *others)}
         ratios = speeds[ours] / np.mean([speeds[name] for name in others], axis=0)
-        logs.append(math.log(float(np.median(ratios))))
-    mean, error = statistics.mean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-    reach = student(len(logs) - 1) * error
-    return {"mean": math.exp(mean), "interval": [math.exp(mean - reach), math.exp(mean + reach)]}
+        found.append(float(np.median(ratios)))
+    mean, interval = mean_ratio(found)
+    return {"mean": mean, "interval": list(interval), "starts": [round(one, 4) for one in found]}
 
 
 def table(starts: Sequence[Visits]) -> Found:

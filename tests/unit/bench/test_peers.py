@@ -83,13 +83,17 @@ def test_ratios_are_to_the_fastest_peer() -> None:
     assert found["best"] == "llama.cpp"
     assert found["vanilla_over_best"] == 1.5  # the median of 1.5, 0.5 and 2
     assert found["speculative_over_best"] == 3.0
-    assert found["over"] == {"generate": 4.5, "llama.cpp": 1.5}
+    assert found["over"] == {"speculative": 0.5, "generate": 4.5, "llama.cpp": 1.5}
+    # Logarithms of 1.5, 0.5 and 2: mean 0.1352, standard error 0.4224; Student's t of two degrees of freedom is 4.303.
+    low, high = found["over_intervals"]["llama.cpp"]
+    assert (low, high) == (pytest.approx(0.186, abs=0.001), pytest.approx(7.05, abs=0.01))
 
 
 def test_without_a_peer_there_is_no_ratio() -> None:
     found = ratios_of({"vanilla": [1.0], "speculative": [1.0]})
     assert found.pop("best_without_drafts") is None
-    assert found == {"best": None, "vanilla_over_best": None, "speculative_over_best": None, "over": {}}
+    none = {"best": None, "vanilla_over_best": None, "speculative_over_best": None}
+    assert found == none | {"over": {"speculative": 1.0}, "over_intervals": {}}
 
 
 def test_only_texts_that_both_made_are_compared() -> None:

@@ -38,7 +38,8 @@ def test_ratios_are_of_the_same_round() -> None:
     found = visits()
     for by_clients in found.values():
         by_clients[1][2].seconds *= 5
-    assert ratio([found, found], OURS, [VANILLA], 1) == {"mean": pytest.approx(2.0), "interval": pytest.approx([2.0, 2.0])}
+    expected = {"mean": pytest.approx(2.0), "interval": pytest.approx([2.0, 2.0]), "starts": [2.0, 2.0]}
+    assert ratio([found, found], OURS, [VANILLA], 1) == expected
 
 
 def test_an_interval_is_over_starts() -> None:
