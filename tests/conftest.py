@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
+
+_ROOT = Path(__file__).parent
+_TURNS = ("unit", "e2e/test_pipeline.py", "integration", "e2e")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run quick tests first, and the pipeline before the integration tests: other end-to-end tests wait for its run."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    place = item.path.relative_to(_ROOT).as_posix()
+    return next((turn for turn, start in enumerate(_TURNS) if place.startswith(start)), len(_TURNS))
 
 
 @pytest.fixture(autouse=True, scope="session")
