@@ -73,7 +73,7 @@ def wrong_answers(starts: Sequence[Visits], pair: DecodingPair) -> int:
 
 
 def ratio(starts: Sequence[Visits], ours: str, others: Sequence[str], clients: int) -> Found:
-    """Return a server's goodput over the mean of others', its 95 % interval over at least two starts, and the ratio of each start."""
+    """Return a server's goodput over the mean of others', its 95 % interval over at least two starts, and each start."""
     found = []
     for visits in starts:
         speeds = {name: np.array([one.texts_per_second for one in visits[name][clients]]) for name in (ours, *others)}
