@@ -54,8 +54,13 @@ def load(path: Path = DEFAULT) -> Params:
         raise InputError(f"{path} is not YAML: {error}") from None
 
 
-def check(text: str, path: str) -> Params:
-    """Check the text of a parameter file; `path` is the file's name in messages.
+def check(text: str, path: str, *, lines: bool = True) -> Params:
+    """Check the text of a parameter file.
+
+    Args:
+        text: What the file holds.
+        path: Its name in messages.
+        lines: Whether messages name the line; not where the text was changed since it was read.
 
     Raises:
         InputError: the text is wrong; names the file, the field and the fix.
@@ -66,7 +71,7 @@ def check(text: str, path: str) -> Params:
         raise InputError(f"{path} is not YAML: {error}") from None
     except ValidationError as error:
         line, words = first_error_in(text, error, Params)
-        raise InputError(f"{path}, line {line}: {words}") from None
+        raise InputError(f"{path}, line {line}: {words}" if lines else f"{path}: {words}") from None
     listed = [*params.active, *params.inactive]
     if sorted(listed) != sorted(params.tasks):
         wrong = sorted(set(listed) ^ set(params.tasks)) or sorted({name for name in listed if listed.count(name) > 1})

@@ -97,7 +97,7 @@ class ParameterFile:
             _put(content, name, value)
         text = io.StringIO()
         self._yaml.dump(content, text)
-        config.check(text.getvalue(), f"{config.DEFAULT} with {as_text(changes)}")
+        config.check(text.getvalue(), f"{config.DEFAULT} with {as_text(changes)}", lines=False)
         return text.getvalue()
 
 

@@ -46,6 +46,7 @@ WITHOUT_EFFECT = {
     "tasks.locks",
     "tasks.paths",
     "tasks.schema",
+    "tasks.setting_errors",
     "tasks.settings",
     "tasks.supervisor",
     "tasks.tracking",
