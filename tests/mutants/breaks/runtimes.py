@@ -168,6 +168,21 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_products.py",),
     ),
     Break(
+        "attention-adds-up-in-another-order", "tasks/decoding/runtimes/kernel/attention.h", "weigh",
+        "stride, number, 2 * pair + 1)", "stride, number, 3 - 2 * pair)",
+        (f"{_UNIT}/runtimes/test_to_the_bit.py",),
+    ),
+    Break(
+        "attention-reads-what-follows", "tasks/decoding/runtimes/kernel/attention.h", "attend",
+        "raise(own, queries[query].length, whole)", "raise(own, longest, whole)",
+        (f"{_UNIT}/runtimes/test_to_the_bit.py",),
+    ),
+    Break(
+        "attention-of-another-row", "tasks/decoding/runtimes/kernel/layers.h", "attend_by_head",
+        "positions[token + 1].slot != slot", "false",
+        (f"{_UNIT}/runtimes/test_to_the_bit.py",),
+    ),
+    Break(
         "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
         "return *reinterpret_cast<const StoredVec*>(from);",
         "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",

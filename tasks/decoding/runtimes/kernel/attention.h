@@ -1,4 +1,4 @@
-// One query against the keys and values of its text.
+// Queries against the keys and values of their text.
 
 #pragma once
 
@@ -8,38 +8,86 @@
 
 namespace {
 
-// Sums of four chains, each of every fourth term: one chain would wait for itself.
+// A sum runs in four chains, each over every fourth term: one chain would wait for itself. What is computed beside a sum never
+// changes its order.
 constexpr int kChains = 4;
 
-inline Vec joined(const Vec* chains) { return (chains[0] + chains[1]) + (chains[2] + chains[3]); }
+// Queries that read the same keys and values together, as many as the registers can hold the sums of.
+constexpr int kQueries = kRegisters / 5;
 
-// `kLanes` scores: the query against as many keys.
-inline Vec score(const float* query, const float* keys, int64_t capacity, int64_t width) {
-    Vec chains[kChains] = {};
-    int64_t d = 0;
-    for (; d + kChains <= width; d += kChains)
-        for (int chain = 0; chain < kChains; chain++) chains[chain] += load(keys + (d + chain) * capacity) * query[d + chain];
-    for (; d < width; d++) chains[0] += load(keys + d * capacity) * query[d];
-    return joined(chains);
+// One query of a head: the token's own row of the scratch, and how far it reads.
+struct Query {
+    const float* vector;
+    const float* bias;  // null: none
+    int64_t length;
+    float* result;
+};
+
+template <int count>
+using Chains = Vec[count][kChains];
+
+inline Vec joined(const Vec (&chains)[kChains]) { return (chains[0] + chains[1]) + (chains[2] + chains[3]); }
+
+// All chains of a vector of sums: each query's factors times a vector of every term.
+template <int count>
+inline void sum_terms(Chains<count>& sums, const float* const (&factors)[count], const float* terms, int64_t stride, int64_t number) {
+    int64_t term = 0;
+    for (; term + kChains <= number; term += kChains)
+#pragma GCC unroll 4
+        for (int chain = 0; chain < kChains; chain++) {
+            const Vec some = load(terms + (term + chain) * stride);
+#pragma GCC unroll 8
+            for (int query = 0; query < count; query++) sums[query][chain] += some * factors[query][term + chain];
+        }
+    // Unrolled, so that the sums stay in registers.
+#pragma GCC unroll 4
+    for (int chain = 0; chain < kChains - 1; chain++)
+        if (term + chain < number) {
+            const Vec some = load(terms + (term + chain) * stride);
+#pragma GCC unroll 8
+            for (int query = 0; query < count; query++) sums[query][chain] += some * factors[query][term + chain];
+        }
 }
 
-// `kLanes` of the result: the values, weighted.
-inline Vec weigh(const float* shares, const float* values, int64_t length, int64_t width) {
-    Vec chains[kChains] = {};
-    int64_t j = 0;
-    for (; j + kChains <= length; j += kChains)
-        for (int chain = 0; chain < kChains; chain++) chains[chain] += load(values + (j + chain) * width) * shares[j + chain];
-    for (; j < length; j++) chains[0] += load(values + j * width) * shares[j];
-    return joined(chains);
+// One chain of four vectors of sums that lie side by side.
+template <int count>
+inline void sum_chain(Chains<count>& sums, const float* const (&factors)[count], const float* terms, int64_t stride, int64_t number, int chain) {
+    for (int64_t term = chain; term < number; term += kChains)
+#pragma GCC unroll 4
+        for (int v = 0; v < kChains; v++) {
+            const Vec some = load(terms + term * stride + v * kLanes);
+#pragma GCC unroll 8
+            for (int query = 0; query < count; query++) sums[query][v] += some * factors[query][term];
+        }
 }
 
-// One head of one query over `length` keys; `scores` is padded to whole vectors.
-void attend(const float* query, const float* keys, const float* values, const float* bias, int64_t length, int64_t capacity,
-            int64_t width, float scale, float* scores, float* result) {
-    const int64_t whole = (length + kLanes - 1) / kLanes * kLanes;
-    for (int64_t j = 0; j < whole; j += kLanes) store(scores + j, score(query, keys + j, capacity, width) * scale);
-    if (bias)
-        for (int64_t j = 0; j < length; j++) scores[j] += bias[j];
+// `outputs` sums of each query, whole vectors of them: `put(query, output, sum)` takes a vector. Term t of the outputs from o on is
+// at terms + t * stride + o.
+template <int count, typename Put>
+inline void weigh(const float* const (&factors)[count], const float* terms, int64_t stride, int64_t number, int64_t outputs, Put put) {
+    int64_t output = 0;
+    // One query alone gains nothing from vectors side by side.
+    for (; count > 1 && output + kChains * kLanes <= outputs; output += kChains * kLanes) {
+        Chains<count> pairs[2];
+        for (int pair = 0; pair < 2; pair++) {
+            Chains<count> first{}, second{};
+            sum_chain<count>(first, factors, terms + output, stride, number, 2 * pair);
+            sum_chain<count>(second, factors, terms + output, stride, number, 2 * pair + 1);
+            for (int query = 0; query < count; query++)
+                for (int v = 0; v < kChains; v++) pairs[pair][query][v] = first[query][v] + second[query][v];
+        }
+        for (int query = 0; query < count; query++)
+            for (int v = 0; v < kChains; v++) put(query, output + v * kLanes, pairs[0][query][v] + pairs[1][query][v]);
+    }
+    for (; output + kLanes <= outputs; output += kLanes) {
+        Chains<count> sums{};
+        sum_terms<count>(sums, factors, terms + output, stride, number);
+        for (int query = 0; query < count; query++) put(query, output, joined(sums[query]));
+    }
+}
+
+// Turns `length` scores into shares of one, zero from there to `whole`; returns what they must be multiplied by to sum up to one.
+inline float raise(float* scores, int64_t length, int64_t whole) {
     for (int64_t j = length; j < whole; j++) scores[j] = -INFINITY;
     Vec tops = Vec{} - INFINITY;
     for (int64_t j = 0; j < whole; j += kLanes) {
@@ -54,13 +102,54 @@ void attend(const float* query, const float* keys, const float* values, const fl
         store(scores + j, raised);
         sums += raised;
     }
-    const float factor = 1.0f / total(sums);
-    int64_t d = 0;
-    for (; d + kLanes <= width; d += kLanes) store(result + d, weigh(scores, values + d, length, width) * factor);
-    for (; d < width; d++) {
-        float sum = 0;
-        for (int64_t j = 0; j < length; j++) sum += scores[j] * values[j * width + d];
-        result[d] = sum * factor;
+    return 1.0f / total(sums);
+}
+
+// `count` queries of one text over its keys (width, capacity) and values (capacity, width); `scores` holds `count` rows of whole
+// vectors. All positions that any of the queries reads must have been written.
+template <int count>
+__attribute__((noinline)) void attend(const Query* queries, const float* keys, const float* values, int64_t capacity, int64_t width,
+                                      float scale, float* scores) {
+    const float* vectors[count];
+    const float* shares[count];
+    float factors[count];
+    int64_t longest = 0;
+    for (int query = 0; query < count; query++) longest = std::max(longest, queries[query].length);
+    const int64_t whole = (longest + kLanes - 1) / kLanes * kLanes;
+    for (int query = 0; query < count; query++) {
+        vectors[query] = queries[query].vector;
+        shares[query] = scores + query * whole;
+    }
+    weigh<count>(vectors, keys, capacity, width, whole,
+                 [&](int query, int64_t j, Vec sum) { store(scores + query * whole + j, sum * scale); });
+    for (int query = 0; query < count; query++) {
+        float* own = scores + query * whole;
+        if (queries[query].bias)
+            for (int64_t j = 0; j < queries[query].length; j++) own[j] += queries[query].bias[j];
+        factors[query] = raise(own, queries[query].length, whole);
+    }
+    weigh<count>(shares, values, width, longest, width,
+                 [&](int query, int64_t d, Vec sum) { store(queries[query].result + d, sum * factors[query]); });
+    for (int64_t d = width / kLanes * kLanes; d < width; d++)
+        for (int query = 0; query < count; query++) {
+            float sum = 0;
+            for (int64_t j = 0; j < queries[query].length; j++) sum += shares[query][j] * values[j * width + d];
+            queries[query].result[d] = sum * factors[query];
+        }
+}
+
+// 1 to kQueries queries of one text.
+inline void attend_together(const Query* queries, int count, const float* keys, const float* values, int64_t capacity, int64_t width,
+                            float scale, float* scores) {
+    switch (count) {
+        case 1: return attend<1>(queries, keys, values, capacity, width, scale, scores);
+        case 2: return attend<2>(queries, keys, values, capacity, width, scale, scores);
+        case 3: return attend<3>(queries, keys, values, capacity, width, scale, scores);
+#if defined(__AVX512BW__)
+        case 4: return attend<4>(queries, keys, values, capacity, width, scale, scores);
+        case 5: return attend<5>(queries, keys, values, capacity, width, scale, scores);
+        case 6: return attend<6>(queries, keys, values, capacity, width, scale, scores);
+#endif
     }
 }
 

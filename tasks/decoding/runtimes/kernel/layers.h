@@ -15,7 +15,7 @@ namespace {
 
 // Activations of the tokens that go through together; rows are padded to whole panels.
 struct Scratch {
-    std::vector<float> hidden, normed, projected, attended, fed;
+    std::vector<float> hidden, normed, projected, attended, fed, scores;
     int64_t narrow = 0, wide = 0, inner = 0, feed = 0;
 
     void fit(const Stack& stack, int64_t tokens) {
@@ -88,6 +88,49 @@ struct TokenPosition {
     int64_t slot, position, source;
 };
 
+// Where a head's keys and values lie.
+struct HeadCache {
+    const float *keys, *values;  // of the first slot
+    int64_t slot_stride, capacity;
+    const float* bias;  // by key minus query position, of the head's first query head; null: none
+};
+
+// All tokens' queries, one head of keys and values after the other, so that these stay in cache. `cache_of(head)` gives them, and
+// `length_of(token)` how far a token reads.
+template <typename CacheOf, typename LengthOf>
+void attend_by_head(const Stack& stack, const std::vector<TokenPosition>& positions, Scratch& scratch, int64_t heads, int threads,
+                    CacheOf cache_of, LengthOf length_of) {
+    const int64_t width = stack.head_width, group = stack.heads / heads, tokens = positions.size();
+    const bool share = threads > 1 && 2 * tokens * length_of(positions.back()) * stack.heads * width > kWorthSharing;
+    const int64_t scores = kQueries * (cache_of(0).capacity + kLanes);
+    scratch.scores.resize(std::max<size_t>(scratch.scores.size(), (share ? heads : 1) * scores));
+    const auto attend_head = [&](int64_t head, float* own_scores) {
+        const HeadCache cache = cache_of(head);
+        Query together[kQueries];
+        int count = 0;
+        for (int64_t token = 0; token < tokens; token++) {
+            const auto [slot, position, source] = positions[token];
+            const bool last = token + 1 == tokens || positions[token + 1].slot != slot;
+            for (int64_t one = 0; one < group; one++) {
+                const int64_t place = (head * group + one) * width;
+                together[count++] = {scratch.projected.data() + token * scratch.wide + place,
+                                     cache.bias ? cache.bias + one * (2 * cache.capacity + 1) - position : nullptr,
+                                     length_of(positions[token]), scratch.attended.data() + token * scratch.inner + place};
+                if (count < kQueries && !(last && one + 1 == group)) continue;
+                attend_together(together, count, cache.keys + slot * cache.slot_stride, cache.values + slot * cache.slot_stride,
+                                cache.capacity, width, stack.score_scale, own_scores);
+                count = 0;
+            }
+        }
+    };
+    if (share) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+        for (int64_t head = 0; head < heads; head++) attend_head(head, scratch.scores.data() + head * scores);
+    } else {
+        for (int64_t head = 0; head < heads; head++) attend_head(head, scratch.scores.data());
+    }
+}
+
 template <Format format>
 void self_attention(const Stack& stack, const Cache& cache, int index, const std::vector<TokenPosition>& positions, Scratch& scratch,
                     int64_t length, int threads) {
@@ -109,18 +152,13 @@ void self_attention(const Stack& stack, const Cache& cache, int index, const std
         remember(all_keys + token_position.slot * slot_stride, all_values + token_position.slot * slot_stride, key,
                  key + stack.key_value_heads * width, stack.key_value_heads, width, cache.capacity, token_position.position);
     }
-    thread_local std::vector<float> scores;
-    scores.resize(std::max<size_t>(scores.size(), cache.capacity + kLanes));
-    for (int64_t token = 0; token < tokens; token++) {
-        const TokenPosition token_position = positions[token];
-        const int64_t kv_length = stack.causal ? token_position.position + 1 : length;
-        for (int64_t head = 0; head < stack.heads; head++) {
-            const int64_t at = token_position.slot * slot_stride + head / group * width * cache.capacity;
-            const float* bias = cache.bias ? cache.bias + head * (2 * cache.capacity + 1) + cache.capacity - token_position.position : nullptr;
-            attend(scratch.projected.data() + token * scratch.wide + head * width, all_keys + at, all_values + at, bias, kv_length,
-                   cache.capacity, width, stack.score_scale, scores.data(), scratch.attended.data() + token * scratch.inner + head * width);
-        }
-    }
+    const auto cache_of = [&](int64_t head) {
+        const float* bias = cache.bias ? cache.bias + head * group * (2 * cache.capacity + 1) + cache.capacity : nullptr;
+        const int64_t at = head * width * cache.capacity;
+        return HeadCache{all_keys + at, all_values + at, slot_stride, cache.capacity, bias};
+    };
+    const auto length_of = [&](const TokenPosition& token) { return stack.causal ? token.position + 1 : length; };
+    attend_by_head(stack, positions, scratch, stack.key_value_heads, threads, cache_of, length_of);
     product<format>(layer.out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true, threads);
 }
 
@@ -131,15 +169,12 @@ void cross_attention(const Stack& stack, const Cache& cache, int index, const st
     const int64_t slot_stride = stack.heads * width * cache.source_capacity;
     product<format>(layer.cross_query, scratch.normed.data(), scratch.narrow, scratch.projected.data(), scratch.wide, tokens, false,
                     threads);
-    thread_local std::vector<float> scores;
-    scores.resize(std::max<size_t>(scores.size(), cache.source_capacity + kLanes));
-    for (int64_t token = 0; token < tokens; token++)
-        for (int64_t head = 0; head < stack.heads; head++) {
-            const int64_t at = (index * cache.slots + positions[token].slot) * slot_stride + head * width * cache.source_capacity;
-            attend(scratch.projected.data() + token * scratch.wide + head * width, cache.cross_keys + at, cache.cross_values + at,
-                   nullptr, positions[token].source, cache.source_capacity, width, stack.score_scale, scores.data(),
-                   scratch.attended.data() + token * scratch.inner + head * width);
-        }
+    const auto cache_of = [&](int64_t head) {
+        const int64_t at = index * cache.slots * slot_stride + head * width * cache.source_capacity;
+        return HeadCache{cache.cross_keys + at, cache.cross_values + at, slot_stride, cache.source_capacity, nullptr};
+    };
+    const auto length_of = [](const TokenPosition& token) { return token.source; };
+    attend_by_head(stack, positions, scratch, stack.heads, threads, cache_of, length_of);
     product<format>(layer.cross_out, scratch.attended.data(), scratch.inner, scratch.hidden.data(), scratch.narrow, tokens, true,
                     threads);
 }
