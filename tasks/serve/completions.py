@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
@@ -47,22 +48,47 @@ class RefusedError(Exception):
         self.status, self.param = status, param
 
 
-@dataclass
-class _Pending:
-    """One text that the worker decodes; its events reach the event loop in order."""
+_Event = tuple[int, str, Any]
+"""Position of a text in its request, what became of it (`grown`, `done` or `failed`), and with what."""
 
-    job: Job
-    events: asyncio.Queue[tuple[str, Any]] = field(default_factory=asyncio.Queue)
 
-    async def result(self) -> tuple[Generation, str]:
-        """Return what was generated and by which method; events of growth are passed over."""
-        while True:
-            kind, value = await self.events.get()
-            if kind == "failed":
-                raise value
-            if kind == "done":
-                finished: tuple[Generation, str] = value
-                return finished
+class _Texts:
+    """The texts of one request: the jobs that the worker thread runs, and their events, which reach the event loop in order."""
+
+    def __init__(self, rows: list[list[int]], decoding: DecodingRequest, *, streamed: bool, seeded: bool) -> None:
+        """Make a job of each row of token ids; its draws are those of its position where the request has a seed."""
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[_Event] = asyncio.Queue()
+        numbered = seeded and not decoding.sampling.greedy
+        self.jobs = [
+            Job(
+                row,
+                decoding,
+                done=functools.partial(self._put, index, "done"),
+                failed=functools.partial(self._put, index, "failed"),
+                grown=functools.partial(self._put, index, "grown") if streamed else None,
+                example=index if numbered else None,
+            )
+            for index, row in enumerate(rows)
+        ]
+
+    def _put(self, index: int, kind: str, *value: Any) -> None:
+        """Hand an event of the worker thread to the event loop; a loop that has ended has no client either."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._events.put_nowait, (index, kind, value))
+
+    async def next(self, seconds: float | None = None) -> _Event | None:
+        """Return the next event; None if none comes within so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._events.get()
+        except TimeoutError:
+            return None
+
+    def cancel(self) -> None:
+        """Tell the worker that nobody waits for these texts."""
+        for job in self.jobs:
+            job.cancelled.set()
 
 
 @dataclass
@@ -79,14 +105,14 @@ class Completions:
     async def answer(self, request: Request) -> Response:
         """Queue the texts of a request and answer with their outputs, or with a stream of them."""
         asked = self._parsed(await self._body(request))
-        pending = self._pending(asked)
+        texts = self._texts(asked)
         try:
-            self.scheduler.add([one.job for one in pending])
+            self.scheduler.add(texts.jobs)
         except QueueFullError:
             raise RefusedError(429, "the queue is full; try again later") from None
         if asked.stream:
-            return StreamingResponse(self._events(pending), media_type="text/event-stream")
-        return await self._whole(request, pending)
+            return StreamingResponse(self._events(texts), media_type="text/event-stream")
+        return await self._whole(request, texts)
 
     async def _body(self, request: Request) -> bytes:
         body = b""
@@ -114,101 +140,77 @@ class Completions:
             raise RefusedError(400, f"max_tokens is {asked.max_tokens}; at most {self.limits.max_tokens}", "max_tokens")
         return asked
 
-    def _pending(self, asked: CompletionRequest) -> list[_Pending]:
+    def _texts(self, asked: CompletionRequest) -> _Texts:
         text = self.pair.manifest.text
         decoding = asked.decoding(min(text.max_target_tokens, self.limits.max_tokens))
         try:
             rows = encode_prompts(self.pair, asked.prompts)
         except TooLongError as error:
             raise RefusedError(400, str(error), "prompt") from None
-        return [self._job(row, decoding, asked, number if asked.seed is not None else None) for number, row in enumerate(rows)]
+        return _Texts(rows, decoding, streamed=asked.stream, seeded=asked.seed is not None)
 
-    def _job(self, row: list[int], decoding: DecodingRequest, asked: CompletionRequest, example: int | None) -> _Pending:
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-
-        def send(kind: str) -> Callable[[Any], None]:
-            return lambda value: _send(loop, events, (kind, value))
-
-        job = Job(
-            row,
-            decoding,
-            done=lambda generation, method: _send(loop, events, ("done", (generation, method))),
-            failed=send("failed"),
-            grown=send("grown") if asked.stream else None,
-            example=example if not decoding.sampling.greedy else None,
-        )
-        return _Pending(job, events)
-
-    async def _whole(self, request: Request, pending: list[_Pending]) -> Response:
-        gathered = asyncio.gather(*(one.result() for one in pending), return_exceptions=True)
-        while not gathered.done():
-            await asyncio.wait([gathered], timeout=_POLL)
-            if not gathered.done() and await request.is_disconnected():
-                self.metrics.aborted.inc(len(pending))
-                for one in pending:
-                    one.job.cancelled.set()
-                gathered.cancel()
-                return Response(status_code=499)
-        choices, tokens = [], 0
-        for index, result in enumerate(await gathered):
-            if isinstance(result, BaseException):
-                return JSONResponse(error_body(str(result) or type(result).__name__, "server_error"), 500)
-            generation, method = result
-            text, reason = self.pair.decode(generation.tokens), finish_reason(generation, self.engine.ends)
-            choices.append({**choice(index, text, reason), "draftline": decoding_facts(generation, method)})
+    async def _whole(self, request: Request, texts: _Texts) -> Response:
+        choices: dict[int, dict[str, Any]] = {}
+        tokens = 0
+        while len(choices) < len(texts.jobs):
+            event = await texts.next(_POLL)
+            if event is None:
+                if await request.is_disconnected():
+                    self.metrics.aborted.inc(len(texts.jobs) - len(choices))
+                    texts.cancel()
+                    return Response(status_code=499)
+                continue
+            index, kind, value = event
+            if kind == "failed":
+                texts.cancel()
+                return JSONResponse(_failure(*value), 500)
+            generation, method = value
+            choices[index] = self._choice(index, self.pair.decode(generation.tokens), generation, method)
             tokens += len(generation.tokens)
-        counts = usage(sum(len(one.job.row) for one in pending), tokens)
-        return JSONResponse(answer(completion_id(), self.name, choices, usage=counts))
+        counts = usage(sum(len(job.row) for job in texts.jobs), tokens)
+        return JSONResponse(answer(completion_id(), self.name, [choices[index] for index in sorted(choices)], usage=counts))
 
-    async def _events(self, pending: list[_Pending]) -> AsyncIterator[str]:
+    def _choice(self, index: int, text: str, generation: Generation, method: str) -> dict[str, Any]:
+        """Return a finished output, or the last piece of it."""
+        reason = finish_reason(generation, self.engine.ends)
+        return {**choice(index, text, reason), "draftline": decoding_facts(generation, method)}
+
+    async def _events(self, texts: _Texts) -> AsyncIterator[str]:
         """Server-sent events: a piece of text for each turn, the reason with the last one, then `[DONE]`."""
-        identity, merged = completion_id(), asyncio.Queue[tuple[int, str, Any]]()
-        forwards = [asyncio.create_task(_forward(index, one, merged)) for index, one in enumerate(pending)]
-        texts = [NewText(self.pair.decode) for _ in pending]
-        begun = [False] * len(pending)
-        left = len(pending)
+        identity = completion_id()
+        written = [NewText(self.pair.decode) for _ in texts.jobs]
+        begun: set[int] = set()
+        left = len(texts.jobs)
         try:
-            while left:
-                index, kind, value = await merged.get()
+            while left and (event := await texts.next()) is not None:
+                index, kind, value = event
                 if kind == "failed":
-                    yield _event(error_body(str(value) or type(value).__name__, "server_error"))
+                    yield _event(_failure(*value))
                     left -= 1
                     continue
-                if not begun[index]:
-                    begun[index] = True
-                    self.metrics.first_token.observe(time.perf_counter() - pending[index].job.arrived)
+                if index not in begun:
+                    begun.add(index)
+                    self.metrics.first_token.observe(time.perf_counter() - texts.jobs[index].arrived)
                 if kind == "grown":
-                    piece = texts[index].of(value)
+                    piece = written[index].of(*value)
                     if piece:
                         yield _event(answer(identity, self.name, [choice(index, piece, None)]))
                         # Lets the loop see that a client has hung up, before more is written to its closed socket.
                         await asyncio.sleep(0)
                     continue
                 generation, method = value
-                last = choice(index, texts[index].rest(generation.tokens), finish_reason(generation, self.engine.ends))
-                facts = decoding_facts(generation, method)
-                yield _event(answer(identity, self.name, [{**last, "draftline": facts}]))
+                last = self._choice(index, written[index].rest(generation.tokens), generation, method)
+                yield _event(answer(identity, self.name, [last]))
                 left -= 1
             yield "data: [DONE]\n\n"
         finally:
             # Also where the client has hung up: the generator is closed then.
             self.metrics.aborted.inc(left)
-            for one, forward in zip(pending, forwards, strict=True):
-                one.job.cancelled.set()
-                forward.cancel()
+            texts.cancel()
 
 
-async def _forward(index: int, one: _Pending, merged: asyncio.Queue[tuple[int, str, Any]]) -> None:
-    while True:
-        kind, value = await one.events.get()
-        await merged.put((index, kind, value))
-
-
-def _send(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[tuple[str, Any]], event: tuple[str, Any]) -> None:
-    """Hand an event of the worker thread to the event loop; a loop that has ended has no client either."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(events.put_nowait, event)
+def _failure(error: Exception) -> dict[str, Any]:
+    return error_body(str(error) or type(error).__name__, "server_error")
 
 
 def _event(body: dict[str, Any]) -> str:
