@@ -101,7 +101,8 @@ def bench(
             validation = None if case.bild is None or task is None or params is None else Validation(task, params)
             with on_threads(threads):
                 result = measure_case(loaded, translators, threads, rounds, say)
-                result.formats = number_formats(loaded, rounds, None if validation is None else validation.quality_alone)
+                quality = None if validation is None else validation.quality_alone
+                result.formats = number_formats(loaded, translators, threads, rounds, quality)
                 if validation is not None and case.bild is not None:
                     settings = " ".join(f"{name}={value}" for name, value in case.bild.items())
                     result.bild = {"settings": settings, "from": case.bild_from, "quality": validation.bild(loaded)}

@@ -61,14 +61,25 @@ def convert(model: PreTrainedModel, folder: Path) -> None:
     spec.save(str(folder))
 
 
+def compute_types() -> frozenset[str]:
+    """The number formats that CTranslate2 decodes in on this processor; none where it is not installed."""
+    if version() is None:
+        return frozenset()
+    import ctranslate2
+
+    return frozenset(ctranslate2.get_supported_compute_types("cpu"))
+
+
 class TranslatorProcess:
-    """A process that translates greedily in float32."""
+    """A process that translates greedily."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def run(self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False) -> tuple[float, Rows]:
-        """Translate the sources one after the other, or as one batch.
+    def run(
+        self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False, number_format: str = "float32"
+    ) -> tuple[float, Rows]:
+        """Translate the sources one after the other, or as one batch, in one of `compute_types`.
 
         Returns:
             Seconds, and the new tokens of each source without the end token.
@@ -76,8 +87,8 @@ class TranslatorProcess:
         Raises:
             RuntimeError: the process ended.
         """
-        asked = {"folder": str(folder), "sources": sources, "limit": limit, "threads": threads, "batched": batched}
-        answered = self._ask(asked)
+        opened = {"folder": str(folder), "threads": threads, "number_format": number_format}
+        answered = self._ask({**opened, "sources": sources, "limit": limit, "batched": batched})
         return answered["seconds"], answered["texts"]
 
     def _ask(self, asked: dict[str, Any]) -> Any:
@@ -120,19 +131,19 @@ def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> t
     return seconds, [[int(token) for token in result.hypotheses[0]] for result in results]
 
 
-def open_translator(folder: str, threads: int) -> Any:
+def open_translator(folder: str, threads: int, number_format: str = "float32") -> Any:
     """Open a converted model that does one translation at a time on `threads` threads."""
     import ctranslate2
 
-    return ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=threads)
+    return ctranslate2.Translator(folder, device="cpu", compute_type=number_format, inter_threads=1, intra_threads=threads)
 
 
 def serve(asked: IO[str], answers: IO[str]) -> None:
     """Answer each request line with a result line; models stay open between requests."""
-    opened: dict[tuple[str, int], Any] = {}
+    opened: dict[tuple[str, int, str], Any] = {}
     for line in asked:
         one = json.loads(line)
-        key = (one["folder"], one["threads"])
+        key = (one["folder"], one["threads"], one["number_format"])
         if key not in opened:
             opened[key] = open_translator(*key)
         seconds, texts = translate(opened[key], one["sources"], one["limit"], batched=one["batched"])

@@ -24,8 +24,8 @@ void multiply(const Linear& linear, const float* x, float* y, int64_t tokens, bo
     product<kBfloat16>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
     product<kInt8>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
 }
-void read(const Query* queries, int count, const float* keys, const float* values, int64_t capacity, int64_t width, float* scores) {
-    attend_together(queries, count, keys, values, capacity, width, 1.0f, scores);
+void read(const Query* queries, int count, const float* keys, const float* values, int64_t width, float* scores) {
+    attend_together(queries, count, keys, values, 64, width, 1.0f, scores);
 }
 """
 _VECTOR = re.compile(r"%[yz]mm\d")
