@@ -107,10 +107,11 @@ def test_ctranslate2_ends_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
     ctranslate.convert(models[0], tmp_path)
     request = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
+    formats = ("float32", "float32", "int8")
     answers = io.StringIO()
-    ctranslate.serve(io.StringIO(f"{json.dumps(request)}\n{json.dumps(request)}\n"), answers)
+    ctranslate.serve(io.StringIO("".join(f"{json.dumps({**request, 'number_format': one})}\n" for one in formats)), answers)
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
-    assert [len(line["texts"]) for line in lines] == [2, 2]
+    assert [len(line["texts"]) for line in lines] == [2, 2, 2]
     assert lines[0]["texts"] == lines[1]["texts"]
 
 

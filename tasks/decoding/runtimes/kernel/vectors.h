@@ -22,12 +22,11 @@
 #endif
 
 #if defined(__AVX512BW__)  // with integers of 8 and 16 bits, which the first processors with AVX-512 lack
-constexpr int kLanes = 16, kRegisters = 32, kAhead = 2048;
+constexpr int kLanes = 16, kRegisters = 32;
 #else
-constexpr int kLanes = 8, kRegisters = 16, kAhead = 0;
+constexpr int kLanes = 8, kRegisters = 16;
 #endif
-// A panel holds kPanel outputs in kVectors vectors; up to kBlock tokens multiply it at once. kAhead: bytes that a single pass
-// fetches in advance.
+// A panel holds kPanel outputs in kVectors vectors; up to kBlock tokens multiply it at once.
 constexpr int kPanel = 64, kVectors = kPanel / kLanes, kBlock = 6;
 
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
