@@ -22,7 +22,8 @@ def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("architecture", ["t5", pytest.param("llama", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["t5", "llama"])
 def test_a_pair_is_exported_and_its_certificate_holds(architecture: str, tmp_path: Path) -> None:
     folder, out = agreeing_pair(tmp_path, architecture), tmp_path / "out"
     exported = run("-m", "tasks.export", str(folder), "--to", "transformers", str(out))

@@ -182,7 +182,7 @@ def hang_up(server: Server, source: str) -> None:
         assert connection.recv(20).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("background", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_clients_that_hang_up_are_counted_and_an_interrupt_ends_in_order(folder: Path, background: bool) -> None:
     """asyncio warns of every fifth piece and later that is written to a closed socket."""
     server = started("--pair", str(folder), "--warm-up", "0", "--drafting", "never", background=background)
