@@ -162,10 +162,13 @@ def main(given: Sequence[str]) -> None:
     parser.add_argument("--task", required=True, help="a trained task of params.yaml")
     parser.add_argument("--drafter", default="unaligned", choices=DRAFTERS, help="default: %(default)s")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
+    parser.add_argument("--examples", type=int, metavar="N", help="the first N validation examples (default: all)")
     parser.add_argument("--own-grid", action="store_true", help="use the task's grid instead of the papers' ranges")
     parser.add_argument("--rows", type=Path, metavar="FOLDER", help="keep the rows of both sweeps in this empty folder")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
     arguments = parser.parse_args(given)
+    if arguments.examples is not None and arguments.examples < 1:
+        raise InputError(f"--examples is {arguments.examples}; it must be at least 1")
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
@@ -181,8 +184,9 @@ def main(given: Sequence[str]) -> None:
 
     if arguments.rows is not None and arguments.rows.is_dir() and any(arguments.rows.iterdir()):
         raise InputError(f"--rows {arguments.rows} is not empty; name another folder")
-    split = Split(CHOSEN_ON, read_jsonl(paths.split(CHOSEN_ON)), loaded.tokenizer, task.text, sweep)
-    result = {"task": arguments.task, "drafter": arguments.drafter, "runtime": loaded.described}
+    examples = read_jsonl(paths.split(CHOSEN_ON))[: arguments.examples]
+    split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
+    result = {"task": arguments.task, "drafter": arguments.drafter, "runtime": loaded.described, "examples": len(examples)}
     with tempfile.TemporaryDirectory() as folder:
         result |= planned_and_whole(loaded, make, split, grid, Path(folder) if arguments.rows is None else arguments.rows)
     text = json.dumps(result)

@@ -121,6 +121,22 @@ BREAKS = (
         (_PACING,),
     ),
     Break(
+        "texts-answered-as-they-end",
+        "tasks.serve.completions",
+        "Completions._whole",
+        "for index in sorted(choices)",
+        "for index in choices",
+        ("tests/unit/serve/test_app.py",),
+    ),
+    Break(
+        "the-first-text-is-the-answer",
+        "tasks.serve.completions",
+        "Completions._whole",
+        "while len(choices) < len(texts.jobs):",
+        "while not choices:",
+        ("tests/unit/serve/test_app.py",),
+    ),
+    Break(
         "startup-still-counted-as-garbage",
         "tasks.serve.garbage",
         "set_startup_aside",

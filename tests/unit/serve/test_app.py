@@ -12,9 +12,10 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from tasks.decoding import DecodingPair
+from tasks.decoding.generation import Counts, Generation
 from tasks.serve.app import create_app
 from tasks.serve.completions import Limits
-from tasks.serve.executing import Engine, PairEngine
+from tasks.serve.executing import Batch, Engine, PairEngine
 from tasks.serve.metrics import ServerMetrics
 from tasks.serve.pacing import Pacing
 from tasks.serve.scheduler import Scheduler
@@ -71,6 +72,23 @@ def test_several_prompts_have_several_choices(client: TestClient, pair: Decoding
     answer = client.post(URL, json={"prompt": SOURCES[:4]}).json()
     assert [one["index"] for one in answer["choices"]] == [0, 1, 2, 3]
     assert [one["text"] for one in answer["choices"]] == [one.text for one in pair.generate(SOURCES[:4])]
+
+
+def test_texts_that_end_in_another_order_are_answered_in_the_order_asked(pair: DecodingPair) -> None:
+    def backwards(batch: Batch) -> None:
+        for position in reversed(range(len(batch.rows))):
+            row = batch.rows[position]
+            batch.finish(position, Generation(row, "l" * len(row), Counts(tokens=len(row))))
+
+    engine = HeldEngine(turn=backwards)
+    engine.released.set()
+    prompts = SOURCES[:4]
+    with client_of(pair, engine) as client:
+        answer = client.post(URL, json={"prompt": prompts}).json()
+    rows = pair.encode(prompts)
+    assert [one["index"] for one in answer["choices"]] == [0, 1, 2, 3]
+    assert [one["text"] for one in answer["choices"]] == [pair.decode(row) for row in rows]
+    assert answer["usage"]["completion_tokens"] == sum(map(len, rows))
 
 
 def test_draws_follow_the_seed(client: TestClient, pair: DecodingPair) -> None:
