@@ -12,8 +12,8 @@ namespace {
 // changes its order.
 constexpr int kChains = 4;
 
-// Queries that read the same keys and values together, as many as the registers can hold the sums of.
-constexpr int kQueries = kRegisters / 5;
+// Queries that read the same keys and values together: the registers hold the sums of each, and a factor.
+constexpr int kQueries = kRegisters / (kChains + 1);
 
 // One query of a head: the token's own row of the scratch, and how far it reads.
 struct Query {

@@ -1,4 +1,4 @@
-"""The compiled matrix products and attention: no weight and no sum passes through the stack.
+"""The compiled matrix products: no weight and no sum passes through the stack.
 
 A compiler may send vectors through the stack, which is correct and ten times slower, so that no other test notices it. The code
 is read for common processors, whatever processor runs the test, from every compiler that this machine has.
@@ -17,15 +17,11 @@ import pytest
 from tasks.decoding.runtimes import compiled
 
 _SOURCE = """
-#include "attention.h"
 #include "products.h"
 void multiply(const Linear& linear, const float* x, float* y, int64_t tokens, bool add) {
     product<kFloat32>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
     product<kBfloat16>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
     product<kInt8>(linear, x, linear.inputs, y, linear.outputs, tokens, add, 1);
-}
-void read(const Query* queries, int count, const float* keys, const float* values, int64_t width, float* scores) {
-    attend_together(queries, count, keys, values, 64, width, 1.0f, scores);
 }
 """
 _VECTOR = re.compile(r"%[yz]mm\d")
