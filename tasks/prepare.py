@@ -29,6 +29,7 @@ from tasks.models.prompting import SourceEncoder
 from tasks.models.settings import TextSettings, TokenizerSettings
 from tasks.models.tokenizers import encode, load_tokenizer, train_tokenizer
 from tasks.paths import TaskPaths
+from tasks.starts import check_starts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -94,7 +95,9 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
         sample = corpus["train"][: settings.sample]
         text = [example.source for example in sample] + [example.references[0] for example in sample]
         tokenizer = train_tokenizer(text, settings)
-    tokenizer.save_pretrained(folder)
+    # A new folder: a file that this tokenizer lacks, such as a chat template, must not stay from an earlier one.
+    with atomic_folder(folder) as partial:
+        tokenizer.save_pretrained(partial)
 
 
 def report_corpus(
@@ -139,6 +142,7 @@ def main() -> None:
             if not corpus[split]:
                 raise InputError(f"task {arguments.task}: the {split} split is empty; give it at least one example")
         found = check_references(corpus, task.metric)
+        check_starts(task.models.large, task.models.small)
         write_corpus(corpus, paths.corpus)
         write_tests(corpus, paths.tests)
         steps.update()

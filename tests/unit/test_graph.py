@@ -48,6 +48,7 @@ WITHOUT_EFFECT = {
     "tasks.schema",
     "tasks.setting_errors",
     "tasks.settings",
+    "tasks.starts",
     "tasks.supervisor",
     "tasks.tracking",
 }

@@ -16,7 +16,10 @@ from tasks.corpora.example import SPLITS, UNLABELLED, read_jsonl
 from tasks.corpora.files.settings import FileSettings
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError
+from tasks.models.settings import TokenizerSettings
+from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
+from tests.gguf_files import TEMPLATE, write_gguf
 
 NOWHERE = Path("nowhere")
 
@@ -45,6 +48,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_no_file_of_an_earlier_tokenizer_stays(tmp_path: Path) -> None:
+    corpus = prepare.load_corpus(embedded("summarization", 0), NOWHERE)
+    first = TokenizerSettings(pretrained=str(write_gguf(tmp_path / "with.gguf")))
+    other = TokenizerSettings(pretrained=str(write_gguf(tmp_path / "without.gguf", template=None)))
+    for settings, template in ((first, TEMPLATE), (other, None)):
+        prepare.write_tokenizer(settings, corpus, tmp_path / "tokenizer")
+        assert load_tokenizer(tmp_path / "tokenizer").chat_template == template
+
+
+def test_checkpoints_are_opened_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "empty").mkdir()
+    with pytest.raises(InputError, match=r"^models\.large\.pretrained: no model at empty: "):
+        run(folder, FILES, monkeypatch, models={"large": {"pretrained": "empty"}})
+    assert not TaskPaths("words").corpus.exists()
+
+
 FILES: dict[str, Any] = {**{split: [f"{split}.de", f"{split}.en"] for split in SPLITS}, UNLABELLED: ["more.de"]}
 
 
@@ -53,8 +72,8 @@ def test_unlabelled_inputs_of_a_split_are_omitted(folder: Path) -> None:
     assert [example.source for example in corpus[UNLABELLED]] == ["new", "other"]
 
 
-def run(folder: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    task = {
+def run(folder: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch, **sections: object) -> None:
+    task = sections | {
         "metric": "bleu",
         "corpus": {"source": "files", "files": {"files": files}},
         "tokenizer": {"vocabulary": 64},

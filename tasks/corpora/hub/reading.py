@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 _BATCH = 1000
 """Rows that are converted at once."""
 _LOCK_ENDINGS = (".yaml", ".yml")
+_NUL = "hold a NUL character, which is no text,"
 
 
 def read(settings: HubSettings, source: Path) -> Corpus:
     """Read the three splits, and the unlabelled sources if there are such.
 
-    Rows without a source or a reference are left out, with their number on standard error. White space around a text is
-    removed, and equal references of one source are merged.
+    Rows without a source or a reference are left out, and so are rows with a NUL character in a text, which no tokenizer
+    reads; their numbers go to standard error. White space around a text is removed, and equal references of one source are
+    merged.
 
     Args:
         settings: The data set.
@@ -62,13 +65,20 @@ def _split(splits: DatasetDict, data_set: DataSet, name: str, place: str) -> lis
     taken = rows.select_columns([column for column in rows.column_names if column in outer])
     if data_set.passage_words:
         texts = [text for row in _values(taken) for text in maker.texts(row, data_set.source_field)]
-        return passages("\n".join(texts), data_set.passage_words, location, "corpus.hub.passage_words")
+        whole = [text for text in texts if "\0" not in text]
+        _report_left_out(location, len(rows), len(texts) - len(whole), _NUL)
+        return passages("\n".join(whole), data_set.passage_words, location, "corpus.hub.passage_words")
     examples = [example for row in _values(taken) if (example := maker.example(row)) is not None]
     if not examples:
         raise InputError(f"{location}: no row has a source and a reference; set corpus.hub.splits.{name} to another split")
-    if left_out := len(rows) - len(examples):
-        print(f"{location}: {left_out} of {len(rows)} rows have no source or no reference and are left out", file=sys.stderr)
+    _report_left_out(location, len(rows), maker.with_nul, _NUL)
+    _report_left_out(location, len(rows), len(rows) - len(examples) - maker.with_nul, "have no source or no reference")
     return examples
+
+
+def _report_left_out(location: str, rows: int, left_out: int, reason: str) -> None:
+    if left_out:
+        print(f"{location}: {left_out} of {rows} rows {reason} and are left out", file=sys.stderr)
 
 
 def _sliced(splits: DatasetDict, wanted: str, setting: str) -> Dataset:
@@ -116,22 +126,26 @@ class _ExampleMaker:
 
     def __init__(self, data_set: DataSet, location: str, *, labelled: bool) -> None:
         self._data_set, self._location, self._labelled = data_set, location, labelled
+        self.with_nul = 0
+        """Rows left out for a NUL character so far."""
         pieces: Template = parse_template(data_set.template)
         self._pieces = [(text, data_set.source_field if name == SOURCE else name) for text, name in pieces]
 
     def example(self, row: Mapping[str, object]) -> Example | None:
-        """The example of a row; None without a source or a reference."""
+        """The example of a row; None without a source or a reference, or where a text of the row holds a NUL character."""
         texts = {name: self.texts(row, name) for _, name in self._pieces if name is not None}
+        named = [text for name in self._data_set.reference_fields for text in self.texts(row, name)] if self._labelled else []
+        if any("\0" in text for text in [*named, *itertools.chain(*texts.values())]):
+            self.with_nul += 1
+            return None
         if not any(texts.values()) or not texts.get(self._data_set.source_field, [""]):
             return None
         # A list, such as the tests of a program, has one line for each of its texts.
         source = "".join(text + ("" if name is None else "\n".join(texts[name])) for text, name in self._pieces).strip()
         if not self._labelled:
             return Example(source, ())
-        references = [text for name in self._data_set.reference_fields for text in self.texts(row, name)]
-        if not references and self._data_set.no_reference:
-            references = [self._data_set.no_reference]
-        return Example(source, tuple(dict.fromkeys(references))) if references else None
+        references = named or [self._data_set.no_reference]
+        return Example(source, tuple(dict.fromkeys(references))) if any(references) else None
 
     def texts(self, row: Mapping[str, object], name: str) -> list[str]:
         """The texts of a column, without empty ones."""
@@ -142,7 +156,7 @@ class _ExampleMaker:
                 raise InputError(
                     f"{self._location}: column {name} contains {type(text).__name__}; it must contain strings or lists of them"
                 )
-            if text is not None and text.strip() and "\0" not in text:
+            if text is not None and text.strip():
                 texts.append(text.strip())
         return texts
 

@@ -142,19 +142,23 @@ def test_rows_without_text_are_left_out_and_counted(news: Path, capsys: pytest.C
     rows = [*pairs("a", " ", "c\0"), {"document": "d", "summary": None}, {"document": "e", "summary": " e\n"}]
     corpus = read(HubSettings(**SETTINGS), copy_of(news, train=rows))
     assert corpus["train"] == [Example("a", ("a, in short",)), Example("e", ("e",))]
-    assert "train: 3 of 5 rows have no source or no reference and are left out" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "train: 2 of 5 rows have no source or no reference and are left out" in printed
+    assert "train: 1 of 5 rows hold a NUL character, which is no text, and are left out" in printed
 
 
 def test_a_reference_for_rows_without_one(news: Path) -> None:
-    corpus = read(HubSettings(**SETTINGS, no_reference="nothing"), copy_of(news, test=[{"document": "d", "summary": ""}]))
+    rows = [{"document": "d", "summary": ""}, {"document": "e", "summary": "damaged\0"}]
+    corpus = read(HubSettings(**SETTINGS, no_reference="nothing"), copy_of(news, test=rows))
     assert corpus["test"] == [Example("d", ("nothing",))]
 
 
-def test_passages_take_whole_words_of_joined_rows(news: Path) -> None:
-    texts = ["one two", "", "three  four five", "six seven"]
+def test_passages_take_whole_words_of_joined_rows(news: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["one two", "", "damaged\0", "three  four five", "six seven"]
     copy_of(news, **{split: [{"text": text} for text in texts] for split in SPLITS})
     corpus = read(HubSettings(name="toys/text", source_field="text", passage_words=3), news)
     assert corpus["test"] == [Example("one", ("two\nthree",)), Example("four", ("five\nsix",))]
+    assert "test: 1 of 5 rows hold a NUL character" in capsys.readouterr().err
 
 
 def test_a_configuration_is_that_of_the_card(news: Path) -> None:
