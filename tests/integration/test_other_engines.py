@@ -51,6 +51,7 @@ def test_a_pair_without_weights_is_bad_input_and_no_verdict(tmp_path: Path) -> N
     assert checked.stderr.splitlines()[-1].startswith(f"error: no model at {folder / 'large'}")
 
 
+@pytest.mark.slow
 def test_openvino_opens_the_pair_and_its_certificate_holds(tmp_path: Path) -> None:
     folder, out = agreeing_pair(tmp_path, "gpt2"), tmp_path / "out"
     exported = run("-m", "tasks.export", str(folder), "--to", "openvino", str(out))
@@ -85,7 +86,8 @@ def exported_code(folder: Path, out: Path) -> str:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xllamacpp") is None, reason="needs xllamacpp")
-@pytest.mark.parametrize("architecture", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_llama_cpp_writes_the_same_texts_and_accepts_the_same_drafts(architecture: str, tmp_path: Path) -> None:
     """Its first call reads the prompt without a draft, as that of OpenVINO GenAI does."""
     folder = agreeing_pair(tmp_path, architecture)

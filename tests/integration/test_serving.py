@@ -140,6 +140,7 @@ def test_a_client_that_hangs_up_frees_its_place(server: Server, offline: dict[st
     assert server.metric("num_requests_waiting") == server.metric("num_requests_running") == 0
 
 
+@pytest.mark.slow
 def test_memory_is_flat(server: Server) -> None:
     """A short form of an hour of mixed load."""
 
