@@ -28,7 +28,7 @@ from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, frontier, resolution, tradeoff_of
 from tasks.evaluation.quality import forget
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.pair import PredictionError
+from tasks.evaluation.results.plan import PredictionError
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, SweepRowFile, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.grid import SweepPoint, expand

@@ -14,7 +14,8 @@ from typing import Self
 
 from tasks import tracking
 from tasks.evaluation.measurements import point_metrics
-from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
+from tasks.evaluation.results.acceptances import AcceptanceRate
+from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.lineage import datasets, lineage
 from tasks.paths import DRAFTERS, TaskPaths

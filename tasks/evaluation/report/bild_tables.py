@@ -9,7 +9,7 @@ from tasks.evaluation.report.formatting import CHOICE_NAMES
 from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, temperature, warning
 from tasks.evaluation.results.bild_tables import EarlyExitRow, SampledRow, SizesRow
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.costs import ModelSizes
 from tasks.evaluation.results.points import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import PointFigures

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tasks.decoding.settings import LOOK_UPS
-from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
+from tasks.evaluation.results.acceptances import AcceptanceRate
+from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.points import OperatingPoint
 
 

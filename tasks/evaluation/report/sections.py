@@ -18,7 +18,8 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.headline import cost_text, processor
 from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported, rows_of
-from tasks.evaluation.results.pair import PairRecord, VanillaScatter
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.plan import VanillaScatter
 from tasks.evaluation.results.points import OperatingPoint, TimedPoint
 from tasks.evaluation.results.rows import ShownExample, TimedRow
 from tasks.evaluation.results.summary import Summary

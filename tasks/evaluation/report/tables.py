@@ -17,9 +17,9 @@ from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.report.risk_table import controlled_rows
 from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, points_of, temperature, warning
 from tasks.evaluation.results import tables as records
+from tasks.evaluation.results.acceptances import AcceptanceRate
 from tasks.evaluation.results.bild_tables import PublishedEarlyExitRow, PublishedSampledRow, PublishedSizesRow
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.published import TableName, published_rows

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
-from tasks.evaluation.results.pair import SweepPlan
+from tasks.evaluation.results.plan import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.risk_control import controlled
 from tasks.evaluation.selection.choosing import choose_rows

@@ -14,7 +14,8 @@ import pytest
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
-from tasks.evaluation.results.pair import PairRecord, SweepPlan
+from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.plan import SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, outbox_folder, upload_all
 from tasks.tracking.contents import NOTE_TAG, TABLES_TAG

@@ -12,7 +12,8 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
-from tasks.evaluation.results.pair import MethodOverhead, PairRecord, read_pair, write_pair
+from tasks.evaluation.results.costs import MethodOverhead
+from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
 from tasks.evaluation.results.points import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import SweptPairs, read_summary, rounded, summary_json
 from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
