@@ -1,4 +1,4 @@
-"""The breaks of the heart: rules, turn, kernel, bounds and selection. A break that no longer applies is carried over, never weakened."""
+"""The breaks of the heart: rules, turn, kernel, bounds and selection. One that no longer applies is carried over."""
 
 from __future__ import annotations
 
