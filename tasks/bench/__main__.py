@@ -12,16 +12,8 @@ the only case in which BiLD is meaningful. The last line is JSON; a ratio above 
 Other benchmarks, each with `--task translation`:
 
 - `python -m tasks.bench sweep` measures what planning a sweep saves;
-- `python -m tasks.bench repeat` sweeps a pair twice: how well speed-ups repeat, and whether their intervals say so;
-- `python -m tasks.bench selection` shows by simulation how often a choice loses more than its margin;
-- `python -m tasks.bench promotion` shows by simulation how often a pair that gives nothing would become champion;
-- `python -m tasks.bench alignment` compares ways of training a drafter, for equal steps and equal time;
-- `python -m tasks.bench peers FOLDER` compares a Llama checkpoint with llama.cpp, CTranslate2 and `generate` (no task needed);
 - `python -m tasks.bench serving` loads a served pair beside other servers of its large model;
-- `python -m tasks.bench soak PAIR` serves a pair under mixed load for an hour: memory, lost and wrong answers (no task needed);
 - `python -m tasks.bench training` compares training and labelling with `transformers.Seq2SeqTrainer` and `generate`;
-- `python -m tasks.bench orchestration` measures what DVC, Prefect, MLflow, experiments and fan-out cost (no task needed);
-- `python -m tasks.bench pipeline` compares the processor time of `dvc repro` with that of an earlier revision (no task needed).
 """
 
 from __future__ import annotations
@@ -34,18 +26,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tasks.bench import ctranslate, pipeline, promotion, repeat, sweep
-from tasks.bench.alignment import command as alignment
+from tasks.bench import ctranslate, sweep
 from tasks.bench.cases import Case, LoadedCase, random_case
 from tasks.bench.contenders import thread_counts
 from tasks.bench.formats import number_formats
 from tasks.bench.limits import limit_lines, measure_limits
 from tasks.bench.measuring import CaseResult, UnequalError, measure_case
-from tasks.bench.orchestration import command as orchestration
-from tasks.bench.peers import command as peers
-from tasks.bench.selection import command as selection
 from tasks.bench.serving import command as serving
-from tasks.bench.serving import soak
 from tasks.bench.shapes import SHAPES, Shape
 from tasks.bench.targets import as_json, case_lines, check_targets, target_lines
 from tasks.bench.timing import Found
@@ -167,16 +154,8 @@ if __name__ == "__main__":
     with stage():
         kinds = {
             "sweep": sweep.main,
-            "selection": selection.main,
-            "promotion": promotion.main,
-            "alignment": alignment.main,
-            "repeat": repeat.main,
             "training": training.main,
-            "peers": peers.main,
             "serving": serving.main,
-            "soak": soak.main,
-            "pipeline": pipeline.main,
-            "orchestration": orchestration.main,
         }
         if sys.argv[1:2] and sys.argv[1] in kinds:
             kinds[sys.argv[1]](sys.argv[2:])

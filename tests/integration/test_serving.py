@@ -19,8 +19,6 @@ import httpx
 import psutil
 import pytest
 
-from tasks.bench.serving.soak import line as result_line
-from tasks.bench.serving.soak import soak
 from tasks.decoding import DecodingPair, load_pair
 from tests.calibration import SOURCES
 from tests.pair_folders import tiny_pair
@@ -158,17 +156,6 @@ def test_memory_is_flat(server: Server) -> None:
     load(200)
     before = load(100)
     assert load(300) - before < 25, "megabytes"
-
-
-@pytest.mark.slow
-def test_the_soak_serves_a_pair_and_reports_memory_and_answers(folder: Path) -> None:
-    found = soak(folder, minutes=0.2, clients=4, rate=20.0, threads=1)
-    assert (found["lost"], found["wrong"], found["left_under_way"]) == (0, 0, 0)
-    assert min(found["requests"].get(kind, 0) for kind in ("whole", "stream", "hang-up", "drawn", "bad")) > 0
-    assert 50 < found["rss_mb_warm"] < found["rss_mb_started"] + 50
-    low, high = found["slope_interval"]
-    assert low < found["slope_mb_per_hour"] < high
-    assert f"{sum(found['requests'].values())} requests: 0 lost, 0 wrong" in result_line(found)
 
 
 def hang_up(server: Server, source: str) -> None:

@@ -1,1 +1,0 @@
-"""Decoding beside the programs that people use for it, on one decoder-only checkpoint."""
