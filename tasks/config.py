@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
+from tasks import console
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.settings import AlignSettings
 from tasks.consistency import check_task
@@ -162,6 +163,7 @@ def task_parser(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--task", required=True, help="name of a task in params.yaml")
     parser.add_argument("--params", type=Path, default=DEFAULT, help="parameter file (default: %(default)s)")
+    console.add_options(parser)
     return parser
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from tasks import console
 from tasks.files import remove
 from tasks.supervisor import die_with_parent
 
@@ -31,10 +32,11 @@ class InputError(Exception):
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn an `InputError` or a full disk into one line on standard error and exit status 2.
+    """Run the `main` of a command: show its messages, and turn an `InputError` or a full disk into one line and status 2.
 
     Where the reader of standard output went away, as `head` does, the process ends as one that SIGPIPE ended.
     """
+    console.set_up()
     try:
         with _flushed():
             yield
@@ -129,7 +131,7 @@ def _reader_is_gone() -> bool:
 
 
 def _end(line: str) -> NoReturn:
-    print(f"error: {' '.join(line.split())}", file=sys.stderr)
+    console.log.error("%s", " ".join(line.split()))
     raise SystemExit(STATUS_BAD_INPUT) from None
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from tasks.console import log, progress
 from tasks.corpora.checks.findings import errors, summary, warnings
 from tasks.corpora.checks.measures import TextLimits, measure_corpus
 from tasks.corpora.example import SPLITS, UNLABELLED, Corpus, Example, write_jsonl
@@ -103,7 +101,7 @@ def write_tokenizer(settings: TokenizerSettings, corpus: Corpus, folder: Path) -
 def report_corpus(
     task: str, corpus: Corpus, tokenizer: PreTrainedTokenizerBase, text: TextSettings, also: Sequence[str] = ()
 ) -> None:
-    """Write the report of a corpus, print its summary and, on standard error, its warnings.
+    """Write the report of a corpus, and log its summary and warnings.
 
     Args:
         task: Name of the task.
@@ -121,9 +119,9 @@ def report_corpus(
     report = measure_corpus(task, corpus, (whole, lambda texts: encode(tokenizer, texts, _WHOLE)), unknown, limits)
     with atomic_path(TaskPaths(task).corpus_report) as partial:
         partial.write_text(json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
-    print("\n".join([f"{task}:", *summary(report)]))
+    log.info("%s", "\n".join([f"{task}:", *summary(report)]))
     for warning in (*warnings(report), *also):
-        print(f"warning: {task}: {warning}", file=sys.stderr)
+        log.warning("%s: %s", task, warning)
     for error in errors(report):
         raise InputError(f"task {task}: {error}; see {TaskPaths(task).corpus_report}")
 
@@ -135,8 +133,7 @@ def main() -> None:
     arguments = task_parser(__doc__).parse_args()
     params = load(arguments.params)
     task, paths = params.task(arguments.task), TaskPaths(arguments.task)
-    # On a terminal only: the corpus and the tokenizer take long.
-    with host_lock(), tqdm(total=2, desc=f"prepare {arguments.task}", unit="step", disable=None) as steps:
+    with host_lock(), progress(total=2, desc=f"prepare {arguments.task}", unit="step") as steps:
         corpus = load_corpus(task.corpus, params.corpus_source(arguments.task))
         for split in SPLITS:
             if not corpus[split]:

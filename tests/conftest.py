@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks import console
+
 _ROOT = Path(__file__).parent
 _TURNS = ("unit", "e2e/test_pipeline.py", "integration", "e2e")
 
@@ -27,3 +29,9 @@ def _locks_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the machine-wide locks in a folder of these tests: they and a real stage must not wait for each other."""
     os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("machine"))
     tempfile.tempdir = None
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _messages_are_shown() -> None:
+    """Show messages as commands do, also where a test calls what a command calls."""
+    console.set_up()

@@ -1,0 +1,99 @@
+"""What a command says: messages and progress on standard error, through `logging`; only results are printed on standard output.
+
+Write `log.info("%s: done", name)` instead of printing, and draw loops with `progress`. A command's parser takes `add_options`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any, TypeVar, overload
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+log = logging.getLogger("draftline")
+_PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+_INTERVAL = 30.0
+"""Seconds between two lines of progress where standard error is not a terminal."""
+
+
+class _Lines(logging.Formatter):
+    """A message in one line behind its level; in verbose output also behind its time and module."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = _PREFIXES.get(record.levelno, "") + super().format(record)
+        if log.level > logging.DEBUG:
+            return line
+        return f"{self.formatTime(record, '%H:%M:%S')} {record.module}: {line}"
+
+
+class _StandardError(logging.Handler):
+    """Writes to what standard error is now, above any bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tqdm.write(self.format(record), file=sys.stderr)
+        sys.stderr.flush()
+
+
+def set_up(level: int = logging.INFO) -> None:
+    """Show the messages of this process from `level` on; commands call it before anything else."""
+    log.setLevel(level)
+    log.propagate = False
+    if not log.handlers:
+        handler = _StandardError()
+        handler.setFormatter(_Lines())
+        log.addHandler(handler)
+
+
+class _SetLevel(argparse.Action):
+    """Sets the level when the argument is read, so that a command has nothing to do for it."""
+
+    def __call__(self, *_: object) -> None:
+        set_up(self.const)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--quiet` and `--verbose`, which take effect by themselves."""
+    group = parser.add_mutually_exclusive_group()
+    for name, level, shown in (
+        ("--quiet", logging.WARNING, "show warnings and errors only"),
+        ("--verbose", logging.DEBUG, "show details too, and the time and the module of each message"),
+    ):
+        group.add_argument(name, action=_SetLevel, nargs=0, const=level, default=argparse.SUPPRESS, help=shown)
+
+
+class _ProgressLines(tqdm):  # type: ignore[type-arg]
+    """Progress in whole lines, for a standard error that is no terminal."""
+
+    def __init__(self, iterable: Iterable[Any] | None, **options: Any) -> None:
+        line = "{desc}: {n_fmt} of {total_fmt} {unit}s in {elapsed}, {remaining} left"
+        every = {"mininterval": _INTERVAL, "maxinterval": 2 * _INTERVAL}
+        self._logged: float = -1
+        super().__init__(iterable, **{**options, **every, "bar_format": line, "file": io.StringIO()})
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:  # noqa: ARG002 (tqdm calls it with both)
+        """Log the state, but nothing of what takes less than one interval."""
+        if self.format_dict["elapsed"] >= _INTERVAL and self.n != self._logged:
+            self._logged = self.n
+            log.info("%s", self)
+
+
+@overload
+def progress(iterable: Iterable[T], **options: Any) -> tqdm[T]: ...
+@overload
+def progress(*, total: int, **options: Any) -> tqdm[None]: ...
+def progress(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm[Any]:
+    """Return a bar of `tqdm` on a terminal; elsewhere, as in a log file, one that logs a line every half minute.
+
+    Args:
+        iterable: What a loop runs over; None where the caller counts with `update`.
+        options: What `tqdm` takes. With `--quiet`, nothing is shown.
+    """
+    if not log.isEnabledFor(logging.INFO):
+        options["disable"] = True
+    return tqdm(iterable, **options) if sys.stderr.isatty() else _ProgressLines(iterable, **options)

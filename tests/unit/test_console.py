@@ -1,0 +1,63 @@
+"""Messages go to standard error, results to standard output; progress is a bar on a terminal and lines elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import pytest
+
+from tasks import console
+from tasks.console import log, progress
+
+
+@pytest.fixture(autouse=True)
+def _default_level() -> Iterator[None]:
+    console.set_up()
+    yield
+    console.set_up()
+
+
+def say(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    console.add_options(parser)
+    assert vars(parser.parse_args(arguments)) == {}
+    log.debug("a detail")
+    log.info("trained %s", "small")
+    log.warning("few texts")
+    log.error("no file")
+
+
+def test_messages_are_lines_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    say()
+    assert capsys.readouterr() == ("", "trained small\nwarning: few texts\nerror: no file\n")
+
+
+def test_quiet_keeps_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    say("--quiet")
+    assert capsys.readouterr().err == "warning: few texts\nerror: no file\n"
+
+
+def test_verbose_adds_details_with_time_and_module(capsys: pytest.CaptureFixture[str]) -> None:
+    say("--verbose")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        "test_console: a detail",
+        "test_console: trained small",
+        "test_console: warning: few texts",
+        "test_console: error: no file",
+    ]
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_at_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(console, "_INTERVAL", 0.0)
+    with progress(total=3, desc="sweep", unit="point") as bar:
+        bar.update(3)
+    assert capsys.readouterr().err.splitlines()[-1].startswith("sweep: 3 of 3 points in 00:00, ")
+    console.set_up(30)
+    assert list(progress([1, 2], desc="sweep", unit="point")) == [1, 2]
+    assert capsys.readouterr().err == ""
