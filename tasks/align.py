@@ -4,7 +4,7 @@ Both arms take the same steps from the same start, with the same optimiser, on t
 targets differ. The aligned drafters learn from the large model (BiLD, section 3.5.1; DistillSpec). The unaligned ones are their
 control and learn from the references of the corpus.
 
-`python -m tasks.align --task translation --drafter aligned`
+`python -m tasks.align --task translation --arm aligned`
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--drafter", default="aligned", choices=DRAFTERS, help="which arm to train (default: %(default)s)")
+    parser.add_argument("--arm", default="aligned", choices=DRAFTERS, help="which arm to train (default: %(default)s)")
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task, machine = params.task(arguments.task), launch.with_overrides(params.machine, arguments)
-    launch.run(machine, lambda: _train(arguments.drafter, task, machine, paths))
+    launch.run(machine, lambda: _train(arguments.arm, task, machine, paths))
 
 
 def _train(drafter: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:

@@ -26,7 +26,7 @@ from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
 from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.files import partial_path
-from tasks.fingerprint import fingerprint
+from tasks.fingerprint import code_of, fingerprint
 from tasks.locks import working_lock
 from tasks.machine import MachineSettings, set_up
 from tasks.models.checkpoints import load_model
@@ -34,17 +34,6 @@ from tasks.models.pair import check_lengths, vocabulary_size
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tasks.paths import TaskPaths
-
-_CODE = [
-    "calibrate",
-    "alignment/calibrating",
-    "alignment/stored",
-    "corpora/example",
-    "training/data",
-    "training/predictions",
-    "decoding",
-    "models",
-]
 
 
 def sets_of(paths: TaskPaths, settings: CalibrateSettings) -> list[InputSet]:
@@ -146,7 +135,8 @@ def main() -> None:
         labeller, model = open_labeller(paths, params.machine, task.text, settings)
         sets = sets_of(paths, settings)
         work = {"settings": settings, "text": task.text, "model": model, "dtype": params.machine.dtype}
-        shards = Shards(paths.resume("calibrate") / fingerprint(work, [*files, paths.model("large")], _CODE))
+        name = fingerprint(work, [*files, paths.model("large"), *code_of("tasks.calibrate")], [])
+        shards = Shards(paths.resume("calibrate") / name)
         named = label_all(labeller, sets, shards, settings.shard)
     counts = {name: total_counts(shards, parts) for name, parts in named.items()}
     report_counts(arguments.task, counts)

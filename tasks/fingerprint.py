@@ -1,20 +1,40 @@
 """Names unfinished work such that the name changes with its settings, its data and its code.
 
 Unfinished work is stored under its fingerprint, so that a run never continues work that was begun under other conditions.
+`code_of` finds the code that a stage runs by its imports; `dvc.yaml` names the same code by folders, and a test compares them.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from tasks.files import remove
 
-_CODE = Path(__file__).parent
+_TASKS = Path(__file__).parent
+WITHOUT_EFFECT = frozenset(
+    {
+        *(
+            "tasks.config",
+            "tasks.schema",
+            "tasks.setting_errors",
+            "tasks.settings",
+        ),  # their values are parameters
+        *("tasks.errors", "tasks.console"),  # messages
+        *("tasks.paths", "tasks.files", "tasks.fingerprint", "tasks.starts"),  # where and how files are written
+        *("tasks.cgroups", "tasks.hub", "tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
+        *("tasks.lineage", "tasks.tracking"),  # the record
+        # A warning about a model's outputs.
+        *("tasks.evaluation.trivial_baselines", "tasks.evaluation.results.output_check"),
+    }
+)
+"""Modules and packages that cannot change a result."""
 
 
 def fingerprint(settings: Mapping[str, object], files: list[Path], code: list[str]) -> str:
@@ -42,8 +62,61 @@ def discard_others(folder: Path) -> None:
                 remove(other)
 
 
+@functools.cache
+def code_of(module: str, without: frozenset[str] = WITHOUT_EFFECT) -> tuple[Path, ...]:
+    """Return the files of `tasks` that importing a module runs, without those of certain modules and packages.
+
+    Imports inside functions count, imports for the type checker do not. An `__init__.py` with a docstring alone is left out,
+    and files beside a module that are no Python, such as the source of a kernel, are added.
+    """
+    found = set[Path]()
+    waiting = [module]
+    while waiting:
+        for name in _with_packages(waiting.pop()):
+            file = _file_of(name)
+            if file is None or file in found or not without.isdisjoint(_with_packages(name)):
+                continue
+            found.add(file)
+            waiting.extend(imports_of(file))
+    code = {file for file in found if _does_something(file)}
+    beside = (other for folder in {file.parent for file in code} - {_TASKS} for other in folder.iterdir())
+    data = [other for other in beside if other.suffix != ".py" and other.name != "__pycache__" and not any(other.rglob("*.py"))]
+    return tuple(sorted(code.union(file for one in data for file in (one, *one.rglob("*")) if file.is_file())))
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Yield what a file imports, at its start or in a function; imports for the type checker alone never run."""
+    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _with_packages(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+def _file_of(module: str) -> Path | None:
+    package, *rest = module.split(".")
+    place = _TASKS.joinpath(*rest)
+    candidates = (place / "__init__.py", place.with_suffix(".py")) if package == "tasks" and rest else ()
+    return next((one for one in candidates if one.is_file()), None)
+
+
+def _does_something(file: Path) -> bool:
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    return not (file.name == "__init__.py" and all(isinstance(node, ast.Expr) for node in body))
+
+
 def _source(name: str) -> Path:
-    package = _CODE / name
+    package = _TASKS / name
     return package if package.is_dir() else package.with_suffix(".py")
 
 

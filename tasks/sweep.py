@@ -2,7 +2,7 @@
 
 The drafter of the first seed is swept over the whole grid, those of the others over `sweep.seed_methods`.
 
-`python -m tasks.sweep --task translation --drafter aligned --workers 2`
+`python -m tasks.sweep --task translation --arm aligned --workers 2`
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--drafter", required=True, choices=DRAFTERS)
+    parser.add_argument("--arm", required=True, choices=DRAFTERS)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
     dask = "Dask scheduler whose workers replay and decode too, such as tcp://127.0.0.1:8786 (default: machine.dask)"
@@ -243,16 +243,16 @@ def main() -> None:
     arguments = parser.parse_args()
     params = with_workers(load(arguments.params), arguments.workers, arguments.dask)
     paths = TaskPaths(arguments.task)
-    done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.drafter)
+    done, pairs = sweep_seeds(params, params.task(arguments.task), paths, arguments.arm)
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
         print(f"failed: {row.split} {row.method} {row.settings}: {row.error}", file=sys.stderr)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    print(f"{arguments.task}/{arguments.drafter}: {counts} ({pairs[0].runtime})")
+    print(f"{arguments.task}/{arguments.arm}: {counts} ({pairs[0].runtime})")
     for pair in pairs:
         if pair.vanilla_scatter is not None:
-            print(scatter_text(pair.vanilla_scatter, f"{arguments.drafter}, seed {pair.seed}"))
+            print(scatter_text(pair.vanilla_scatter, f"{arguments.arm}, seed {pair.seed}"))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

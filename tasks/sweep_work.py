@@ -9,38 +9,11 @@ from pathlib import Path
 from tasks.decoding.method import Pair
 from tasks.errors import InputError
 from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.fingerprint import fingerprint
+from tasks.fingerprint import code_of, fingerprint
 from tasks.loaded_pair import LoadedPair, load_pair
 from tasks.paths import TaskPaths
 from tasks.schema import Params, Task
 
-_CODE = [
-    "decoding",
-    "models",
-    *(
-        f"evaluation/sweeping/{module}"
-        for module in (
-            "costs",
-            "decoding_ahead",
-            "fan_out",
-            "given_text",
-            "hypotheses",
-            "outputs",
-            "point_evaluator",
-            "replaying",
-            "shown_examples",
-        )
-    ),
-    "process_pool",
-    "evaluation/scoring",
-    "evaluation/selection",
-    "evaluation/sweeping/token_check",
-    *(
-        f"evaluation/{module}"
-        for module in ("chrf", "metrics", "mismatches", "quality", "repetition", "rounds", "statistics", "timing")
-    ),
-]
-"""Code that a row depends on. How the grid is written, and which of its points are timed, changes no row."""
 _PLANNING = (
     "grid",
     "plan",
@@ -81,7 +54,12 @@ def load_pair_elsewhere(
 
 def files_fingerprint(loaded: LoadedPair) -> str:
     """The fingerprint of everything that an output depends on, apart from settings and hardware."""
-    return fingerprint({"ran on": loaded.described}, loaded.inputs, _CODE)
+    return fingerprint({"ran on": loaded.described}, _read(loaded), ["decoding"])
+
+
+def _read(loaded: LoadedPair) -> list[Path]:
+    """Files that a row depends on: those of the pair and its corpus, and all code that a sweep runs."""
+    return [*loaded.inputs, *code_of("tasks.sweep")]
 
 
 def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Mapping[str, str]) -> str:
@@ -95,7 +73,7 @@ def work_fingerprint(params: Params, task: Task, loaded: LoadedPair, origin: Map
         "machine": params.machine.alone(),
         "ran on": [loaded.described, hardware],
     }
-    return fingerprint(measured_as | how, loaded.inputs, _CODE)
+    return fingerprint(measured_as | how, _read(loaded), ["decoding"])
 
 
 def cache_folder(work: str, folder: Path) -> Path:

@@ -60,7 +60,7 @@ def unswept(finished: Path, folder: Path) -> Path:
 
 def sweep(clone: Path, module: str, *options: str, **variables: str) -> dict[str, list[Any]]:
     """Sweep the aligned drafters by a command; return the rows of each file, in the file's order, apart from times."""
-    command = [sys.executable, "-m", module, "--task", "translation", "--drafter", "aligned", *options]
+    command = [sys.executable, "-m", module, "--task", "translation", "--arm", "aligned", *options]
     done = subprocess.run(
         command,
         cwd=clone,

@@ -20,7 +20,7 @@ def jobs_of(
     """What the stage would train with these settings of align, seed by seed."""
     jobs: list[TrainingJob] = []
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["align", "--task", "words", "--drafter", drafter])
+    monkeypatch.setattr(sys, "argv", ["align", "--task", "words", "--arm", drafter])
     monkeypatch.setattr("tasks.training.stage.train_stage", lambda job, _: jobs.append(job))
     params = {
         "active": {"words": "data/words"},

@@ -12,7 +12,7 @@ from tasks.training.settings import TrainingSettings
 
 
 def test_it_changes_with_each_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CODE", tmp_path)
+    monkeypatch.setattr(module, "_TASKS", tmp_path)
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "one.py").write_text("1")
     (tmp_path / "single.py").write_text("1")

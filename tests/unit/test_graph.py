@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tasks.fingerprint import WITHOUT_EFFECT, code_of
 from tasks.paths import TaskPaths
 from tasks.tracking.model_files import CODE
 
 ROOT = Path(__file__).parents[2]
-EMBEDDED = ("tasks.corpora.summarization", "tasks.corpora.translation")
-"""Packages that `prepare` imports by name: `${item}` of dvc.yaml covers the package itself."""
 
 
 def stages() -> dict[str, Any]:
@@ -35,96 +32,16 @@ def filled(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 STAGES = stages()
-WITHOUT_EFFECT = {
-    "tasks.config",
-    "tasks.cgroups",
-    "tasks.errors",
-    "tasks.files",
-    "tasks.fingerprint",
-    "tasks.hub",
-    "tasks.lineage",
-    "tasks.locks",
-    "tasks.paths",
-    "tasks.schema",
-    "tasks.setting_errors",
-    "tasks.settings",
-    "tasks.starts",
-    "tasks.supervisor",
-    "tasks.tracking",
-}
-"""Modules and packages that cannot change a result; dvc.yaml says why."""
 
 
-def module_file(name: str) -> Path | None:
-    path = ROOT.joinpath(*name.split("."))
-    candidates = (path / "__init__.py", path.with_suffix(".py"))
-    return next((one for one in candidates if one.is_file()), None)
-
-
-@cache
-def imported(file: Path) -> tuple[str, ...]:
-    return tuple(_imported(file))
-
-
-def _imported(file: Path) -> Iterator[str]:
-    """What a file imports, at its start or in a function; imports for the type checker alone never run."""
-    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
-    while waiting:
-        node = waiting.pop()
-        yield from _names(node)
-        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
-            waiting.extend(ast.iter_child_nodes(node))
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """What an import statement names; nothing for any other node."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def with_packages(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-
-
-def without_effect(module: str) -> bool:
-    return not WITHOUT_EFFECT.isdisjoint(with_packages(module))
-
-
-def code_of(module: str) -> set[str]:
-    """Files that importing a module runs, without those of the embedded corpora and those that cannot change a result."""
-    found: set[Path] = set()
-    waiting = [module, *(EMBEDDED if module == "tasks.prepare" else ())]
-    while waiting:
-        for name in with_packages(waiting.pop()):
-            file = module_file(name)
-            if name.split(".")[0] != "tasks" or without_effect(name) or file is None or file in found:
-                continue
-            found.add(file)
-            waiting.extend(imported(file))
-    code = {str(file.relative_to(ROOT)) for file in found if does_something(file)} - {"tasks/__init__.py"}
-    return {file for file in code if not any(covers(package.replace(".", "/"), file) for package in EMBEDDED)}
+def code(module: str, without: frozenset[str] = WITHOUT_EFFECT) -> list[str]:
+    return [str(file.relative_to(ROOT)) for file in code_of(module, without)]
 
 
 def test_a_registered_model_carries_the_code_that_decodes() -> None:
-    needed, waiting = set[str](), ["tasks.decoding.inference"]
-    while waiting:
-        for name in with_packages(waiting.pop()):
-            file = module_file(name)
-            if name.split(".")[0] == "tasks" and file is not None and str(file.relative_to(ROOT)) not in needed:
-                needed.add(str(file.relative_to(ROOT)))
-                waiting.extend(imported(file))
-    assert len(needed) > 80
-    assert [file for file in sorted(needed) if not any(covers(f"tasks/{carried}", file) for carried in CODE)] == []
-
-
-def does_something(file: Path) -> bool:
-    """False for the `__init__.py` of a package that holds a docstring alone."""
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    return not (file.name == "__init__.py" and all(isinstance(node, ast.Expr) for node in body))
+    needed = code("tasks.decoding.inference", frozenset())
+    assert len(needed) > 20
+    assert [file for file in needed if not any(covers(f"tasks/{carried}", file) for carried in CODE)] == []
 
 
 def covers(dependency: str, file: str) -> bool:
@@ -135,33 +52,37 @@ def covers(dependency: str, file: str) -> bool:
 def test_a_stage_depends_on_the_code_that_it_runs(name: str) -> None:
     module = STAGES[name]["cmd"].partition(" -m ")[2].split()[0]
     declared = [path for path in STAGES[name]["deps"] if path.startswith("tasks/")]
-    code = code_of(module)
-    assert [file for file in sorted(code) if not any(covers(path, file) for path in declared)] == []
-    assert [path for path in declared if not any(covers(path, file) for file in code)] == []
+    needed = code(module)
+    assert [file for file in needed if not any(covers(path, file) for path in declared)] == []
+    assert [path for path in declared if not any(covers(path, file) for file in needed)] == []
 
 
 def test_the_report_starts_without_torch() -> None:
     """Importing it would take most of the stage's time. Imports inside functions do not count: they run when needed."""
     heavy = {
-        file
+        str(file)
         for file in code_of("tasks.report")
-        for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body
-        if {name.split(".")[0] for name in _names(node)} & {"torch", "transformers"}
+        if file.suffix == ".py"
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if {name.split(".")[0] for name in names_of(node)} & {"torch", "transformers"}
     }
     assert heavy == set()
 
 
-@pytest.mark.parametrize("name", STAGES)
-def test_an_edit_that_cannot_change_a_stage_does_not_run_it_again(name: str) -> None:
-    elsewhere = list((ROOT / "tasks" / "bench").rglob("*.py"))
-    if name != "report":
-        elsewhere += (ROOT / "tasks" / "evaluation" / "report").rglob("*.py")
-    for module in WITHOUT_EFFECT:
-        package = ROOT.joinpath(*module.split("."))
-        elsewhere += package.rglob("*.py") if package.is_dir() else [package.with_suffix(".py")]
+def names_of(node: ast.stmt) -> list[str]:
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in getattr(node, "names", [])]
+
+
+@pytest.mark.parametrize("name", [name for name in STAGES if not name.startswith(("sweep", "report"))])
+def test_an_edit_of_the_report_trains_nothing(name: str) -> None:
+    elsewhere = [*(ROOT / "tasks" / "bench").rglob("*.py"), *(ROOT / "tasks" / "evaluation" / "report").rglob("*.py")]
     files = [str(file.relative_to(ROOT)) for file in elsewhere]
-    assert len(files) > 20
+    assert len(files) > 5
     assert [file for file in files for path in STAGES[name]["deps"] if covers(path, file)] == []
+
+
+def test_an_edit_of_the_report_keeps_the_rows_of_a_sweep() -> None:
+    assert [file for file in code("tasks.sweep") if covers("tasks/evaluation/report", file)] == []
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -242,7 +242,7 @@ def test_model_facts_of_the_sweep_reach_the_summary(paths: TaskPaths, monkeypatc
 @pytest.mark.parametrize("text", ["{", "[1]"])
 def test_a_broken_pair_file_is_named(paths: TaskPaths, text: str) -> None:
     paths.rows("aligned").with_name("pair.json").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --drafter aligned"):
+    with pytest.raises(InputError, match=r"aligned/pair\.json: .*python -m tasks\.sweep --task toy --arm aligned"):
         report.read_arms(paths, "rougeL", [1])
 
 
@@ -295,7 +295,7 @@ def test_missing_rows_end_in_one_line(
         run(monkeypatch)
     assert exit_.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy --drafter aligned" in line
+    assert "aligned/rows.jsonl" in line and "python -m tasks.sweep --task toy --arm aligned" in line
     assert not (paths.results / "summary.json").exists()
 
 

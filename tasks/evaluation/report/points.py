@@ -174,4 +174,4 @@ def latest(rows: Iterable[SweepRow]) -> list[SweepRow]:
 
 def sweep_command(task: str, drafter: str) -> str:
     """The command that makes the rows of a sweep."""
-    return f"python -m tasks.sweep --task {task} --drafter {drafter}"
+    return f"python -m tasks.sweep --task {task} --arm {drafter}"

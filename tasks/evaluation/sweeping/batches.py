@@ -34,8 +34,6 @@ from tasks.files import atomic_write
 from tasks.fingerprint import fingerprint
 
 _ROUNDS = 3
-_CODE = ["evaluation/energy", "evaluation/sweeping/batches"]
-"""Code that the timings depend on, beside that of the rows."""
 
 Batch = list[int]
 """Examples of the split that are decoded side by side."""
@@ -99,7 +97,7 @@ class BatchTimer:
     def load_or_measure(self, points: Sequence[SweepPoint], cache: Path) -> BatchTimings:
         """What `measure` gives, from the folder of an earlier process of the same sweep if it measured the same there."""
         wanted = {"points": list(map(str, points)), "sizes": self._sizes, "examples": self._examples}
-        path = cache / f"batches-{fingerprint(wanted, [], _CODE)}.json"
+        path = cache / f"batches-{fingerprint(wanted, [], [])}.json"
         source = Source(str(path), "remove it")
         with contextlib.suppress(FileNotFoundError, InputError):
             return decode(BatchTimings, parse(path.read_text(encoding="utf-8"), source), source)

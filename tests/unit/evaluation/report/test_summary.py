@@ -120,7 +120,7 @@ def test_the_summary_is_strict_json_of_few_digits(sweeps: Sweeps) -> None:
 
 def test_without_vanilla_the_command_that_makes_it_is_named(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "vanilla_large"]
-    with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy --drafter aligned"):
+    with pytest.raises(InputError, match=r"python -m tasks\.sweep --task toy --arm aligned"):
         summarized("bleu", sweeps)
 
 
