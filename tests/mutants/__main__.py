@@ -1,7 +1,8 @@
 """Breaks the code on purpose, one mistake at a time, and checks that the tests notice: `python -m tests.mutants [NAME ...]`.
 
-The exit status is 0 where every break is noticed, 1 where one survives, and 2 where a break does not apply to the code. A break
-is noticed where one of its tests fails that passes without it. The last line of the output is JSON.
+Each break is applied to a copy of the working tree, where its own tests run; it is noticed where one of them fails that passes
+without any break. The exit status is 0 where every break is noticed, 1 where one survives, and 2 where one does not apply to
+the code. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.mutants import running
 from tests.mutants.breaks import BREAKS
 from tests.mutants.patching import Break, PatchError, broken, missing_tests
+
+SECONDS = 1800
+"""Tests that take longer are ended, and the break counts as a survivor."""
+_PASSED, _FAILED = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return check(Path.cwd(), chosen, jobs=options.jobs, only_list=options.list)
 
 
-def check(
-    root: Path, breaks: Sequence[Break], *, jobs: int = 1, only_list: bool = False, heavy: Sequence[str] = running.HEAVY
-) -> int:
+def check(root: Path, breaks: Sequence[Break], *, jobs: int = 1, only_list: bool = False) -> int:
     """Apply each break to a copy of the tree at `root`, run its tests, and print one line a break and a last line of JSON."""
     refused = _refused(root, breaks)
     for line in refused or ([] if breaks else ["no break has such a name; --list shows all"]):
@@ -43,31 +50,86 @@ def check(
         for one in breaks:
             print(f"{one.name:36} {one.file} {one.symbol}")
         return 0
-    running.preload(heavy)
     with tempfile.TemporaryDirectory(prefix="draftline-mutants-") as folder:
         copies = [Path(folder) / f"copy{slot}" for slot in range(max(1, min(jobs, len(breaks))))]
-        running.copy_tree(root, copies)
-        outcomes = []
-        for outcome in running.run_breaks(root, copies, breaks):
-            outcomes.append(outcome)
-            state = "killed" if outcome.noticed_by else "SURVIVED"
-            print(
-                f"{state:8} {outcome.name:36} {outcome.seconds:5.1f} s  {', '.join(outcome.noticed_by) or outcome.detail}",
-                flush=True,
-            )
-        # A test that fails in any case has noticed nothing.
-        noticing = [test for outcome in outcomes for test in outcome.noticed_by]
-        try:
-            unreliable = set(running.failing_unbroken(root, copies[0], noticing)) if noticing else set()
-        except running.BaselineError as error:
-            print(f"error: {error}", file=sys.stderr)
+        for copy in copies:
+            _copy_tree(root, copy)
+        # A test that fails without any break has noticed nothing.
+        status = _pytest(copies[0], sorted({test for one in breaks for test in one.tests}))
+        if status != _PASSED:
+            print(f"error: without any break, the tests end with status {status}; make them pass first", file=sys.stderr)
             return 2
-    for test in sorted(unreliable):
-        print(f"SURVIVED every break that {test} noticed: it fails without any", flush=True)
-    survivors = sorted(one.name for one in outcomes if not one.noticed_by or not unreliable.isdisjoint(one.noticed_by))
+        survivors = _run(breaks, copies)
     counts = {"mutants": len(breaks), "killed": len(breaks) - len(survivors), "survived": len(survivors)}
-    print(json.dumps({**counts, "survivors": survivors, "cpu_seconds": round(sum(os.times()[:4]))}))
+    print(json.dumps({**counts, "survivors": sorted(survivors)}))
     return 1 if survivors else 0
+
+
+def _run(breaks: Sequence[Break], copies: Sequence[Path]) -> list[str]:
+    """Run each break on the next free copy; print a line as each ends, and return the names of those that survive."""
+    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def noticed(change: Break) -> bool:
+        copy = free.get()
+        try:
+            return _noticed(change, copy)
+        finally:
+            free.put(copy)
+
+    survivors = []
+    with ThreadPoolExecutor(len(copies)) as pool:
+        running = {pool.submit(noticed, one): one.name for one in breaks}
+        for done in as_completed(running):
+            name = running[done]
+            survivors += [] if done.result() else [name]
+            print(f"{'killed' if done.result() else 'SURVIVED':8} {name}", flush=True)
+    return survivors
+
+
+def _noticed(change: Break, copy: Path) -> bool:
+    """Whether the tests of a break fail with it: one of them, or each by itself where the break asks for `every`."""
+    file = copy / change.file
+    before, stat = file.read_text(encoding="utf-8"), file.stat()
+    file.write_text(broken(before, change), encoding="utf-8")
+    try:
+        runs = [[test] for test in change.tests] if change.every else [list(change.tests)]
+        return all(_pytest(copy, tests, own_kernel=change.file.suffix != ".py") == _FAILED for tests in runs)
+    finally:
+        file.write_text(before, encoding="utf-8")
+        os.utime(file, (stat.st_atime, stat.st_mtime))
+
+
+def _pytest(copy: Path, tests: Sequence[str], *, own_kernel: bool = False) -> int:
+    """Run tests in a copy of the tree; return pytest's exit status, or −1 if they took too long."""
+    # A compiled file of broken code must not be left to the next break.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(copy)}
+    if own_kernel:
+        environment["XDG_CACHE_HOME"] = str(copy / ".cache")
+    options = ("-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"--basetemp={copy}.tmp")
+    with Path(f"{copy}.log").open("wb") as log:
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            return process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            return -1
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _copy_tree(root: Path, copy: Path) -> None:
+    """Copy every file of the working tree that git does not ignore, links aside."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=root, capture_output=True, check=True
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (root / name).is_file() and not (root / name).is_symlink():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, copy / name)
 
 
 def _refused(root: Path, breaks: Sequence[Break]) -> list[str]:
