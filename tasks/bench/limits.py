@@ -9,8 +9,8 @@ import torch
 
 from tasks.bench.timing import Found
 from tasks.decoding.decoder import Decoder, GreedyAcceptance, Rows, StopRule
-from tasks.decoding.runtimes import machine_limits
-from tasks.decoding.runtimes.machine_limits import LEAST_SHARE
+from tasks.decoding.runtimes import compiled
+from tasks.decoding.runtimes.compiled import LEAST_SHARE
 
 _WORKING_SETS = {"32 KiB": 1 << 15, "256 KiB": 1 << 18, "1 MiB": 1 << 20, "8 MiB": 1 << 23, "64 MiB": 1 << 26}
 _CACHED = 8
@@ -30,11 +30,11 @@ def measure_limits(counts: list[int]) -> Found:
     Returns:
         `read_gb_s` and `multiply_g_s`; empty where no compiler makes the kernel.
     """
-    rates = machine_limits.multiply_rates()
+    rates = compiled.multiply_rates()
     if rates is None:
         return {}
     read = {
-        name: {str(threads): _giga(machine_limits.read_bandwidth(size, threads)) for threads in counts}
+        name: {str(threads): _giga(compiled.read_bandwidth(size, threads)) for threads in counts}
         for name, size in _WORKING_SETS.items()
     }
     return {"read_gb_s": read, "multiply_g_s": {name: _giga(rate) for name, rate in rates.items()}}
@@ -81,7 +81,7 @@ def step_limits(decoder: Decoder, source: list[int]) -> Found:
 
     step, five = (_least_seconds(run) for run in (steps, checked))
     step /= _STEPS
-    share = machine_limits.bandwidth_share(can.step_bytes, step)
+    share = compiled.bandwidth_share(can.step_bytes, step)
     return {
         "step_ms": round(1000 * step, 4),
         "check_over_step": round(five / step, 3),

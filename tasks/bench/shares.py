@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tasks.bench.contenders import threads_of
-from tasks.decoding.runtimes import machine_limits
+from tasks.decoding.runtimes import compiled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -56,7 +56,7 @@ def shares(
     Returns:
         Shares by contender; empty where no compiler makes the kernel that measures the limits.
     """
-    rates = machine_limits.multiply_rates()
+    rates = compiled.multiply_rates()
     if rates is None:
         return {}
     step_bytes = 4 * sizes.per_token
@@ -64,7 +64,7 @@ def shares(
     for name, setting in settings.items():
         threads, tokens_per_second = threads_of(setting), 1000 / ms_per_token[name]
         if name in READING:
-            found[name] = step_bytes * tokens_per_second / (machine_limits.read_bandwidth(step_bytes, threads) or 1.0)
+            found[name] = step_bytes * tokens_per_second / (compiled.read_bandwidth(step_bytes, threads) or 1.0)
         elif name in MULTIPLYING:
             multiplications = sizes.per_token + sizes.per_source_token * source_tokens
             found[name] = multiplications * tokens_per_second / (rates["float32"] * threads)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.runtimes.blueprint import Layer, Linear
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
+from tasks.decoding.runtimes.blueprint import Layer, Linear, blueprint_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -17,9 +17,7 @@ from tasks.bench_gpu.roofline import step_bytes
 from tasks.decoding.decoder import Capabilities, Decoder, Rows, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
-from tasks.decoding.runtimes.fused_step import SyncPolicy
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.decoding.decoder import Decoder
-from tasks.decoding.runtimes.cached import ModelRun
-from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import ModelRun, TransformersDecoder
 from tasks.decoding.settings import CalmSettings
 from tasks.errors import InputError
 from tasks.models.extras import ExitClassifier, classifier_of

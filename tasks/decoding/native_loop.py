@@ -16,8 +16,7 @@ from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
 from tasks.decoding.native_rules import NativeRules, account
-from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn, Text
-from tasks.decoding.runtimes.native_cache import empty_floats
+from tasks.decoding.runtimes.layout import LoopModel, LoopRow, NativeLoopModel, NativeTurn, Text, empty_floats
 from tasks.decoding.turn import RowState
 
 

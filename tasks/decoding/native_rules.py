@@ -8,8 +8,7 @@ from dataclasses import astuple, dataclass
 
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken
 from tasks.decoding.decoder import GreedyAcceptance
-from tasks.decoding.runtimes.layout import Deferral, Integers, LoopRules, NativeTurn, integers
-from tasks.decoding.runtimes.native_acceptance import pack_acceptance
+from tasks.decoding.runtimes.layout import Deferral, Integers, LoopRules, NativeTurn, integers, pack_acceptance
 from tasks.decoding.turn import DraftRule, RowState, TurnRules
 
 _ACCEPT_ALL = GreedyAcceptance(max_surprisal=-1.0, keep_agreed=False, min_share=0.0)

@@ -1,15 +1,27 @@
 """The weights of a transformer as the fast runtimes use them: one plain structure for T5, Llama and GPT-2.
 
-Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables.
-`blueprint_readers` fills this structure from a `transformers` model.
+Projections of the same input are parts of one matrix; relative-position biases and rotary angles are tables. `blueprint_of`
+fills this structure from a `transformers` model, by one reader for each architecture.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+from tasks.models.layers import head_scale
+from tasks.models.pruned_head import PrunedHead
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+    from transformers.models.t5.modeling_t5 import T5Attention, T5Block, T5LayerNorm, T5Stack
+    from transformers.pytorch_utils import Conv1D
 
 Table = Callable[[int], Tensor]
 
@@ -110,3 +122,215 @@ class Blueprint:
 
     decoder: Stack
     encoder: Stack | None = None
+
+
+def blueprint_of(model: PreTrainedModel) -> Blueprint | None:
+    """Return the blueprint of a model in evaluation mode; none if its architecture or configuration is not supported.
+
+    All matrices are the model's own weights, not copies, except the rows of a pruned head.
+    """
+    read = _READERS.get(model.config.model_type)
+    try:
+        return None if read is None else read(model)
+    except _UnknownError:
+        return None
+
+
+class _UnknownError(Exception):
+    """A module is not the one that its architecture normally has."""
+
+
+def _t5(model: PreTrainedModel) -> Blueprint | None:
+    config = model.config
+    activation = {"relu": "relu", "gelu_new": "gelu_new", "silu": "silu", "gelu": "gelu"}.get(config.dense_act_fn)
+    if activation is None:
+        return None
+    head, tokens = _head(model.lm_head)
+    decoder = _t5_stack(model.decoder, activation, head, head_scale(model))
+    return Blueprint(replace(decoder, head_tokens=tokens), encoder=_t5_stack(model.encoder, activation, None, 1.0))
+
+
+def _t5_stack(stack: T5Stack, activation: str, head: Linear | None, scale: float) -> Stack:
+    attention = stack.block[0].layer[0].SelfAttention
+    return Stack(
+        heads=attention.n_heads,
+        key_value_heads=attention.n_heads,
+        head_width=attention.key_value_proj_dim,
+        epsilon=_epsilon(stack.final_layer_norm),
+        activation=activation,
+        gated=stack.config.is_gated_act,
+        causal=stack.config.is_decoder,
+        score_scale=attention.scaling,
+        embedding=stack.embed_tokens.weight,
+        layers=tuple(_t5_layer(block) for block in stack.block),
+        norm=Norm(stack.final_layer_norm.weight),
+        head=head,
+        head_scale=scale,
+        position_bias=lambda longest: _t5_bias(attention, longest),
+    )
+
+
+def _t5_layer(block: T5Block) -> Layer:
+    own, feed = block.layer[0], block.layer[-1]
+    cross = None
+    if len(block.layer) == 3:
+        other = block.layer[1]
+        attention = other.EncDecAttention
+        cross = CrossAttention(
+            Norm(other.layer_norm.weight),
+            _linear(attention.q),
+            _fused(attention.k, attention.v),
+            _linear(attention.o),
+        )
+    dense = feed.DenseReluDense
+    gated = hasattr(dense, "wi_0")
+    return Layer(
+        norm=Norm(own.layer_norm.weight),
+        query_key_value=_fused(own.SelfAttention.q, own.SelfAttention.k, own.SelfAttention.v),
+        out=_linear(own.SelfAttention.o),
+        cross=cross,
+        feed_norm=Norm(feed.layer_norm.weight),
+        feed_in=_fused(dense.wi_0, dense.wi_1) if gated else _linear(dense.wi),
+        feed_out=_linear(dense.wo),
+    )
+
+
+@torch.inference_mode()
+def _t5_bias(attention: T5Attention, longest: int) -> Tensor:
+    distances = torch.arange(-longest, longest + 1, device=attention.relative_attention_bias.weight.device)
+    buckets = attention._relative_position_bucket(
+        distances,
+        bidirectional=not attention.is_decoder,
+        num_buckets=attention.relative_attention_num_buckets,
+        max_distance=attention.relative_attention_max_distance,
+    )
+    bias: Tensor = attention.relative_attention_bias(buckets).T.contiguous()
+    return bias
+
+
+def _llama(model: PreTrainedModel) -> Blueprint | None:
+    config, inner = model.config, model.model
+    attention, rotary = inner.layers[0].self_attn, inner.rotary_emb
+    # Other kinds of scaling make the angles depend on the length of the text, or rotate only a part of each head.
+    rotates_whole_heads = rotary.rope_type in ("default", "linear", "llama3") and 2 * len(rotary.inv_freq) == attention.head_dim
+    if not rotates_whole_heads or config.hidden_act != "silu":
+        return None
+    head, tokens = _head(model.lm_head)
+    decoder = Stack(
+        heads=config.num_attention_heads,
+        key_value_heads=config.num_key_value_heads,
+        head_width=attention.head_dim,
+        epsilon=_epsilon(inner.norm),
+        activation="silu",
+        gated=True,
+        causal=True,
+        score_scale=attention.scaling,
+        embedding=inner.embed_tokens.weight,
+        layers=tuple(_llama_layer(layer) for layer in inner.layers),
+        norm=Norm(inner.norm.weight),
+        head=head,
+        head_tokens=tokens,
+        rotary=lambda positions: _angles(rotary, positions),
+    )
+    return Blueprint(decoder)
+
+
+def _llama_layer(layer: LlamaDecoderLayer) -> Layer:
+    attention, feed = layer.self_attn, layer.mlp
+    return Layer(
+        norm=Norm(layer.input_layernorm.weight),
+        query_key_value=_fused(attention.q_proj, attention.k_proj, attention.v_proj),
+        out=_linear(attention.o_proj),
+        cross=None,
+        feed_norm=Norm(layer.post_attention_layernorm.weight),
+        feed_in=_fused(feed.gate_proj, feed.up_proj),
+        feed_out=_linear(feed.down_proj),
+    )
+
+
+@torch.inference_mode()
+def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
+    frequencies = rotary.inv_freq.float()
+    indices = torch.arange(positions, device=frequencies.device)[None]
+    cosines, sines = rotary(torch.empty(0, dtype=torch.float32, device=frequencies.device), indices)
+    return torch.cat([cosines, sines]).contiguous()
+
+
+def _gpt2(model: PreTrainedModel) -> Blueprint | None:
+    config, inner = model.config, model.transformer
+    activation = {"gelu_new": "gelu_new", "relu": "relu", "gelu": "gelu", "silu": "silu"}.get(config.activation_function)
+    odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention
+    if activation is None or odd:
+        return None
+    attention = inner.h[0].attn
+    head, tokens = _head(model.lm_head)
+    decoder = Stack(
+        heads=attention.num_heads,
+        key_value_heads=attention.num_heads,
+        head_width=attention.head_dim,
+        epsilon=config.layer_norm_epsilon,
+        activation=activation,
+        gated=False,
+        causal=True,
+        score_scale=attention.scaling,
+        embedding=inner.wte.weight,
+        layers=tuple(_gpt2_layer(block) for block in inner.h),
+        norm=Norm(inner.ln_f.weight, inner.ln_f.bias),
+        head=head,
+        head_tokens=tokens,
+        learned_positions=inner.wpe.weight,
+    )
+    return Blueprint(decoder)
+
+
+def _gpt2_layer(block: GPT2Block) -> Layer:
+    return Layer(
+        norm=Norm(block.ln_1.weight, block.ln_1.bias),
+        query_key_value=_transposed(block.attn.c_attn),
+        out=_transposed(block.attn.c_proj),
+        cross=None,
+        feed_norm=Norm(block.ln_2.weight, block.ln_2.bias),
+        feed_in=_transposed(block.mlp.c_fc),
+        feed_out=_transposed(block.mlp.c_proj),
+    )
+
+
+@torch.no_grad()
+def _head(module: torch.nn.Module) -> tuple[Linear, Tensor | None]:
+    """Return an output head, and the token of each of its outputs if it has those of a draft vocabulary alone."""
+    if not isinstance(module, PrunedHead):
+        return _linear(module), None
+    return Linear(*module.selected()), module.tokens
+
+
+def _linear(module: torch.nn.Module) -> Linear:
+    # Adapters and quantisers substitute modules that compute with more than their `weight`.
+    if type(module) is not torch.nn.Linear:
+        raise _UnknownError
+    return Linear(module.weight, module.bias)
+
+
+def _epsilon(norm: T5LayerNorm | LlamaRMSNorm) -> float:
+    """Return the epsilon of T5's and Llama's norms; refuse a norm that another library has substituted."""
+    epsilon: float | None = getattr(norm, "variance_epsilon", None)
+    if epsilon is None:
+        raise _UnknownError
+    return epsilon
+
+
+def _transposed(module: Conv1D) -> Linear:
+    """Read a GPT-2 projection, whose matrix is (inputs, outputs)."""
+    from transformers.pytorch_utils import Conv1D
+
+    if type(module) is not Conv1D:
+        raise _UnknownError
+    return Linear(module.weight.T, module.bias)
+
+
+def _fused(*modules: torch.nn.Module) -> Linear:
+    first, *others = [_linear(module) for module in modules]
+    biases = [part.bias.detach() for part in (first, *others) if part.bias is not None]
+    return Linear(first.weight, torch.cat(biases) if biases else None, tuple(part.weight for part in others))
+
+
+_READERS: dict[str, Callable[[PreTrainedModel], Blueprint | None]] = {"t5": _t5, "mt5": _t5, "llama": _llama, "gpt2": _gpt2}

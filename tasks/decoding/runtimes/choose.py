@@ -10,17 +10,13 @@ import torch
 from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
-from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.cuda_graphs import CudaGraphRecorder
-from tasks.decoding.runtimes.fsmt import FsmtDecoder
-from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder
 from tasks.decoding.runtimes.fused_stack import FORMATS as FUSED_FORMATS
+from tasks.decoding.runtimes.layout import FORMATS
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.packed import FORMATS
-from tasks.decoding.runtimes.per_row import PerRowDecoder
-from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import CausalDecoder, FsmtDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tasks.models.shared_encoder import keep_encoder_once, reads_large_encoder
 

@@ -1,15 +1,23 @@
-"""The GPU runtime of T5, Llama and GPT-2 in PyTorch: few operations on static caches, recorded as CUDA graphs."""
+"""The GPU runtime of T5, Llama and GPT-2 in PyTorch: few operations on static caches, recorded as CUDA graphs.
+
+From top to bottom: the decoder, its encoder, its greedy continuation, and its check of drafts. The last two run whole on the
+device, and the host fetches a few numbers.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
+from tasks.decoding.acceptance_rules import first_rejected_agrees, next_accepted
 from tasks.decoding.decoder import (
     BrokenLogitsError,
     Capabilities,
@@ -21,24 +29,54 @@ from tasks.decoding.decoder import (
     Step,
     StopRule,
 )
+from tasks.decoding.distributions import entropy, probability, rank
 from tasks.decoding.runtimes.blueprint import Blueprint
-from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, rounded_positions
-from tasks.decoding.runtimes.fused_cache import StaticKVCache, assign_slots
-from tasks.decoding.runtimes.fused_draft_check import DraftChecker
-from tasks.decoding.runtimes.fused_encoder import FusedEncoder, stage_rows
-from tasks.decoding.runtimes.fused_greedy_loop import GreedyLoop
-from tasks.decoding.runtimes.fused_stack import FusedStack, WrapBlock
-from tasks.decoding.runtimes.fused_step import StepOutput, SyncPolicy
-from tasks.decoding.runtimes.loaded_model import LoadedModel, token_guarantee
-from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
+from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
+from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, WrapBlock, assign_slots
+from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns, token_guarantee
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _LONGEST = 16
-"""New tokens of a row up to which a run is recorded as a graph; longer runs, such as prompts, keep a GPU busy anyway."""
+"""New or drafted tokens of a row up to which a run is recorded as a graph; longer runs keep a GPU busy anyway."""
+_LARGEST_SOURCES = 4096
+"""Positions of all sources together up to which a run of the encoder is recorded."""
+_UNIT = 64
+"""Buffers of a continuation hold a power of two times this many steps."""
 
 Result = TypeVar("Result")
+_Reads = tuple[bool, bool]
+"""Whether the stop rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
+_Kind = tuple[bool, bool, bool, int]
+"""What recorded operations depend on: does the rule read scores and ranks, is it `first_only`, its pardon's window or 0."""
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """The result of one run, by slot: (slots, new tokens, …)."""
+
+    hidden: Tensor
+    logits: Tensor
+    best: Tensor
+    """The likeliest token; -1 where logits are broken."""
+
+    def after(self, column: int) -> StepOutput:
+        """Return the output from that new token on."""
+        return StepOutput(self.hidden[:, column:], self.logits[:, column:], self.best[:, column:])
+
+
+@dataclass(frozen=True)
+class SyncPolicy:
+    """When the host reads the tokens of a greedy continuation to decide whether it has ended."""
+
+    steps_per_sync: int = 1
+    """Steps between two reads."""
+    syncs_in_flight: int = 0
+    """Reads that may be pending while further steps run: the device never waits, and may run that many steps in vain."""
+
+
+EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = SyncPolicy(), SyncPolicy(syncs_in_flight=1), SyncPolicy(steps_per_sync=_UNIT)
 
 
 class FusedDecoder(LoadedModel):
@@ -186,7 +224,13 @@ class FusedDecoder(LoadedModel):
         return self._graphs.run(key, lambda: self.predict_step(inputs, kv_length)).after(skipped)
 
     def predict_step(self, inputs: Tensor, kv_length: int, skipped: int = 0) -> StepOutput:
-        """Do the work of one step; `fused_step.StepRunner` describes the arguments."""
+        """Do the work of one step without recording it.
+
+        Args:
+            inputs: (slots, 1 + new tokens), int64: each row's cached length, then its tokens.
+            kv_length: Positions that attention reads.
+            skipped: Leading columns that are not predicted after.
+        """
         positions = inputs[:, :1] + self._stack.columns[: inputs.shape[1] - 1]
         caches = self._kv_cache.view(positions, kv_length, self._source_length)
         hidden = self._stack.run(inputs[:, 1:], positions, self._stack.mask(positions, kv_length), caches)[:, skipped:]
@@ -235,3 +279,225 @@ class FusedDecoder(LoadedModel):
         for row in tokens:
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
+
+
+class FusedEncoder:
+    """Encodes sources side by side."""
+
+    def __init__(self, stack: FusedStack, device: torch.device, recorder: GraphRecorder | None) -> None:
+        """Take the encoder's stack, its device, and what records runs (none: nothing is recorded)."""
+        self._stack = stack
+        self._device = device
+        self._graphs = GraphCache(recorder)
+
+    def encode(self, sources: Rows) -> EncoderOutput:
+        """Encode sources of known token ids, right-padded."""
+        longest = max(map(len, sources))
+        if self._stack.fit(rounded_positions(longest)):
+            self._graphs.forget()
+        hidden = self._run([[len(source), *source] for source in sources], longest)
+        mask = [[1] * len(source) + [0] * (longest - len(source)) for source in sources]
+        return EncoderOutput(hidden, torch.tensor(mask, device=self._device))
+
+    def _run(self, rows: Rows, longest: int) -> Tensor:
+        width, positions = self._graphs.padded_rows(len(rows)), self._graphs.padded_positions(longest)
+        if not self._graphs or width * positions > _LARGEST_SOURCES:
+            return self._encoded(stage_rows(rows, len(rows), longest, self._device))
+        inputs = stage_rows(rows, width, positions, self._device, self._graphs)
+        hidden = self._graphs.run((width, positions), lambda: self._encoded(inputs))
+        return hidden[: len(rows), :longest].clone()
+
+    def _encoded(self, inputs: Tensor) -> Tensor:
+        """Return hidden states (rows, positions, width) of `inputs`: each row's length, then its padded ids."""
+        ids = inputs[:, 1:]
+        columns = self._stack.columns[: ids.shape[1]]
+        mask = self._stack.mask(columns.expand_as(ids), len(columns))
+        padding = (columns >= inputs[:, :1])[:, None, None]
+        return self._stack.run(ids, columns, mask.masked_fill(padding, torch.finfo(mask.dtype).min))
+
+
+def stage_rows(rows: Rows, width: int, most: int, device: torch.device, graphs: GraphCache | None = None) -> Tensor:
+    """Pad rows of a length and tokens to (width, 1 + most), and copy them to the device: to where graphs read them, if any."""
+    padded = [row + [0] * (1 + most - len(row)) for row in rows] + [[0] * (1 + most)] * (width - len(rows))
+    here = torch.tensor(padded)
+    return graphs.stage(here, device) if graphs else here.to(device)
+
+
+class GreedyLoop:
+    """The state of a continuation of one row, all of it on the device."""
+
+    def __init__(self, decoder: FusedDecoder) -> None:
+        self._decoder = decoder
+        self._inputs = torch.zeros(1, 2, dtype=torch.long, device=decoder.device)
+        """Cached length and next token."""
+        self._step = torch.zeros(1, dtype=torch.long, device=decoder.device)
+        """Number of the next step."""
+        self._found = torch.zeros(3, 0, dtype=torch.float64, device=decoder.device)
+        """Token, softmax and entropy of each step."""
+        self._logits = torch.zeros(0, decoder.vocabulary, dtype=decoder.model.dtype, device=decoder.device)
+        """Logits of the latest steps, a ring buffer."""
+
+    def follow(self, pending: list[int], cached: int, budget: int, until: StopRule, with_logits: bool) -> Continuation:
+        """Do what `decoder.GreedyContinuation` describes, for a row with `cached` tokens whose cache is long enough."""
+        policy = self._decoder.sync_policy
+        self._fit(budget, policy.steps_per_sync * (policy.syncs_in_flight + 1), with_logits)
+        reads = until.confidence > 0 or until.cumulative_confidence > 0, until.max_entropy < math.inf
+        before = cached + len(pending) - 1
+        self._inputs.copy_(torch.tensor([[before, pending[-1]]]), non_blocking=True)
+        self._step.zero_()
+        seen = _Seen(until, self._decoder.end_tokens)
+        waiting: deque[Callable[[], Tensor]] = deque()
+        fetched = 0
+        for step in range(budget):
+            if step == 0 and len(pending) > 1:
+                self._record(self._decoder.run([pending], len(pending) - 1), reads)
+            else:
+                self._run_step(before + step, reads)
+            if step + 1 - fetched == policy.steps_per_sync or step + 1 == budget:
+                waiting.append(fetch(self._found[:, fetched : step + 1]))
+                fetched = step + 1
+                if len(waiting) > policy.syncs_in_flight and seen.ends_in(*waiting.popleft()().tolist()):
+                    break
+        while waiting and not seen.ended:
+            seen.ends_in(*waiting.popleft()().tolist())
+        count = len(seen.tokens)
+        kept = self._logits[:count] if with_logits else self._logits[(count - 1) % len(self._logits)][None]
+        return Continuation(seen.tokens, seen.confidence, kept[None].clone(), seen.entropies)
+
+    def _run_step(self, position: int, reads: _Reads) -> None:
+        changing = (self._inputs, self._step, self._found, self._logits)
+        self._decoder.run_recorded(("greedy", *reads), position, lambda kv_length: self._one(kv_length, reads), changing)
+
+    def _one(self, kv_length: int, reads: _Reads) -> None:
+        self._record(self._decoder.predict_step(self._inputs, kv_length), reads)
+
+    def _record(self, output: StepOutput, reads: _Reads) -> None:
+        """Write down the prediction and make it the next input."""
+        logits, best = output.logits[0], output.best[0]
+        confidence, nats = torch.ones_like(best), torch.zeros_like(best)
+        if any(reads):
+            scores = torch.softmax(logits.float(), -1)
+            confidence = scores.amax(-1)
+            nats = entropy(scores, torch.log_softmax(logits.float(), -1)) if reads[1] else nats
+        self._found.index_copy_(1, self._step, torch.stack([best.double(), confidence.double(), nats.double()]))
+        self._logits.index_copy_(0, self._step.remainder(len(self._logits)), logits)
+        self._inputs[:, 0].add_(1)
+        # After broken logits any token will do: what follows from it is never read.
+        self._inputs[:, 1].copy_(best.clamp_min(0))
+        self._step.add_(1)
+
+    def _fit(self, budget: int, unseen: int, with_logits: bool) -> None:
+        """Fit the buffers to all logits, or to those that may have been written since the host last looked."""
+        found, kept = rounded(budget, _UNIT), rounded(budget if with_logits else min(budget, unseen), _UNIT)
+        if found > self._found.shape[1] or kept > len(self._logits):
+            self._found = self._found.new_zeros(3, max(found, self._found.shape[1]))
+            self._logits = self._logits.new_zeros(max(kept, len(self._logits)), self._logits.shape[1])
+            self._decoder.forget("greedy")
+
+
+class _Seen:
+    """The part of a continuation that the host has read."""
+
+    def __init__(self, until: StopRule, ends: frozenset[int]) -> None:
+        self.tokens: list[int] = []
+        self.confidence: list[float] = []
+        self.entropies: list[float] = []
+        self.ended = False
+        self._until = until
+        self._ends = ends | {-1}
+        self._cumulative_confidence = 1.0
+
+    def ends_in(self, tokens: list[float], confidence: list[float], entropies: list[float]) -> bool:
+        """Read on, up to where an end token, the stop rule or a broken step ends it; return whether one does."""
+        until = self._until
+        for token, softmax, nats in zip(tokens, confidence, entropies, strict=True):
+            self.tokens.append(int(token))
+            self.confidence.append(softmax)
+            self.entropies.append(nats)
+            self._cumulative_confidence *= softmax
+            unsure = softmax <= until.confidence or self._cumulative_confidence < until.cumulative_confidence
+            self.ended = int(token) in self._ends or unsure or nats > until.max_entropy
+            if self.ended:
+                break
+        return self.ended
+
+
+@dataclass(frozen=True)
+class _CheckedOnDevice:
+    """A draft of one row after its check, on the device."""
+
+    output: StepOutput
+    """The predictions after the token before the draft and after each drafted one."""
+    numbers: Tensor
+    """(drafted + 2,), int64: the likeliest token at each of those positions, then the number of accepted tokens."""
+
+
+def _numbers(rule: GreedyAcceptance) -> tuple[float, ...]:
+    least = math.inf if rule.pardon is None else rule.pardon.min_entropy
+    return rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess, least, rule.max_rank
+
+
+class DraftChecker:
+    """Checks drafts of one row; keeps the rule and the draft where recorded graphs read them."""
+
+    def __init__(self, decoder: FusedDecoder) -> None:
+        self._decoder = decoder
+        self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
+        """Cached length, the token before the draft, the draft."""
+        self._rule: GreedyAcceptance | None = None
+        self._bounds = torch.zeros(8, device=decoder.device)
+        """The rule: whether the likeliest token is accepted, then what `_numbers` gives; float32, as scores are."""
+
+    def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
+        """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
+
+        A -1 among the step's `best` reports broken logits.
+        """
+        if rule != self._rule:
+            self._bounds.copy_(torch.tensor([float(rule.keep_agreed), *_numbers(rule)]), non_blocking=True)
+            self._rule = rule
+        kind = rule.reads_scores, rule.max_rank > 0, rule.first_only, 0 if rule.pardon is None else rule.pardon.window
+        checked = self._check(pending, drafted, cached, kind)
+        numbers = fetch(checked.numbers)
+        # Copied before anything else runs, while the numbers are on their way.
+        logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
+        *best, accepted = numbers().tolist()
+        return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
+
+    def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _CheckedOnDevice:
+        """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
+        count = len(drafted)
+        if len(pending) > 1 or count > _LONGEST:
+            output = self._decoder.run([pending + drafted], len(pending) - 1)
+            return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), kind)
+        inputs = self._inputs[:, : 2 + count]
+        inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
+        checked: _CheckedOnDevice = self._decoder.run_recorded(
+            ("check", count, *kind),
+            cached + count,
+            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], kind),
+        )
+        return checked
+
+    def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _CheckedOnDevice:
+        """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
+        best, (reads_scores, ranks, first_only, window) = output.best[0], kind
+        agrees = best[:-1] == drafted
+        keep_agreed, max_surprisal, min_share, max_gap, min_score, max_excess, pardon_entropy, max_rank = self._bounds
+        accept = agrees & (keep_agreed > 0)
+        if reads_scores:
+            scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
+            drafted_scores = probability(scores, drafted)
+            highest = scores.amax(-1)
+            surprisals = -drafted_scores.log()
+            accept = accept | (surprisals <= max_surprisal) | (highest - drafted_scores <= max_gap)
+            accept = accept | (drafted_scores >= min_share * highest) | (drafted_scores >= min_score)
+            nats = entropy(scores, scores.log())
+            accept = accept | (surprisals - nats <= max_excess)
+            if ranks:
+                accept = accept | (rank(output.logits[0, :-1], drafted[:, None])[:, 0] < max_rank)
+            if window:
+                accept = accept | ((nats >= pardon_entropy) & next_accepted(accept, window))
+        if first_only:
+            accept = accept | first_rejected_agrees(accept, agrees)
+        return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))

@@ -1,154 +1,130 @@
-"""The structures and functions of the compiled `kernel/` for ctypes."""
+"""The structures, buffers and functions of the compiled `kernel/` for ctypes."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
 if TYPE_CHECKING:
     from _ctypes import _CArgObject as Reference
 
+    from tasks.decoding.decoder import GreedyAcceptance
+
+FORMATS = ("float32", "bfloat16", "int8")
+"""Number formats of the matrices, in the order of the kernel's `Format`."""
 Integers = ctypes.Array[ctypes.c_int32]
 _SHORT = 32
 """New tokens of a run up to which the single row's arrays are reused; prompts may be longer."""
+_FLOATS = torch.empty(0, dtype=torch.float32, device="cpu")
 
-_Pointer = ctypes.c_void_p
+_POINTER, _INT32, _INT64, _FLOAT, _DOUBLE = (
+    ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double,
+)  # fmt: skip
+
+
+def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
+    """Return the fields of a structure from groups of one type, each with the names in the order of the kernel's header."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
 
 
 class Linear(ctypes.Structure):
     """`kernel/layout.h`: Linear."""
 
-    _fields_ = (
-        ("weight", _Pointer),
-        ("scale", _Pointer),
-        ("offset", _Pointer),
-        ("bias", _Pointer),
-        ("inputs", ctypes.c_int64),
-        ("outputs", ctypes.c_int64),
-    )
+    _fields_ = _fields((_POINTER, "weight scale offset bias"), (_INT64, "inputs outputs"))
 
 
 class Norm(ctypes.Structure):
     """`kernel/layout.h`: Norm."""
 
-    _fields_ = (("weight", _Pointer), ("bias", _Pointer))
+    _fields_ = _fields((_POINTER, "weight bias"))
 
 
 class Layer(ctypes.Structure):
     """`kernel/layout.h`: Layer."""
 
-    _fields_ = (
-        ("norm", Norm),
-        ("query_key_value", Linear),
-        ("out", Linear),
-        ("cross_norm", Norm),
-        ("cross_query", Linear),
-        ("cross_key_value", Linear),
-        ("cross_out", Linear),
-        ("feed_norm", Norm),
-        ("feed_in", Linear),
-        ("feed_out", Linear),
+    _fields_ = _fields(
+        (Norm, "norm"),
+        (Linear, "query_key_value out"),
+        (Norm, "cross_norm"),
+        (Linear, "cross_query cross_key_value cross_out"),
+        (Norm, "feed_norm"),
+        (Linear, "feed_in feed_out"),
     )
 
 
 class Stack(ctypes.Structure):
     """`kernel/layout.h`: Stack."""
 
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("layers", "width", "heads", "key_value_heads", "head_width")),
-        *((name, ctypes.c_int32) for name in ("activation", "gated", "causal", "format", "threads")),
-        *((name, ctypes.c_float) for name in ("epsilon", "score_scale", "head_scale")),
-        ("layer", ctypes.POINTER(Layer)),
-        ("embedding", _Pointer),
-        ("learned_positions", _Pointer),
-        ("norm", Norm),
-        ("head", Linear),
-        ("tied", Linear),
-        ("head_tokens", _Pointer),
+    _fields_ = _fields(
+        (_INT32, "layers width heads key_value_heads head_width activation gated causal format threads"),
+        (_FLOAT, "epsilon score_scale head_scale"),
+        (ctypes.POINTER(Layer), "layer"),
+        (_POINTER, "embedding learned_positions"),
+        (Norm, "norm"),
+        (Linear, "head tied"),
+        (_POINTER, "head_tokens"),
     )
 
 
 class Cache(ctypes.Structure):
     """`kernel/layout.h`: Cache."""
 
-    _fields_ = (
-        ("keys", _Pointer),
-        ("values", _Pointer),
-        ("layer_stride", ctypes.c_int64),
-        ("slots", ctypes.c_int64),
-        ("capacity", ctypes.c_int64),
-        ("cross_keys", _Pointer),
-        ("cross_values", _Pointer),
-        ("source_capacity", ctypes.c_int64),
-        ("source_lengths", _Pointer),
-        ("bias", _Pointer),
-        ("cosines", _Pointer),
-        ("sines", _Pointer),
+    _fields_ = _fields(
+        (_POINTER, "keys values"),
+        (_INT64, "layer_stride slots capacity"),
+        (_POINTER, "cross_keys cross_values"),
+        (_INT64, "source_capacity"),
+        (_POINTER, "source_lengths bias cosines sines"),
     )
 
 
 class RowBatch(ctypes.Structure):
     """`kernel/layout.h`: RowBatch."""
 
-    _fields_ = (
-        ("rows", ctypes.c_int64),
-        ("tokens", _Pointer),
-        ("begin", _Pointer),
-        ("cached", _Pointer),
-        ("slots", _Pointer),
-    )
+    _fields_ = _fields((_INT64, "rows"), (_POINTER, "tokens begin cached slots"))
 
 
 class Deferral(ctypes.Structure):
     """`kernel/turns.h`: Deferral."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_double)
-        for name in (
-            *("min_confidence", "max_entropy", "max_gain", "max_entropy_gain"),
-            *("max_surprisal", "max_gap", "min_share"),
-        )
-    )
+    _fields_ = _fields((_DOUBLE, "min_confidence max_entropy max_gain max_entropy_gain max_surprisal max_gap min_share"))
 
 
 class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
-    _fields_ = (
-        *((name, ctypes.c_double) for name in ("max_surprisal", "min_share", "max_gap", "min_score", "max_excess")),
-        ("pardon_entropy", ctypes.c_double),
-        *((name, ctypes.c_int32) for name in ("agreement", "pardon_window", "max_rank")),
+    _fields_ = _fields(
+        (_DOUBLE, "max_surprisal min_share max_gap min_score max_excess pardon_entropy"),
+        (_INT32, "agreement pardon_window max_rank"),
     )
 
 
 class LoopRules(ctypes.Structure):
     """`kernel/turns.h`: LoopRules."""
 
-    _fields_ = (
-        ("acceptance", Acceptance),
-        *((name, ctypes.c_double) for name in ("fallback_threshold", "stop_below", "max_entropy")),
-        *((name, ctypes.c_int32) for name in ("window", "entropy_falls_back", "first_from_target", "ends_unverified")),
-        *((name, ctypes.c_int32) for name in ("target_after_rollback", "adds_bonus")),
-        ("limit", ctypes.c_int64),
-        ("small_ends", _Pointer),
-        ("large_ends", _Pointer),
-        ("small_end_count", ctypes.c_int64),
-        ("large_end_count", ctypes.c_int64),
-        ("deferral", _Pointer),
+    _fields_ = _fields(
+        (Acceptance, "acceptance"),
+        (_DOUBLE, "fallback_threshold stop_below max_entropy"),
+        (_INT32, "window entropy_falls_back first_from_target ends_unverified target_after_rollback adds_bonus"),
+        (_INT64, "limit"),
+        (_POINTER, "small_ends large_ends"),
+        (_INT64, "small_end_count large_end_count"),
+        (_POINTER, "deferral"),
     )
 
 
 class LoopModel(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopModel."""
 
-    _fields_ = (
-        *((name, _Pointer) for name in ("stack", "cache", "hidden", "logits", "drafted")),
-        ("stride", ctypes.c_int64),
-        ("vocabulary", ctypes.c_int64),
-        *((name, _Pointer) for name in ("next", "confidence", "entropy")),
+    _fields_ = _fields(
+        (_POINTER, "stack cache hidden logits drafted"), (_INT64, "stride vocabulary"), (_POINTER, "next confidence entropy")
     )
 
 
@@ -161,17 +137,13 @@ class NativeTurn(ctypes.Structure):
     accepted: int
     verified: int
     added: int
-    _fields_ = tuple((name, ctypes.c_int32) for name in ("predicted", "drafted", "fallback", "accepted", "verified", "added"))
+    _fields_ = _fields((_INT32, "predicted drafted fallback accepted verified added"))
 
 
 class Text(ctypes.Structure):
     """`kernel/turns.h`: Text."""
 
-    _fields_ = (
-        ("tokens", _Pointer),
-        *((name, ctypes.c_int64) for name in ("prompt", "count", "small_cached", "large_cached")),
-        ("target_goes_on", ctypes.c_int32),
-    )
+    _fields_ = _fields((_POINTER, "tokens"), (_INT64, "prompt count small_cached large_cached"), (_INT32, "target_goes_on"))
 
 
 class LoopRow(ctypes.Structure):
@@ -179,7 +151,7 @@ class LoopRow(ctypes.Structure):
 
     turn_count: int
     ended: int
-    _fields_ = (("text", Text), ("turns", _Pointer), ("turn_count", ctypes.c_int64), ("ended", ctypes.c_int32))
+    _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"))
 
 
 class KnownPrediction(ctypes.Structure):
@@ -188,7 +160,7 @@ class KnownPrediction(ctypes.Structure):
     best: int
     top: float
     entropy: float
-    _fields_ = (("best", ctypes.c_int32), ("top", ctypes.c_double), ("entropy", ctypes.c_double))
+    _fields_ = _fields((_INT32, "best"), (_DOUBLE, "top entropy"))
 
 
 class ReplayNode(ctypes.Structure):
@@ -202,11 +174,8 @@ class ReplayNode(ctypes.Structure):
     score: float
     surprisal: float
     rank: int
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("token", "child", "sibling")),
-        *((name, KnownPrediction) for name in ("small", "large")),
-        *((name, ctypes.c_double) for name in ("score", "surprisal")),
-        ("rank", ctypes.c_int32),
+    _fields_ = _fields(
+        (_INT32, "token child sibling"), (KnownPrediction, "small large"), (_DOUBLE, "score surprisal"), (_INT32, "rank")
     )
 
 
@@ -227,33 +196,42 @@ class NativeLoopModel:
 
 def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
     """Declare to ctypes what the kernel's functions take and return."""
-    integer, short, real, pointer = ctypes.c_int64, ctypes.c_int32, ctypes.c_double, _Pointer
-    stack, cache, rows = (ctypes.POINTER(one) for one in (Stack, Cache, RowBatch))
-    loop_model = ctypes.POINTER(LoopModel)
-    model, predicted = [stack, cache, rows], [integer, integer, pointer]
-    signatures = {
-        "draftline_panel": ([], integer),
-        "draftline_pack": ([short, short, pointer, *[integer] * 3, *[pointer] * 3, short], None),
-        "draftline_run": ([*model, pointer], None),
-        "draftline_read": ([stack, cache, pointer, integer, integer], None),
-        "draftline_predict": ([stack, pointer, integer, pointer, *predicted], None),
+    stack, cache, rows, model = (ctypes.POINTER(one) for one in (Stack, Cache, RowBatch, LoopModel))
+    rules, run, predicted = ctypes.POINTER(LoopRules), [stack, cache, rows], [_INT64, _INT64, _POINTER]
+    signatures: dict[str, tuple[list[type], type | None]] = {
+        "draftline_panel": ([], _INT64),
+        "draftline_pack": ([_INT32, _INT32, _POINTER, *[_INT64] * 3, *[_POINTER] * 3, _INT32], None),
+        "draftline_run": ([*run, _POINTER], None),
+        "draftline_read": ([stack, cache, _POINTER, _INT64, _INT64], None),
+        "draftline_predict": ([stack, _POINTER, _INT64, _POINTER, *predicted], None),
         "draftline_continue": (
-            [*model, integer, real, real, real, pointer, integer, pointer, pointer, *predicted, pointer, pointer],
-            integer,
+            [*run, _INT64, *[_DOUBLE] * 3, _POINTER, _INT64, *[_POINTER] * 2, *predicted, *[_POINTER] * 2], _INT64
         ),
+        "draftline_check_draft": ([*run, _INT64, ctypes.POINTER(Acceptance), *[_POINTER] * 2, *predicted], _INT64),
         "draftline_take_turns": (
-            [loop_model, loop_model, ctypes.POINTER(LoopRules), ctypes.POINTER(LoopRow), integer, integer, pointer, integer],
-            integer,
+            [model, model, rules, ctypes.POINTER(LoopRow), _INT64, _INT64, _POINTER, _INT64], _INT64
         ),
-        "draftline_replay": ([pointer, ctypes.POINTER(LoopRules), *[pointer] * 4], integer),
-        "draftline_read_memory": ([pointer, integer, integer, short, pointer], None),
-        "draftline_multiply": ([short, integer, pointer], integer),
-        "draftline_check_draft": ([*model, integer, ctypes.POINTER(Acceptance), pointer, pointer, *predicted], integer),
-    }
+        "draftline_replay": ([_POINTER, rules, *[_POINTER] * 4], _INT64),
+        "draftline_read_memory": ([_POINTER, _INT64, _INT64, _INT32, _POINTER], None),
+        "draftline_multiply": ([_INT32, _INT64, _POINTER], _INT64),
+    }  # fmt: skip
     for name, (arguments, result) in signatures.items():
         function = getattr(functions, name)
         function.argtypes, function.restype = arguments, result
     return functions
+
+
+def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
+    """Return the kernel's structure of a greedy acceptance rule."""
+    agreement = 2 if rule.first_only else int(rule.keep_agreed)
+    bounds = rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess
+    min_entropy, window = (math.inf, 0) if rule.pardon is None else (rule.pardon.min_entropy, rule.pardon.window)
+    return Acceptance(*bounds, min_entropy, agreement, window, rule.max_rank)
+
+
+def empty_floats(*shape: int) -> Tensor:
+    """Return uninitialised float32 memory for compiled code, whatever the default dtype of this process."""
+    return _FLOATS.new_empty(shape)
 
 
 def integers(values: Iterable[int]) -> Integers:

@@ -1,13 +1,14 @@
-"""The base of every runtime over a `transformers` model: its name, its device and its special tokens."""
+"""The base of every runtime over a `transformers` model: its name, device and special tokens, and prompts as sources."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.decoder import REFERENCE, Capabilities, Runtime, TokenGuarantee
+from tasks.decoding.decoder import REFERENCE, Capabilities, EncoderOutput, Rows, Runtime, TokenGuarantee
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
@@ -74,3 +75,25 @@ def _start_token(model: PreTrainedModel) -> int:
 def token_guarantee(dtype: torch.dtype) -> TokenGuarantee:
     """The guarantee of a runtime whose library sums in an order that depends on the shape of a run."""
     return TokenGuarantee.EQUAL_BEYOND_TOLERANCE if dtype == torch.float32 else TokenGuarantee.NONE
+
+
+def encode_prompts(prompts: Rows, name: str, device: torch.device) -> EncoderOutput:
+    """Return the prompts unchanged.
+
+    Raises:
+        InputError: a prompt is empty; a model without an encoder needs at least one token to start from.
+    """
+    if not all(prompts):
+        number = [len(prompt) for prompt in prompts].index(0) + 1
+        raise InputError(f"source {number} is empty; the {name} model is decoder-only and needs a prompt of at least one token")
+    rows = len(prompts)
+    return EncoderOutput(torch.empty(rows, 0, 0, device=device), torch.empty(rows, 0, dtype=torch.long), prompts)
+
+
+def skipped_columns(prompts: Sequence[int], cached: Sequence[int], counts: Sequence[int]) -> int:
+    """Return how many leading new columns lie inside every row's prompt; the tokens that they would predict are known.
+
+    Takes the number of tokens in each row's prompt, in its cache, and in this run.
+    """
+    inside = [prompt - 1 - before for prompt, before, count in zip(prompts, cached, counts, strict=True) if count]
+    return max(0, min(min(inside), max(counts) - 1))

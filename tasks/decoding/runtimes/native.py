@@ -1,11 +1,14 @@
-"""The compiled CPU runtime of T5, Llama and GPT-2: one function call for each run, on caches that are never moved."""
+"""The compiled CPU runtime of T5, Llama and GPT-2: one function call for each run, on caches that are never moved.
+
+From top to bottom: the caches of a stack, a stack that runs on them, the encoder, and the decoder.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -26,18 +29,171 @@ from tasks.decoding.decoder import (
 )
 from tasks.decoding.runtimes import layout
 from tasks.decoding.runtimes.blueprint import Blueprint, Linear, Stack
-from tasks.decoding.runtimes.layout import LoopModel, NativeLoopModel, integers
-from tasks.decoding.runtimes.loaded_model import LoadedModel
-from tasks.decoding.runtimes.native_acceptance import pack_acceptance
-from tasks.decoding.runtimes.native_cache import NativeKVCache, empty_floats
-from tasks.decoding.runtimes.native_stack import NativeEncoder, StackRunner
+from tasks.decoding.runtimes.layout import (
+    LoopModel,
+    NativeLoopModel,
+    SingleRow,
+    empty_floats,
+    integers,
+    pack_acceptance,
+    several_rows,
+)
+from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns
 from tasks.decoding.runtimes.packed import PackedStack, tied_head
-from tasks.decoding.runtimes.prompts import encode_prompts, skipped_columns
+from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 from tasks.models.pruned_head import spread
 
 if TYPE_CHECKING:
+    from _ctypes import _CArgObject
+
     from transformers import PreTrainedModel
+
+_UNIT = 64
+"""Positions are allocated by whole vectors of any processor, and not too few of them at first."""
+
+
+class NativeKVCache:
+    """The keys and values of texts and of their sources; the cache grows and is reused."""
+
+    def __init__(self, stack: PackedStack) -> None:
+        """Take the stack whose keys and values these are; an encoder's layers reuse one layer's memory."""
+        self._shape = stack.blueprint
+        self._layers = int(stack.native.layers) if stack.blueprint.causal else 1
+        self._tables: list[Tensor] = []
+        self._lengths: ctypes.Array[ctypes.c_int32] | None = None
+        self._own = empty_floats(2, self._layers, 0, self._shape.key_value_heads, self._shape.head_width, 0)
+        self._cross = empty_floats(2, self._layers, 0, self._shape.heads, self._shape.head_width, 0)
+        self.native = layout.Cache()
+        self.reference = ctypes.byref(self.native)
+
+    @property
+    def capacity(self) -> int:
+        """Positions of each slot."""
+        return self._own.shape[-1]
+
+    def bytes_of(self, positions: int, source: int) -> int:
+        """Bytes of the keys and values of one text of so many positions and of its source, which are allocated by vectors."""
+        numbers = self._shape.key_value_heads * _whole(positions) + self._shape.heads * _whole(source)
+        return 2 * self._layers * self._shape.head_width * numbers * torch.float32.itemsize
+
+    def fit(self, slots: int, positions: int) -> None:
+        """Grow to that many texts and positions, keeping the contents.
+
+        Raises:
+            ValueError: the model has fewer learned positions.
+        """
+        learned = self._shape.learned_positions
+        if learned is not None and positions > learned.shape[0]:
+            raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
+        if slots > self._own.shape[2] or positions > self.capacity:
+            self._grow(max(slots, self._own.shape[2]), positions)
+
+    def _grow(self, slots: int, positions: int) -> None:
+        capacity = self.capacity if positions <= self.capacity else _whole(max(positions, 2 * self.capacity))
+        grown = empty_floats(2, self._layers, slots, *self._own.shape[3:5], capacity)
+        _, _, old, heads, width, before = self._own.shape
+        grown[0, :, :old, :, :, :before] = self._own[0]
+        # Values are stored as (position, width).
+        values = grown[1].view(self._layers, slots, heads, capacity, width)
+        values[:, :old, :, :before] = self._own[1].view(self._layers, old, heads, before, width)
+        if capacity != before:
+            self._make_tables(capacity)
+        self._point(grown)
+
+    def _point(self, own: Tensor) -> None:
+        self._own = own
+        cache = self.native
+        cache.keys, cache.values = own[0].data_ptr(), own[1].data_ptr()
+        cache.slots, cache.capacity = own.shape[2], own.shape[-1]
+        cache.layer_stride = own[0, 0].numel() if self._shape.causal else 0
+
+    def _make_tables(self, capacity: int) -> None:
+        shape, cache = self._shape, self.native
+        self._tables = []
+        if shape.position_bias is not None:
+            self._tables.append(shape.position_bias(capacity).float().contiguous())
+            cache.bias = self._tables[-1].data_ptr()
+        if shape.rotary is not None:
+            angles = shape.rotary(capacity).float()
+            self._tables.append(angles)
+            cache.cosines, cache.sines = angles[0].data_ptr(), angles[1].data_ptr()
+
+    def fit_sources(self, lengths: Sequence[int]) -> None:
+        """Grow to sources of these lengths, one a slot, dropping the contents."""
+        slots, longest = self._own.shape[2], max(lengths)
+        if self._cross.shape[2] != slots or self._cross.shape[-1] < longest:
+            capacity = max(self._cross.shape[-1], _whole(longest))
+            self._point_sources(empty_floats(2, self._layers, slots, *self._cross.shape[3:5], capacity))
+        self.note_sources(lengths)
+
+    def note_sources(self, lengths: Sequence[int]) -> None:
+        """Set the length of each slot's source."""
+        self._lengths = (ctypes.c_int32 * self._own.shape[2])(*lengths)
+        self.native.source_lengths = ctypes.addressof(self._lengths)
+
+    def _point_sources(self, cross: Tensor) -> None:
+        self._cross = cross
+        self.native.cross_keys, self.native.cross_values = cross[0].data_ptr(), cross[1].data_ptr()
+        self.native.source_capacity = cross.shape[-1]
+
+    def copy(self, slots: Sequence[int]) -> None:
+        """Copy the texts of these slots, some perhaps twice, to the slots 0, 1, ..."""
+        index = torch.tensor(list(slots))
+        self._point(self._own[:, :, index])
+        if self._cross.shape[2] and self._lengths is not None:
+            lengths = [self._lengths[slot] for slot in slots]
+            self._point_sources(self._cross[:, :, index])
+            self.note_sources(lengths)
+
+
+class NativeStack:
+    """A packed stack with its caches, on which the kernel runs."""
+
+    def __init__(self, packed: PackedStack) -> None:
+        self.packed = packed
+        self.cache = NativeKVCache(packed)
+        self._single = SingleRow()
+
+    def call(self, function: Callable[..., int], *arguments: object) -> int:
+        """Call a function of the kernel on the stack and its caches, with as many threads as PyTorch has."""
+        self.packed.native.threads = torch.get_num_threads()
+        return function(self.packed.reference, self.cache.reference, *arguments)
+
+    def run(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
+        """Return the last hidden states of all new tokens, row after row: float32 (new tokens, width)."""
+        rows, _kept = self.rows(tokens, cached, slots)
+        hidden = empty_floats(sum(map(len, tokens)), self.packed.blueprint.width)
+        self.call(self.packed.functions.draftline_run, rows, hidden.data_ptr())
+        return hidden
+
+    def rows(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> tuple[_CArgObject, object]:
+        """Return a reference to a `RowBatch` of the kernel, and what must be kept while it is used."""
+        if len(tokens) == 1 and self._single.write(tokens[0], cached[0], slots[0]):
+            return self._single.reference, self._single
+        return several_rows(tokens, cached, slots)
+
+
+class NativeEncoder(NativeStack):
+    """A compiled encoder with its working memory, which grows and is reused."""
+
+    def encode(self, sources: Rows, name: str) -> EncoderOutput:
+        """Encode sources of known token ids.
+
+        Raises:
+            InputError: a source is empty; `name` is what the message calls the model.
+        """
+        lengths = [len(source) for source in sources]
+        if not all(lengths):
+            raise InputError(f"source {lengths.index(0) + 1} is empty; the {name} model needs at least one token to read")
+        count, longest = len(sources), max(lengths)
+        self.cache.fit(count, longest)
+        self.cache.note_sources(lengths)
+        flat = self.run(sources, [0] * count, range(count))  # (tokens of all sources, width)
+        mask = torch.ones(count, longest, dtype=torch.long)
+        if min(lengths) < longest:
+            mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+        return EncoderOutput(_by_row(flat, lengths), mask)
 
 
 class NativeDecoder(LoadedModel):
@@ -68,31 +224,28 @@ class NativeDecoder(LoadedModel):
         if not 0 < self.vocabulary <= output_vocabulary(model):
             raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self.described = f"native, {number_format}"
-        self._functions = functions
-        panel = functions.draftline_panel()
-        self._large = large
-        self._head = blueprint.decoder.head if blueprint.decoder.head_tokens is None else None
-        shared = (None, None) if large is None else large._packed_weights_of(blueprint.decoder, number_format)
-        self._decoder = PackedStack(blueprint.decoder, number_format, functions, *shared)
-        self._encoder: NativeEncoder | None = None if large is None else large._encoder
-        if self._encoder is None and blueprint.encoder is not None:
-            tied = tied_head(blueprint.encoder, blueprint.decoder.head, number_format)
-            head = self._decoder.native.head if tied else None
-            self._encoder = NativeEncoder(functions, PackedStack(blueprint.encoder, number_format, functions, head))
-        self._width = blueprint.decoder.width
-        self._dtype: torch.dtype = model.dtype
-        self._stride = -(-int(self._decoder.native.head.outputs) // panel) * panel
-        self._known = int(blueprint.decoder.embedding.shape[0])
-        self._draft_tokens = blueprint.decoder.head_tokens
+        decoder, encoder = blueprint.decoder, blueprint.encoder
+        self._draft_tokens = decoder.head_tokens
         self._outputs = self.vocabulary if self._draft_tokens is None else len(self._draft_tokens)
         """Logits that a run computes for each position."""
         if self._draft_tokens is not None and int(self._draft_tokens[-1]) >= self.vocabulary:
             raise ValueError(
                 f"the draft vocabulary of the {name} model has tokens beyond the {self.vocabulary} of its tokenizer"
             )
-        self._texts = NativeKVCache(self._decoder)
+        self._large = large
+        self._head = decoder.head if self._draft_tokens is None else None
+        shared = (None, None) if large is None else large._packed_weights_of(decoder, number_format)
+        self._stack = NativeStack(PackedStack(decoder, number_format, functions, *shared))
+        self._packed, self._cache = self._stack.packed, self._stack.cache
+        self._encoder: NativeEncoder | None = None if large is None else large._encoder
+        if self._encoder is None and encoder is not None:
+            head = self._packed.native.head if tied_head(encoder, decoder.head, number_format) else None
+            self._encoder = NativeEncoder(PackedStack(encoder, number_format, functions, head))
+        self._functions = functions
+        self._dtype: torch.dtype = model.dtype
+        self._stride = self._packed.padded(int(self._packed.native.head.outputs))
+        self._known = int(decoder.embedding.shape[0])
         self._slots: list[int] = []
-        self._runner = StackRunner(functions, self._decoder, self._texts)
         self._prompts: list[int] = []
         self._steps = 0
         self._ends = integers(sorted(self.end_tokens))
@@ -112,27 +265,26 @@ class NativeDecoder(LoadedModel):
         rows, longest, width = encoder_output.hidden.shape
         if self._encoder is None and encoder_output.prompts is None:
             raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
-        if self._encoder is not None and width != self._width:
-            raise ValueError(f"the {self.name} model reads sources of width {self._width}, not {width}")
+        if self._encoder is not None and width != self._packed.blueprint.width:
+            raise ValueError(f"the {self.name} model reads sources of width {self._packed.blueprint.width}, not {width}")
         self.lengths = [0] * rows
         self._slots = list(range(rows))
         self._steps = 0
-        self._texts.fit(rows, 1)
+        self._cache.fit(rows, 1)
         if encoder_output.prompts is not None:
             self._prompts = [len(prompt) for prompt in encoder_output.prompts]
             return [list(prompt) for prompt in encoder_output.prompts]
         self._prompts = [1] * rows
         hidden = encoder_output.hidden.float().contiguous()
-        self._texts.fit_sources(encoder_output.mask.sum(1).tolist())
-        self._decoder.native.threads = torch.get_num_threads()
-        self._functions.draftline_read(self._decoder.reference, self._texts.reference, hidden.data_ptr(), rows, longest)
+        self._cache.fit_sources(encoder_output.mask.sum(1).tolist())
+        self._stack.call(self._functions.draftline_read, hidden.data_ptr(), rows, longest)
         return [list(self.start_tokens) for _ in range(rows)]
 
     def forward(self, tokens: Rows) -> Step:
         self._require_known(tokens)
         counts = [len(row) for row in tokens]
-        self._texts.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
-        hidden = self._runner.run(tokens, self.lengths, self._slots)
+        self._cache.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
+        hidden = self._stack.run(tokens, self.lengths, self._slots)
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
         if unread:
@@ -156,14 +308,13 @@ class NativeDecoder(LoadedModel):
         [cached] = self.lengths
         if not pending or budget < 1:
             raise ValueError("a continuation needs at least one pending token and a budget of at least one")
-        self._texts.fit(1, cached + len(pending) + budget - 1)
-        rows, _kept = self._runner.rows([pending], self.lengths, self._slots)
-        hidden = empty_floats(len(pending), self._width)
+        self._cache.fit(1, cached + len(pending) + budget - 1)
+        rows, _kept = self._stack.rows([pending], self.lengths, self._slots)
+        hidden = empty_floats(len(pending), self._packed.blueprint.width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
         best, confidence, entropies = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)(), (ctypes.c_double * budget)()
-        self._decoder.native.threads = torch.get_num_threads()
-        count = self._functions.draftline_continue(
-            *(self._decoder.reference, self._texts.reference, rows, budget),
+        count = self._stack.call(
+            *(self._functions.draftline_continue, rows, budget),
             *(until.confidence, until.cumulative_confidence, until.max_entropy, self._ends, len(self._ends)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride if with_logits else 0, self._outputs),
             *(best, confidence, entropies),
@@ -182,13 +333,12 @@ class NativeDecoder(LoadedModel):
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
         count, positions = len(tokens), len(drafted) + 1
-        self._texts.fit(1, cached + count)
-        rows, _kept = self._runner.rows([tokens], self.lengths, self._slots)
-        hidden, logits = empty_floats(count, self._width), empty_floats(positions, self._stride)
+        self._cache.fit(1, cached + count)
+        rows, _kept = self._stack.rows([tokens], self.lengths, self._slots)
+        hidden, logits = empty_floats(count, self._packed.blueprint.width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
-        self._decoder.native.threads = torch.get_num_threads()
-        accepted = self._functions.draftline_check_draft(
-            *(self._decoder.reference, self._texts.reference, rows, len(drafted), pack_acceptance(rule)),
+        accepted = self._stack.call(
+            *(self._functions.draftline_check_draft, rows, len(drafted), pack_acceptance(rule)),
             *(hidden.data_ptr(), logits.data_ptr(), self._stride, self.vocabulary, best),
         )
         self.lengths = [cached + count]
@@ -207,23 +357,23 @@ class NativeDecoder(LoadedModel):
             native_loop=NativeLoopModel(self._functions, self._known, self._draft_tokens is None, self._prepare),
             transformers_model=self.model,
             runtime=self.runtime,
-            step_bytes=self._decoder.step_bytes,
+            step_bytes=self._packed.step_bytes,
             weight_bytes=sum(self._own_weights().values()),
             cache_bytes=self._cache_bytes,
         )
 
     def _prepare(self, rows: int, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
         """Return `layout.NativeLoopModel.prepare`; raises `ValueError` where the model has fewer learned positions."""
-        self._texts.fit(rows, length)
-        stack, cache = self._decoder.native, self._texts.cache
+        self._cache.fit(rows, length)
+        stack, cache = self._packed.native, self._cache.native
         stack.threads = torch.get_num_threads()
-        hidden, logits = empty_floats(longest_run, self._width), empty_floats(predictions, self._stride)
+        hidden, logits = empty_floats(longest_run, self._packed.blueprint.width), empty_floats(predictions, self._stride)
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
         return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
 
     def _weights(self) -> dict[int, int]:
         """Bytes of the packed weights by their address: both stacks may hold one embedding."""
-        return self._decoder.held | ({} if self._encoder is None else self._encoder.held)
+        return self._packed.held | ({} if self._encoder is None else self._encoder.packed.held)
 
     def _own_weights(self) -> dict[int, int]:
         """The same without those of the decoder that shares its encoder."""
@@ -232,14 +382,14 @@ class NativeDecoder(LoadedModel):
 
     def _packed_weights_of(self, stack: Stack, number_format: str) -> tuple[layout.Linear | None, layout.Linear | None]:
         """Return this model's packed head where it is the embedding of another model's stack, and where it is its head."""
-        head, packed = self._head, self._decoder.native.head
+        head, packed = self._head, self._packed.native.head
         same = head is not None and stack.head_tokens is None and _same_matrix(head, stack.head)
         return packed if tied_head(stack, head, number_format) else None, packed if same else None
 
     def _cache_bytes(self, source_tokens: int, target_tokens: int) -> int:
         if self._encoder is None:
-            return self._texts.bytes_of(source_tokens + target_tokens, 0)
-        return self._texts.bytes_of(target_tokens, source_tokens)
+            return self._cache.bytes_of(source_tokens + target_tokens, 0)
+        return self._cache.bytes_of(target_tokens, source_tokens)
 
     def rewind(self, lengths: Sequence[int]) -> None:
         self.lengths = list(lengths)
@@ -249,7 +399,7 @@ class NativeDecoder(LoadedModel):
         self._prompts = [self._prompts[row] for row in rows]
         slots = [self._slots[row] for row in rows]
         if len(set(slots)) < len(slots):
-            self._texts.copy(slots)
+            self._cache.copy(slots)
             slots = list(range(len(slots)))
         self._slots = slots
 
@@ -259,7 +409,7 @@ class NativeDecoder(LoadedModel):
         logits = empty_floats(tokens, self._stride)
         best = (ctypes.c_int32 * tokens)()
         self._functions.draftline_predict(
-            self._decoder.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self._outputs, best
+            self._packed.reference, hidden.data_ptr(), tokens, logits.data_ptr(), self._stride, self._outputs, best
         )
         self._steps += 1
         chosen = best[:]
@@ -296,3 +446,7 @@ def _by_row(flat: Tensor, counts: list[int]) -> Tensor:
     if min(counts) == most:
         return flat.reshape(len(counts), most, -1)
     return pad_sequence(list(torch.split(flat, counts)), batch_first=True)
+
+
+def _whole(positions: int) -> int:
+    return -(-positions // _UNIT) * _UNIT

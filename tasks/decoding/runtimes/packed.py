@@ -1,19 +1,27 @@
-"""The weights of a blueprint, packed in the layout and the number format that `kernel/` reads."""
+"""The weights of a blueprint, packed in the layout and the number format that `kernel/` reads, and the memory that they lie in.
+
+Packed matrices lie in huge pages, and what was read of a checkpoint's file to pack them is given back to the system.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import math
+import mmap
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from tasks.decoding.runtimes import blueprint, layout
-from tasks.decoding.runtimes.file_pages import FilePages
-from tasks.decoding.runtimes.huge_pages import HugePages, aligned
+from tasks.decoding.runtimes.layout import FORMATS
 
-FORMATS = ("float32", "bfloat16", "int8")
 _NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 _READ = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 """Number formats of weights that the kernel packs; others are widened before."""
@@ -21,6 +29,16 @@ _BLOCK_BYTES = 1 << 22
 """Bytes of weights that are packed at a time."""
 _READ_BY_A_STEP = ("query_key_value", "out", "cross_query", "cross_out", "feed_in", "feed_out")
 _ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+
+_PAGE = 1 << 21
+"""Bytes of a huge page, where the system has them: weights that are read once a step need few address translations."""
+_ALIGNMENT = 64
+"""Bytes of a cache line, at which every tensor begins."""
+_REGIONS = Path("/proc/self/smaps")
+_HEADER = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+)\s", re.MULTILINE)
+_CHANGED = re.compile(r"^(?:Anonymous|Swap):\s+[1-9]", re.MULTILINE)
+_MIN_BYTES = 1 << 16
+"""Tensors and regions of a file that are smaller are not worth a call."""
 
 
 class PackedStack:
@@ -53,7 +71,7 @@ class PackedStack:
         self.blueprint = replace(stack, layers=(), head=None, embedding=stack.embedding.detach().to("meta"))
         self._kept: list[object] = []
         self._format = number_format
-        self._functions = functions
+        self.functions = functions
         self._panel: int = functions.draftline_panel()
         self._pages = HugePages(sum(aligned(self._packed_bytes(*linear.shape)) for linear in _matrices(stack)))
         self._files = FilePages()
@@ -90,14 +108,15 @@ class PackedStack:
         """The argument of kernel calls."""
 
     def _packed_bytes(self, outputs: int, inputs: int) -> int:
-        return self._whole_words(inputs) * self._padded(outputs) * _NUMBERS[self._format].itemsize
+        return self._whole_words(inputs) * self.padded(outputs) * _NUMBERS[self._format].itemsize
 
     def _whole_words(self, inputs: int) -> int:
         """Return the number of inputs with those that fill the last word of 32 bits."""
         each = 4 // _NUMBERS[self._format].itemsize
         return -(-inputs // each) * each
 
-    def _padded(self, outputs: int) -> int:
+    def padded(self, outputs: int) -> int:
+        """Return the number of outputs with those that fill the last panel."""
         return -(-outputs // self._panel) * self._panel
 
     @property
@@ -136,7 +155,7 @@ class PackedStack:
         if linear is None:
             return layout.Linear()
         outputs, inputs = linear.shape
-        padded = self._padded(outputs)
+        padded = self.padded(outputs)
         panels = self._keep(self._pages.take((padded, self._whole_words(inputs)), _NUMBERS[self._format]))
         scale = offset = None
         if self._format == "int8":
@@ -154,7 +173,7 @@ class PackedStack:
         # In blocks, so that few pages of a file and few copied rows are in memory at a time.
         for rows in torch.split(part.detach(), max(1, _BLOCK_BYTES // (part.shape[1] * part.element_size()))):
             source = (rows if rows.dtype in _READ else rows.float()).contiguous()
-            self._functions.draftline_pack(
+            self.functions.draftline_pack(
                 *(to, FORMATS.index(_READ[source.dtype]), source.data_ptr(), first, *source.shape),
                 *(panels, scale, offset, torch.get_num_threads()),
             )
@@ -186,3 +205,82 @@ def _matrices(stack: blueprint.Stack) -> list[blueprint.Linear]:
         found += [] if cross is None else [cross.query, cross.key_value, cross.out]
         found += [layer.feed_in, layer.feed_out]
     return [linear for linear in (*found, stack.head) if linear is not None]
+
+
+class HugePages:
+    """One region from which tensors are taken one after the other."""
+
+    def __init__(self, size: int) -> None:
+        """Reserve `size` bytes, all zero; what is not written to takes no memory."""
+        # Tensors that begin at a page's start: the system gives no huge page to a region that begins inside one.
+        region = _region(size + _PAGE)
+        whole = torch.frombuffer(region, dtype=torch.uint8)
+        self._rest = whole[-whole.data_ptr() % _PAGE :][: max(size, 1)]
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return the next tensor, which holds zeros.
+
+        Raises:
+            MemoryError: the region is used up.
+        """
+        size = math.prod(shape) * dtype.itemsize
+        if size > len(self._rest):
+            raise MemoryError(f"{size} bytes do not fit into the {len(self._rest)} that are left of the region")
+        taken, self._rest = self._rest[:size], self._rest[aligned(size) :]
+        return taken.view(dtype).view(*shape)
+
+
+def aligned(size: int) -> int:
+    """Bytes that a tensor of `size` bytes takes of a region."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _region(size: int) -> mmap.mmap | bytearray:
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return bytearray(size)
+    region = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
+        region.madvise(mmap.MADV_HUGEPAGE)
+    return region
+
+
+class FilePages:
+    """The regions of this process's memory that are mapped from a file and that nobody has written to.
+
+    `transformers` maps the weights of a checkpoint. The system counts the pages that were read as memory of this process,
+    and reads a page that was given back from the file again: no tensor changes, whoever else holds it. Elsewhere than on
+    Linux no region is found. Nobody may write to the weights until all of a stack are packed.
+    """
+
+    @functools.cached_property
+    def _regions(self) -> list[tuple[int, int]]:
+        """First and last address of each region, looked up once: what is packed is not written to meanwhile."""
+        try:
+            return list(_unchanged_regions())
+        except OSError:  # another system, or one that shows a process nothing of itself
+            return []
+
+    def release(self, tensor: Tensor) -> bool:
+        """Give the pages of a tensor back; return False where its memory is not mapped from a file, or is small."""
+        begin, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        if size < _MIN_BYTES:
+            return False
+        for start, end in self._regions:
+            if start <= begin and begin + size <= end:
+                # Whole pages: what a neighbour shares with this tensor is in the file too.
+                first = begin // mmap.PAGESIZE * mmap.PAGESIZE
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(begin + size - first), mmap.MADV_DONTNEED)
+                return True
+        return False
+
+
+def _unchanged_regions() -> Iterator[tuple[int, int]]:
+    described = _REGIONS.read_text(errors="replace")
+    headers = list(_HEADER.finditer(described))
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        start, end, inode = int(header[1], 16), int(header[2], 16), int(header[3])
+        if inode and end - start >= _MIN_BYTES:
+            fields = described[header.end() : None if following is None else following.start()]
+            # A page that this process has changed is a copy, and would be lost.
+            if not _CHANGED.search(fields):
+                yield start, end

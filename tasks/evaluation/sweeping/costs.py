@@ -19,7 +19,7 @@ import torch
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.runtimes.machine_limits import LEAST_SHARE, bandwidth_share
+from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.costs import MeasuredCosts, interpolated

@@ -73,7 +73,7 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
-        "gpu-keeps-one-rank-more", "tasks/decoding/runtimes/fused_draft_check.py", "DraftChecker._apply",
+        "gpu-keeps-one-rank-more", "tasks/decoding/runtimes/fused.py", "DraftChecker._apply",
         "< max_rank", "<= max_rank",
         (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_each_rule_by_hand",),
     ),
@@ -93,7 +93,7 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
-        "gpu-drafts-on-at-high-entropy", "tasks/decoding/runtimes/fused_greedy_loop.py", "_Seen.ends_in",
+        "gpu-drafts-on-at-high-entropy", "tasks/decoding/runtimes/fused.py", "_Seen.ends_in",
         " or nats > until.max_entropy", "",
         (f"{_UNIT}/runtimes/test_fused_continuation.py::test_a_continuation_equals_single_steps",),
     ),
@@ -133,12 +133,12 @@ BREAKS = (
         (f"{_UNIT}/replay/test_native_replay.py::test_a_score_that_would_take_a_run_is_not_known_to_the_kernel",),
     ),
     Break(
-        "changed-pages-dropped", "tasks.decoding.runtimes.file_pages", "_unchanged_regions",
+        "changed-pages-dropped", "tasks.decoding.runtimes.packed", "_unchanged_regions",
         "if not _CHANGED.search(fields):", "if fields:",
         (f"{_UNIT}/runtimes/test_file_pages.py::test_a_number_that_was_changed_stays",),
     ),
     Break(
-        "weights-stay-mapped", "tasks.decoding.runtimes.file_pages", "FilePages.release",
+        "weights-stay-mapped", "tasks.decoding.runtimes.packed", "FilePages.release",
         "mmap.MADV_DONTNEED", "mmap.MADV_WILLNEED",
         (f"{_UNIT}/runtimes/test_file_pages.py::test_an_opened_checkpoint_is_in_memory_once_and_still_computes[False]",),
     ),
@@ -276,7 +276,7 @@ BREAKS = (
         _NATIVE,
     ),
     Break(
-        "values-not-reordered", "tasks.decoding.runtimes.cached", "select_rows",
+        "values-not-reordered", "tasks.decoding.runtimes.reference", "select_rows",
         "layer.keys[index], layer.values[index]", "layer.keys[index], layer.values[: len(index)]",
         (f"{_UNIT}/runtimes/test_rollbacks.py",),
     ),

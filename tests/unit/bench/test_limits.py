@@ -71,11 +71,11 @@ def test_matrices_are_counted_by_the_tokens_that_they_multiply() -> None:
 
 
 def test_shares_are_of_bytes_or_of_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.decoding.runtimes.machine_limits.multiply_rates", lambda: {"float32": 1e9})
-    monkeypatch.setattr("tasks.decoding.runtimes.machine_limits.read_bandwidth", lambda size, threads: size * 100.0 * threads)
+    monkeypatch.setattr("tasks.decoding.runtimes.compiled.multiply_rates", lambda: {"float32": 1e9})
+    monkeypatch.setattr("tasks.decoding.runtimes.compiled.read_bandwidth", lambda size, threads: size * 100.0 * threads)
     settings = {"vanilla": "1 thread", "generate": "static cache, 2 threads", "batched": "2 threads", "drafter": "1 thread"}
     times = {"vanilla": 20.0, "generate": 20.0, "batched": 0.5, "drafter": 1.0}
     found = shares(settings, times, MatrixSizes(100_000, 300_000), 2.0)
     assert found == {"vanilla": 0.5, "generate": 0.25, "batched": 0.5}
-    monkeypatch.setattr("tasks.decoding.runtimes.machine_limits.multiply_rates", lambda: None)
+    monkeypatch.setattr("tasks.decoding.runtimes.compiled.multiply_rates", lambda: None)
     assert shares(settings, times, MatrixSizes(1, 1), 1.0) == {}

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import Step
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
-from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP
-from tasks.decoding.runtimes.fused_step import SyncPolicy
+from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.fused import EACH_STEP, FusedDecoder, SyncPolicy
 from tests.tape import TapeRecorder
 
 NAMES = ("t5", "mt5", "llama", "gpt2")

@@ -15,9 +15,8 @@ import torch
 from tasks.decoding.decoder import REFERENCE, Rows, Runtime
 from tasks.decoding.generation import Generation, total
 from tasks.decoding.registry import Request, decode
-from tasks.decoding.runtimes.cached import CachedDecoder
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
-from tasks.decoding.runtimes.per_row import PerRowDecoder
+from tasks.decoding.runtimes.reference import CachedDecoder, PerRowDecoder
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,

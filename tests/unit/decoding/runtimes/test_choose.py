@@ -12,12 +12,11 @@ import torch
 
 from tasks.decoding.decoder import REFERENCE, Runtime
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
-from tasks.decoding.runtimes.causal import CausalDecoder
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.reference import TransformersDecoder
+from tasks.decoding.runtimes.reference import CausalDecoder, TransformersDecoder
 from tasks.errors import InputError
 from tests.architectures import gemma2, models
 from tests.unit.decoding.runtimes.odd import BUILDERS, FEW, KINDS, NATIVE, begin, model_of, randomized, reference, t5

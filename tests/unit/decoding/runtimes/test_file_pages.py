@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.choose import open_decoder
-from tasks.decoding.runtimes.file_pages import FilePages
+from tasks.decoding.runtimes.packed import FilePages
 from tasks.models.checkpoints import load_model
 
 _COUNT = 1 << 20

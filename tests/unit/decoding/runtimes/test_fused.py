@@ -13,9 +13,7 @@ from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime, StopRu
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
-from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD
-from tasks.decoding.runtimes.fused_step import SyncPolicy
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,

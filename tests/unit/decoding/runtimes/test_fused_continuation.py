@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import StopRule
-from tasks.decoding.runtimes.fused_greedy_loop import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT
-from tasks.decoding.runtimes.fused_step import SyncPolicy
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, SyncPolicy
 from tests import laws
 from tests.architectures import models
 from tests.toys import VOCABULARY, toy_sources

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tasks.decoding.decoder import BrokenLogitsError, GreedyAcceptance, Step, StopRule
-from tasks.decoding.runtimes import fused_draft_check
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
+from tasks.decoding.runtimes import fused as fused_runtime
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.cuda_graphs import fetch
 from tasks.decoding.runtimes.fused import FusedDecoder
 from tests.acceptance import MORE_BOUNDS, kept_by, often_likeliest
@@ -133,7 +133,7 @@ def test_a_check_fetches_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
         fetched.append(tuple(tensor.shape))
         return fetch(tensor)
 
-    monkeypatch.setattr(fused_draft_check, "fetch", counted)
+    monkeypatch.setattr(fused_runtime, "fetch", counted)
     recorder, model = TapeRecorder(), models("t5")[1]
     blueprint = blueprint_of(model)
     assert blueprint is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tasks.decoding.runtimes.blueprint_readers import blueprint_of
+from tasks.decoding.runtimes.blueprint import blueprint_of
 from tasks.decoding.runtimes.cuda_graphs import rounded
 from tasks.decoding.runtimes.fused import FusedDecoder
-from tasks.decoding.runtimes.fused_cache import assign_slots
+from tasks.decoding.runtimes.fused_stack import assign_slots
 from tests.architectures import models
 from tests.tape import TapeRecorder
 from tests.toys import toy_sources

@@ -7,8 +7,8 @@ import mmap
 import pytest
 import torch
 
-from tasks.decoding.runtimes import huge_pages
-from tasks.decoding.runtimes.huge_pages import HugePages, aligned
+from tasks.decoding.runtimes import packed
+from tasks.decoding.runtimes.packed import HugePages, aligned
 
 
 def test_tensors_are_aligned_and_do_not_overlap() -> None:
@@ -31,4 +31,4 @@ def test_tensors_outlive_the_region() -> None:
 @pytest.mark.parametrize("lacking", ["MAP_ANONYMOUS", "MADV_HUGEPAGE"])
 def test_a_system_without_huge_pages_has_plain_memory(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mmap, lacking, raising=False)
-    assert huge_pages.HugePages(64).take((16,), torch.float32).fill_(2.0).sum() == 32
+    assert packed.HugePages(64).take((16,), torch.float32).fill_(2.0).sum() == 32

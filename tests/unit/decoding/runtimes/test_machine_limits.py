@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.decoding.runtimes import compiled, machine_limits
+from tasks.decoding.runtimes import compiled
 from tasks.decoding.runtimes.choose import open_decoder
+from tasks.decoding.runtimes.layout import FORMATS
 from tasks.decoding.runtimes.native import NativeDecoder
-from tasks.decoding.runtimes.packed import FORMATS
 from tests.toys import toy_t5
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason="needs a C++ compiler")
 
 
 def test_a_cache_is_read_faster_than_memory() -> None:
-    small, large = machine_limits.read_bandwidth(1 << 15), machine_limits.read_bandwidth(1 << 28)
+    small, large = compiled.read_bandwidth(1 << 15), compiled.read_bandwidth(1 << 28)
     assert small is not None and large is not None
     assert small > 1.5 * large > 0
 
 
 def test_every_format_has_a_rate() -> None:
-    rates = machine_limits.multiply_rates()
+    rates = compiled.multiply_rates()
     assert rates is not None and set(rates) == set(FORMATS)
     # Any processor multiplies more than one number in a nanosecond, and none ten thousand.
     assert all(1e9 < rate < 1e13 for rate in rates.values())
 
 
 def test_a_share_is_bytes_over_time_over_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_limits, "read_bandwidth", lambda size: 2e9 if size == 1_000_000 else None)
-    assert machine_limits.bandwidth_share(1_000_000, 0.001) == pytest.approx(0.5)
-    assert machine_limits.bandwidth_share(0, 0.001) is None
+    monkeypatch.setattr(compiled, "read_bandwidth", lambda size: 2e9 if size == 1_000_000 else None)
+    assert compiled.bandwidth_share(1_000_000, 0.001) == pytest.approx(0.5)
+    assert compiled.bandwidth_share(0, 0.001) is None
 
 
 def test_a_step_reads_the_decoder_and_its_head() -> None:
@@ -56,6 +56,6 @@ def test_the_runtime_knows_its_weights_and_the_caches_of_a_text() -> None:
     assert exact - model.shared.weight.nbytes < can.weight_bytes < 8 * exact
     decoder.start(decoder.encode([list(range(2, 22)) * 4]))
     decoder.forward([[*decoder.start_tokens] * 60])
-    allocated = decoder._texts._own.nbytes + decoder._texts._cross.nbytes
+    allocated = decoder._cache._own.nbytes + decoder._cache._cross.nbytes
     assert can.cache_bytes is not None and can.cache_bytes(80, 60) == allocated
     assert can.cache_bytes(80, 70) > allocated

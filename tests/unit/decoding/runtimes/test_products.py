@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.runtimes import compiled
-from tasks.decoding.runtimes.packed import FORMATS
+from tasks.decoding.runtimes.layout import FORMATS
 
 _SOURCE = """
 #include "products.h"

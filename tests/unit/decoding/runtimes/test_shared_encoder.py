@@ -14,7 +14,7 @@ from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows
 from tasks.decoding.method import Pair
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
-from tasks.decoding.runtimes.native_stack import NativeEncoder
+from tasks.decoding.runtimes.native import NativeEncoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tasks.models.from_layers import model_from_layers
