@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from importlib.metadata import version
-
-from tqdm import tqdm
 
 from tasks.alignment.calibrating.checks import FAULTS
 from tasks.alignment.calibrating.inputs import InputSet, input_set
@@ -18,6 +15,7 @@ from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.alignment.calibrating.publishing import Provenance, publish, total_counts
 from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
+from tasks.console import log, progress
 from tasks.corpora.example import Example, read_jsonl
 from tasks.decoding.decoder import Runtime
 from tasks.decoding.runtimes.choose import open_decoder
@@ -49,7 +47,7 @@ def label_all(labeller: Labeller, sets: list[InputSet], shards: Shards, size: in
     """Label the shards that no earlier run has finished; return the names of the shards of each set."""
     total = sum(len(one) * one.samples for one in sets)
     done = sum(count * one.samples for one in sets for name, count in one.sizes(size).items() if shards.has(name))
-    with tqdm(total=total, initial=done, desc="calibrate", unit="example", mininterval=2.0) as bar:
+    with progress(total=total, initial=done, desc="calibrate", unit="example", mininterval=2.0) as bar:
         for one in sets:
             for shard in one.shards(size):
                 if not shards.has(shard.name):
@@ -85,12 +83,12 @@ def open_labeller(
 
 
 def report_counts(task: str, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print the number of kept outputs, and warn of dropped ones."""
+    """Log the number of kept outputs, and warn of dropped ones."""
     kept = ", ".join(f"{one['kept']} of {one['outputs']} outputs for {name}" for name, one in counts.items())
-    print(f"{task}: {kept} kept, {sum(one['tokens'] for one in counts.values())} tokens")
+    log.info("%s: %s kept, %d tokens", task, kept, sum(one["tokens"] for one in counts.values()))
     warnings = [f"{_dropped(one)} for {name}" for name, one in counts.items() if any(one[fault] for fault in FAULTS)]
     if warnings:
-        print(f"warning: {task}: dropped {' and '.join(warnings)}", file=sys.stderr)
+        log.warning("%s: dropped %s", task, " and ".join(warnings))
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
@@ -116,11 +114,11 @@ def check_held_out(paths: TaskPaths, shards: Shards, names: list[str], metric: s
 
 
 def report_check(task: str, check: OutputCheck, counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print how the outputs compare with trivial baselines, and warn of a large model that nothing can be learned from."""
+    """Log how the outputs compare with trivial baselines, and warn of a large model that nothing can be learned from."""
     distinct = ", ".join(f"{one['distinct']} distinct outputs of {one['kept']} for {name}" for name, one in counts.items())
-    print(f"{task}: {distinct}; {described(check)}")
+    log.info("%s: %s; %s", task, distinct, described(check))
     for clause in [*against_teacher(check), *length_warning(check)]:
-        print(f"warning: {task}: {clause}", file=sys.stderr)
+        log.warning("%s: %s", task, clause)
 
 
 def main() -> None:

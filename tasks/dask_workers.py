@@ -9,13 +9,13 @@ import contextlib
 import functools
 import pickle
 import platform
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks.console import log
 from tasks.errors import InputError
 from tasks.locks import working_lock_if_free
 from tasks.process_pool import Channel
@@ -57,7 +57,7 @@ class DaskCluster:
                 about = (ended, open_worker, _machine(), self.device)
                 channels += [_DaskChannel(client, worker, *about) for worker in _workers(client)]
             except OSError as error:
-                print(f"no Dask scheduler answers at {self.address} ({error}); going on without", file=sys.stderr, flush=True)
+                log.warning("no Dask scheduler answers at %s (%s); going on without", self.address, error)
             stack.callback(ended.set)
             yield channels
 
@@ -109,7 +109,7 @@ class _DaskChannel:
             return self._awaited.result()
         except Exception as error:  # of the worker, of its work or of the connection: another process does the unit
             if not self._ended.is_set():
-                print(f"Dask worker {self._worker}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                log.warning("Dask worker %s: %s: %s", self._worker, type(error).__name__, error)
             raise EOFError from error
 
     def close(self) -> None:

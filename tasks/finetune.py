@@ -69,6 +69,7 @@ def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -
 
 def _leave_to_alignment(layers: LayersSettings, paths: TaskPaths) -> None:
     """Write where the drafters of this task begin: a training of the small model here would wait for the large one's."""
+    from tasks.console import log
     from tasks.files import atomic_folder, atomic_write
     from tasks.training import distributed
 
@@ -81,10 +82,10 @@ def _leave_to_alignment(layers: LayersSettings, paths: TaskPaths) -> None:
     )
     with atomic_folder(paths.model("small")) as folder:
         (folder / "README.md").write_text(note, encoding="utf-8")
-    log = paths.training_log("small")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(log, "step,loss\n")
-    print(f"{paths.task}/small: nothing to train, since drafters begin with layers {named} of the large model")
+    curve = paths.training_log("small")
+    curve.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(curve, "step,loss\n")
+    log.info("%s/small: nothing to train, since drafters begin with layers %s of the large model", paths.task, named)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.decoder import Rows
 from tasks.decoding.opening import OpenedModels, open_models
@@ -97,10 +98,8 @@ def load_pair(params: Params, task: Task, paths: TaskPaths, drafter: Path, grid:
     loaded = open_models(drafter, large, params.machine, task.text)
     small = loaded.pair.small
     if isinstance(small, TranslatedDecoder):
-        print(
-            f"{paths.task}: the small model has a tokenizer of its own, and drafts {len(small.translation.common)} of the "
-            f"large model's {small.vocabulary} tokens"
-        )
+        shared = f"{len(small.translation.common)} of the large model's {small.vocabulary} tokens"
+        log.info("%s: the small model has a tokenizer of its own, and drafts %s", paths.task, shared)
     calibration = calibration_targets(grid, paths.calibration_set, loaded.tokenizer, task.text.max_target_tokens)
     # The calibration set counts even if no point drafts from it, so that rows stay valid when such a point is added.
     inputs = [drafter, large, paths.split(CHOSEN_ON), paths.split(REPORTED_ON), paths.calibration_set]

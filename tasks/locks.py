@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, ReadWriteLock, Timeout
+
+from tasks.console import log
 
 _POLL_SECONDS = 0.2
 _DEVICES = ("cpu", "cuda")
@@ -111,7 +112,7 @@ def share_lock(device: str, share: Share, room: Share) -> Iterator[None]:
                 mine.acquire()
                 break
         if not waits:
-            print(f"waiting: {_in_use(device)}; this one needs {_described(share)}", file=sys.stderr, flush=True)
+            log.info("waiting: %s; this one needs %s", _in_use(device), _described(share))
             waits = True
         time.sleep(_POLL_SECONDS)
     try:
@@ -157,7 +158,7 @@ def _held(acquire: Callable[[bool], object], release: Callable[[], None], reason
     try:
         acquire(False)
     except Timeout:
-        print(f"waiting: {reason}", file=sys.stderr, flush=True)
+        log.info("waiting: %s", reason)
         acquire(True)
     try:
         yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, Protocol, TypeVar
 
 from tasks import supervisor
+from tasks.console import log
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ class _Board(Generic[Unit, Result]):
         """Let another process do a unit; say so, unless the work has ended anyway."""
         with self._changed:
             if not self._ended():
-                print("a process that shared this work has ended; the others do its part", file=sys.stderr, flush=True)
+                log.warning("a process that shared this work has ended; the others do its part")
             self._waiting.appendleft(number)
             self._changed.notify_all()
 

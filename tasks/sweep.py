@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
+from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.dask_workers import find_cluster
 from tasks.decoding.registry import Request
@@ -247,12 +247,12 @@ def main() -> None:
     timed = sum(isinstance(row, TimedRow) for row in done)
     failed = [row for row in done if isinstance(row, FailedRow)]
     for row in failed:
-        print(f"failed: {row.split} {row.method} {row.settings}: {row.error}", file=sys.stderr)
+        log.warning("failed: %s %s %s: %s", row.split, row.method, row.settings, row.error)
     counts = f"{len(done)} points, {timed} timed, {len(failed)} failed"
-    print(f"{arguments.task}/{arguments.arm}: {counts} ({pairs[0].runtime})")
+    log.info("%s/%s: %s (%s)", arguments.task, arguments.arm, counts, pairs[0].runtime)
     for pair in pairs:
         if pair.vanilla_scatter is not None:
-            print(scatter_text(pair.vanilla_scatter, f"{arguments.arm}, seed {pair.seed}"))
+            log.info("%s", scatter_text(pair.vanilla_scatter, f"{arguments.arm}, seed {pair.seed}"))
     if len(failed) == len(done):
         raise InputError(f"every point of the sweep failed; the first: {failed[0].error}")
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 
 from tasks.alignment.settings import AlignSettings
+from tasks.console import progress
 from tasks.decoding.distributions import probability, transform
 from tasks.decoding.settings import SamplingSettings
 from tasks.models.extras import AcceptanceHead, add_acceptance_head
@@ -97,7 +97,7 @@ def train_head(
     """Train a head, in place, on the batches of `settings`; every process takes the same steps."""
     source, optimizer = DatasetSource(texts, settings), torch.optim.AdamW(head.parameters(), lr=_LEARNING_RATE)
     head.train()
-    for step in tqdm(
+    for step in progress(
         range(settings.acceptance_steps),
         desc="acceptance head",
         unit="step",

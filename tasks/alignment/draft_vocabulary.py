@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tasks.console import log
 from tasks.decoding.decoder import Rows
 from tasks.errors import InputError
 from tasks.models.pruned_head import PrunedHead, prune_head
@@ -35,11 +36,13 @@ def prune_drafter(context: TrainingContext, size: int, vocabulary: int) -> None:
     texts = {"calibration": written, "validation": context.held_out.targets, "targets": context.examples.targets}
     head.coverage = {name: share_inside(rows, head) for name, rows in texts.items()}
     if distributed.is_main():
-        print(
-            f"{job.paths.task}: {job.label}: draft vocabulary of {head.rows} tokens, with "
-            f"{head.coverage['calibration']:.2%} of the large model's tokens in the calibration set, "
-            f"{head.coverage['validation']:.2%} of those held out, and {head.coverage['targets']:.2%} of the tokens to learn "
-            "from; others are left out of the loss"
+        log.info(
+            "%s: %s: draft vocabulary of %d tokens, with %.2f%% of the large model's tokens in the calibration set, %.2f%% of "
+            "those held out, and %.2f%% of the tokens to learn from; others are left out of the loss",
+            job.paths.task,
+            job.label,
+            head.rows,
+            *(100 * head.coverage[name] for name in ("calibration", "validation", "targets")),
         )
 
 

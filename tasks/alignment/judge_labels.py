@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from tasks.console import progress
 from tasks.decoding.decoder import Decoder, Rows
 from tasks.decoding.method import Pair, Request
 from tasks.decoding.registry import decode
@@ -89,7 +89,7 @@ class MismatchLabeller:
         states: list[Tensor] = []
         good: list[bool] = []
         batches = range(0, len(sources), self._size)
-        for begin in tqdm(batches, desc="judge", unit="batch", mininterval=2.0, disable=not distributed.is_main()):
+        for begin in progress(batches, desc="judge", unit="batch", mininterval=2.0, disable=not distributed.is_main()):
             here = slice(begin, begin + self._size)
             scored = References(references.texts[here], references.metric, references.tolerance)
             some, labels = self._label(sources[here], scored)

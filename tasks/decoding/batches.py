@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tqdm import tqdm
-
+from tasks.console import progress
 from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Generation
 from tasks.decoding.registry import Pair, Request, decode
@@ -15,7 +14,7 @@ def decode_all(
     """Return one generation for each source; a `label` shows a progress bar on standard error."""
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     done: dict[int, Generation] = {}
-    with tqdm(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:
+    with progress(total=len(sources), desc=label, unit="example", mininterval=2.0, disable=label is None) as bar:
         for begin in range(0, len(order), batch_size):
             batch = order[begin : begin + batch_size]
             generations = decode(name, settings, pair, [sources[index] for index in batch], request, batch)

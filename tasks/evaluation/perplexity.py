@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
+from tasks.console import progress
 from tasks.decoding.acceptance_rules import accept_all
 from tasks.decoding.decoder import Rows
 from tasks.decoding.drafters.choose import make_drafter
@@ -112,7 +111,7 @@ def perplexity(pair: Pair, sources: Rows, texts: Rows, options: PerplexitySettin
         label: Text before a progress bar on standard error; None for no bar.
     """
     compose, parts = with_fallback(options.fallback_threshold), []
-    with tqdm(total=len(texts), desc=label, unit="text", mininterval=2.0, disable=label is None) as bar:
+    with progress(total=len(texts), desc=label, unit="text", mininterval=2.0, disable=label is None) as bar:
         for batch in _batches(texts, options.batch_size):
             parts.append(_score(compose, pair, [sources[index] for index in batch], [texts[index] for index in batch]))
             bar.update(len(batch))

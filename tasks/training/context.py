@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tasks.console import log
 from tasks.errors import InputError
 from tasks.fingerprint import fingerprint
 from tasks.machine import MachineSettings, set_up
@@ -120,7 +121,8 @@ def open_context(job: TrainingJob) -> TrainingContext:
     if distributed.is_main():
         for file, texts in ((job.train_file, examples), (job.held_out_file, held_out)):
             if texts.cut:
-                print(f"{job.paths.task}: {texts.cut} of {len(texts)} sources of {file.name} are cut to fit the chat prompt")
+                cut = f"{texts.cut} of {len(texts)} sources of {file.name}"
+                log.info("%s: %s are cut to fit the chat prompt", job.paths.task, cut)
     resume = job.paths.resume(f"{job.stage}-{job.name}") / _work(job, device)
     return TrainingContext(job, model.to(device), tokenizer, examples, held_out, device, resume)
 

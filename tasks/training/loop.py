@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from tqdm import tqdm
 
+from tasks.console import progress
 from tasks.errors import InputError
 from tasks.training import checkpoints, distributed
 from tasks.training.best_weights import BestWeights
@@ -116,7 +116,7 @@ def train(
     whole = TrainingLog(state, log)
     meter = _Meter(whole.add, resume, device, whole.last("target_tokens"))
     step, measured = first, dict[str, float]()
-    with tqdm(
+    with progress(
         total=settings.steps, initial=first, desc=label, unit="step", mininterval=2.0, disable=not distributed.is_main()
     ) as bar:
         while step < settings.steps and not best.out_of_patience:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tasks import tracking
+from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
@@ -60,7 +60,7 @@ def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], Trainin
     known = read_training_record(job.folder) if job.seed is not None else None
     if known is not None and known.work == opened.resume.name and job.paths.training_log(job.name, job.seed).is_file():
         if distributed.is_main():
-            print(f"{job.paths.task}: {job.label} is already trained")
+            log.info("%s: %s is already trained", job.paths.task, job.label)
         return
     spec = make_spec(opened)
     with folder_lock(opened.resume.parent) if distributed.is_main() else contextlib.nullcontext():
@@ -75,13 +75,13 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
     objective = Objective(opened.model, job.training, spec.loss)
     parameters = sum(parameter.numel() for parameter in opened.model.parameters())
     with _sharing(opened), working_lock(opened.device.type), _recording(opened, parameters) as record:
-        log: LogMetrics = _nowhere if record is None else record.log_metrics
+        send: LogMetrics = _nowhere if record is None else record.log_metrics
         outcome = train(
-            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=log, label=job.label
+            objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=send, label=job.label
         )
         if spec.finish is not None:
             outcome = dataclasses.replace(outcome, measured={**outcome.measured, **spec.finish()})
-        log(_final_metrics(outcome), outcome.steps)
+        send(_final_metrics(outcome), outcome.steps)
         if record is None:
             return
         folder, log_file = job.folder, job.paths.training_log(job.name, job.seed)
@@ -93,9 +93,9 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
             _save(opened, outcome, check)
         _record_model(opened, record, outcome, parameters)
     remove(opened.resume)
-    print(_summary_line(job, parameters, outcome))
+    log.info("%s", _summary_line(job, parameters, outcome))
     if check is not None:
-        _print_check(job, check)
+        _log_check(job, check)
 
 
 def _nowhere(metrics: Mapping[str, float], step: int) -> None:
@@ -172,11 +172,11 @@ def _check(opened: TrainingContext) -> OutputCheck | None:
     return HeldOutQuality(examples, opened.tokenizer, job.text, job.metric).check(opened.model)
 
 
-def _print_check(job: TrainingJob, check: OutputCheck) -> None:
-    """Print the check, and a warning for everything that speaks against the model."""
-    print(f"{job.paths.task}/{job.name}: {described(check)}")
+def _log_check(job: TrainingJob, check: OutputCheck) -> None:
+    """Log the check, and a warning for everything that speaks against the model."""
+    log.info("%s/%s: %s", job.paths.task, job.name, described(check))
     for clause in [*against_teacher(check, f"the {job.name} model"), *length_warning(check, f"the {job.name} model")]:
-        print(f"warning: {job.paths.task}: {clause}", file=sys.stderr)
+        log.warning("%s: %s", job.paths.task, clause)
 
 
 def _save(opened: TrainingContext, outcome: TrainingResult, check: OutputCheck | None) -> None:

@@ -37,7 +37,9 @@ _DEEPER = {"early exit and heads"}
 # One process for all: starting one takes longer than a way.
 _SCRIPT = """
 import sys
+from tasks import console
 from tasks.align import main
+console.set_up()
 for file in sys.argv[1:]:
     sys.argv[1:] = ["--task", "translation", "--params", file]
     main()
@@ -70,8 +72,8 @@ def test_every_alignment_method_trains_from_params_yaml(clone: Path) -> None:
     files = [f"{way}.yaml" for way in WAYS]
     result = run_in(clone, sys.executable, "-c", _SCRIPT, *files)
     assert result.returncode == 0, result.stderr[-3000:]
-    lines = [line for line in result.stdout.splitlines() if line.startswith("translation/aligned/1: ")]
-    assert len(lines) == len(WAYS), result.stdout
+    lines = [line for line in result.stderr.splitlines() if line.startswith("translation/aligned/1: ")]
+    assert len(lines) == len(WAYS), result.stderr
     for way, line in zip(WAYS, lines, strict=True):
         assert f"{_STEPS} steps" in line or WAYS[way].get("patience"), f"{way}: {line}"
         assert "acceptance rate" in line

@@ -70,8 +70,8 @@ def test_calibrate_warns_of_it_and_records_it(
     monkeypatch.setattr(sys, "argv", ["calibrate", "--task", "toy"])
     calibrate.main()
     printed = capsys.readouterr()
-    assert "24 of 24 outputs for calibration" in printed.out
-    assert "1 distinct outputs of 24 for calibration" in printed.out
+    assert "24 of 24 outputs for calibration" in printed.err
+    assert "1 distinct outputs of 24 for calibration" in printed.err
     warnings = [line for line in printed.err.splitlines() if line.startswith("warning")]
     assert any("gives 1 distinct output for 24 inputs, 'w7' for 100% of them" in line for line in warnings)
     assert any("not better than giving one constant output" in line for line in warnings)

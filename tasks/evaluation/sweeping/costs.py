@@ -203,6 +203,6 @@ def slow_step_warning(large: Decoder, costs: Costs) -> str:
     if share is None or share >= LEAST_SHARE:
         return ""
     return (
-        f"warning: a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
+        f"a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
         "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
     )

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from tasks.console import progress
 from tasks.decoding.batches import decode_all
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.method import Pair
@@ -88,7 +87,7 @@ def decode_points(
     waiting = [point for point in points if decoder.kept(point) is None]
     for point in waiting:
         decoder.measure_cost(point)
-    with tqdm(total=len(waiting), desc=label, unit="point") as bar:
+    with progress(total=len(waiting), desc=label, unit="point") as bar:
 
         def here(point: SweepPoint) -> str | None:
             done = decoder(point)

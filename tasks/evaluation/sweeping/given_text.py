@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
+from tasks.console import progress
 from tasks.corpora.example import Example
 from tasks.decoding.decoder import Rows, TokenGuarantee
 from tasks.decoding.generation import Generation
@@ -140,7 +139,7 @@ class GivenTextEvaluator(PointEvaluator):
         """Both models' predictions along the texts of a split, by example."""
         if split.name not in self._predictions:
             texts = zip(split.sources, self._texts_of(split), strict=True)
-            bar = tqdm(texts, desc=f"read {split.name}", total=len(split.sources), unit="text", mininterval=2.0)
+            bar = progress(texts, desc=f"read {split.name}", total=len(split.sources), unit="text", mininterval=2.0)
             self._predictions[split.name] = [predict_along(self._endless, source, text) for source, text in bar]
         return self._predictions[split.name]
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
+from tasks.console import progress
 from tasks.decoding.decoder import BrokenLogitsError, Rows
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import Pair, Request, build_method
@@ -137,7 +136,7 @@ def replay_grid(
         known: Texts by example, any number of times: before the replay, both models predict along each text in one run.
         fan_out: The processes that share the examples.
     """
-    with tqdm(total=len(split.sources), desc=label, unit="example", mininterval=2.0) as bar:
+    with progress(total=len(split.sources), desc=label, unit="example", mininterval=2.0) as bar:
         own = GridReplay(points, request, folder, pair, bar.update)
         first, *rest = _units(split, known, fan_out.size)
         # Here and alone: a method that measures what its drafter costs does so in the first text, for all processes.

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tqdm import tqdm
-
+from tasks.console import log, progress
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.results.plan import SweepPlan
@@ -140,7 +139,7 @@ class SweepRunner:
         while waiting := [point for point in visits if point not in rows or not self._writer.finished(rows[point])]:
             number += 1
             label = f"{self._label('sweep', split)}, pass {number}"
-            for point in tqdm(_shuffled(waiting, f"{self._evaluator.sweep.seed} {number}"), desc=label, unit="point"):
+            for point in progress(_shuffled(waiting, f"{self._evaluator.sweep.seed} {number}"), desc=label, unit="point"):
                 rows[point] = visits[point].time(self._writer, point, split)
         return rows
 
@@ -158,7 +157,7 @@ class SweepRunner:
         except RuntimeError:
             return None
         if warning := slow_step_warning(evaluator.pair.large, costs):
-            tqdm.write(warning)
+            log.warning("%s", warning)
         # Methods that use the ratio decode with the same value as they are replayed with.
         evaluator.pair.cost_ratios.setdefault("small", costs.cost_ratio)
         return costs

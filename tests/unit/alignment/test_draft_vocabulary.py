@@ -93,5 +93,5 @@ def test_both_arms_predict_what_the_large_model_writes(
     assert aligned.coverage["validation"] == control.coverage["validation"] < 1.0
     references = [token for text in opened("unaligned").examples.targets for token in text]
     assert control.coverage["targets"] == sum(token in kept for token in references) / len(references) < 0.9
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert f"toy: control unaligned: draft vocabulary of {len(kept)} tokens, with 100.00% of the large model's" in printed

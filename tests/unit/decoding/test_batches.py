@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tasks import console
 from tasks.decoding.batches import decode_all
 from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
@@ -59,10 +60,13 @@ def test_a_seed_repeats_and_another_differs(toys: Toys) -> None:
     assert runs[0] != runs[2]
 
 
-def test_a_bar_is_shown_where_it_has_a_label(toys: Toys, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_where_it_has_a_label(
+    toys: Toys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_INTERVAL", 0.0)
     for label in (None, "decoding"):
         decode_all("vanilla_small", VanillaSettings(), toys.cached, toy_sources(2), Request(3), 2, label)
-        assert ("decoding: 100%" in capsys.readouterr().err) == (label is not None)
+        assert ("decoding: 2 of 2 examples" in capsys.readouterr().err) == (label is not None)
 
 
 def test_every_method_has_settings_that_need_no_torch() -> None:

@@ -203,7 +203,7 @@ def test_equal_runs_save_equal_folders(
     first = saved()
     assert first == saved()
     assert "README.md" in first
-    assert "4 steps in 1 s, step 2 kept, validation loss 2.500" in capsys.readouterr().out
+    assert "4 steps in 1 s, step 2 kept, validation loss 2.500" in capsys.readouterr().err
     assert measured
 
 
@@ -227,7 +227,7 @@ def test_a_finished_seed_is_kept_and_another_is_trained(
     assert record is not None and (record.steps, record.examples) == (4, len(open_context(job).examples))
     capsys.readouterr()
     train_stage(seeded, make_spec)
-    assert "seed 1 is already trained" in capsys.readouterr().out
+    assert "seed 1 is already trained" in capsys.readouterr().err
     assert weights.stat().st_mtime_ns == written
     train_stage(dataclasses.replace(seeded, training=dataclasses.replace(job.training, learning_rate=0.002)), make_spec)
     assert weights.stat().st_mtime_ns > written
@@ -239,13 +239,13 @@ def test_a_model_that_is_no_better_than_a_constant_is_warned_of_and_its_card_say
     """A model that has learned nothing writes one text for everything."""
     train_stage(dataclasses.replace(job, checked=20), make_spec)
     printed = capsys.readouterr()
-    assert "toy/small: bleu" in printed.out and "on 20 held-out inputs (constant " in printed.out
+    assert "toy/small: bleu" in printed.err and "on 20 held-out inputs (constant " in printed.err
     warnings = [line for line in printed.err.splitlines() if line.startswith("warning: toy: the small model")]
     assert any("is not better than giving one constant output" in line for line in warnings)
     card = (PATHS.model("small") / "README.md").read_text(encoding="utf-8")
     assert "greedy outputs: `bleu" in card and "the model is not better than giving one constant output" in card
     train_stage(job, make_spec)
-    assert "held-out inputs" not in capsys.readouterr().out
+    assert "held-out inputs" not in capsys.readouterr().err
     assert measured
 
 
@@ -254,7 +254,7 @@ def test_a_model_that_scores_given_texts_is_not_asked_for_outputs(
 ) -> None:
     monkeypatch.setattr("tasks.training.stage.HeldOutQuality.check", lambda *_: pytest.fail("outputs were asked for"))
     train_stage(dataclasses.replace(job, checked=20, metric="perplexity"), make_spec)
-    assert "validation loss" in capsys.readouterr().out
+    assert "validation loss" in capsys.readouterr().err
     assert (PATHS.model("small") / "README.md").is_file()
 
 
@@ -277,7 +277,7 @@ def test_without_steps_the_model_is_measured_and_saved_as_it_is(
     log = PATHS.training_log("small").read_text(encoding="utf-8").splitlines()
     assert log[0] == "step,loss,validation_loss" and log[1].startswith("0,,") and float(log[1][3:]) > 0
     printed = capsys.readouterr()
-    assert "parameters, taken as it is, validation loss" in printed.out and "on 20 held-out inputs" in printed.out
+    assert "parameters, taken as it is, validation loss" in printed.err and "on 20 held-out inputs" in printed.err
 
 
 def test_batches_follow_another_file_of_the_same_inputs(job: TrainingJob, tmp_path: Path) -> None:
