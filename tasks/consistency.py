@@ -14,8 +14,8 @@ from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
 from tasks.evaluation.sweeping.grid import expand_entry
-from tasks.models.gguf import is_gguf
 from tasks.models.settings import from_large_problem, no_encoder_problem
+from tasks.models.tokenizers import is_gguf
 from tasks.perplexity_task import perplexity_problems
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ def main() -> None:
 
 def _train(model: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     # Imported here: a process that only launches others does not need them.
-    from tasks.models.from_layers import check_layers
+    from tasks.models.layers import check_layers
     from tasks.training.context import TrainingContext, TrainingJob
     from tasks.training.loop import EvaluationData
     from tasks.training.sources import DatasetSource

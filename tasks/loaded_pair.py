@@ -25,9 +25,9 @@ from tasks.evaluation.results.acceptances import AcceptanceRate, DraftingAccepta
 from tasks.evaluation.results.costs import PairSizes
 from tasks.evaluation.results.pair import DraftVocabulary
 from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair
 from tasks.models.pruned_head import pruned_head
-from tasks.models.shared_encoder import shared_parameters
 from tasks.models.tokenizers import encode, load_tokenizer
 from tasks.paths import TaskPaths
 from tasks.schema import Params, Task

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.errors import InputError
-from tasks.models.gguf import is_gguf
 from tasks.models.settings import ModelSettings
-from tasks.models.tokenizers import load_from
+from tasks.models.tokenizers import is_gguf, load_from
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -25,7 +24,7 @@ def check_starts(large: ModelSettings, small: ModelSettings) -> None:
     """
     found = {name: _configuration(name, model) for name, model in (("large", large), ("small", small))}
     if small.from_large is not None and found["large"] is not None:
-        from tasks.models.from_layers import check_layers
+        from tasks.models.layers import check_layers
 
         check_layers(_without_weights(found["large"]), small.from_large)
 

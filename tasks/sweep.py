@@ -43,7 +43,7 @@ from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
 from tasks.loaded_pair import LoadedPair, load_pair, load_pair_alone, measure_pair, require_composable
 from tasks.locks import timing_lock
-from tasks.models.training_record import read_training_record
+from tasks.models.checkpoints import read_training_record
 from tasks.paths import DRAFTERS, TaskPaths
 from tasks.schema import Params, Task
 from tasks.sweep_work import cache_folder, files_fingerprint, load_pair_elsewhere, work_fingerprint

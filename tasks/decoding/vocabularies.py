@@ -10,7 +10,7 @@ from tasks.decoding.translation import Translation
 from tasks.errors import InputError
 from tasks.models.prompting import SourceDecoder, SourceEncoder
 from tasks.models.settings import TextSettings
-from tasks.models.spelling import Speller, spellings
+from tasks.models.tokenizers import ByteEncoder, token_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,9 +33,9 @@ def translation_between(
     Raises:
         InputError: a tokenizer is of an unknown kind, or no token stands for the same text in both.
     """
-    theirs, ours = spellings(small), spellings(large)
-    speller = Speller(theirs, small.unk_token_id if small.unk_token_id is not None else ends[0])
-    found = ((token, speller.token(spelled)) for token, spelled in enumerate(ours) if spelled)
+    theirs, ours = token_bytes(small), token_bytes(large)
+    encode_bytes = ByteEncoder(theirs, small.unk_token_id if small.unk_token_id is not None else ends[0])
+    found = ((token, encode_bytes.token(spelled)) for token, spelled in enumerate(ours) if spelled)
     common = {token: same for token, same in found if same is not None}
     if not common:
         raise InputError("no token stands for the same text in the tokenizers of both models; take another small model")
@@ -44,7 +44,7 @@ def translation_between(
 
     @functools.cache
     def spell(token: int) -> tuple[int, ...]:
-        return tuple(speller(ours[token] if token < len(ours) else b""))
+        return tuple(encode_bytes(ours[token] if token < len(ours) else b""))
 
     def sources(rows: Rows) -> Rows:
         return write(read(rows))
@@ -58,7 +58,7 @@ class Retokenizer:
 
     def __init__(self, large: PreTrainedTokenizerBase, theirs: list[bytes], ours: list[bytes], ends: tuple[int, int]) -> None:
         self._large, self._theirs, self._ours, self._ends = large, theirs, ours, ends
-        self._speller = Speller(ours, ends[1])
+        self._encode_bytes = ByteEncoder(ours, ends[1])
 
     def __call__(self, text: list[int], drafted: list[int]) -> list[int]:
         """Return the large model's tokens for a draft behind a text.
@@ -78,7 +78,7 @@ class Retokenizer:
                 found = self._tokens(whole.decode(errors="ignore"))
                 if found is not None and found[:count] == kept:
                     return found[count:] + end
-        return self._speller(spelled) + end
+        return self._encode_bytes(spelled) + end
 
     def _tokens(self, text: str) -> list[int] | None:
         """Return the tokens of a text; none where the tokenizer adds a space, as SentencePiece does inside a word."""

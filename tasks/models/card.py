@@ -20,10 +20,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tasks.files import checksum
 from tasks.models.extras import acceptance_head_of, classifier_of, heads_of, judge_of
+from tasks.models.layers import reads_large_encoder
 from tasks.models.prompting import messages
 from tasks.models.pruned_head import pruned_head
 from tasks.models.settings import SOURCE, LayersSettings, TextSettings
-from tasks.models.shared_encoder import reads_large_encoder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

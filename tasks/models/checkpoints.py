@@ -1,11 +1,14 @@
-"""Initialises, loads and saves models as `transformers` folders with safetensors."""
+"""Initialises, loads and saves models as `transformers` folders with safetensors, each with the record of its training."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +17,31 @@ import torch
 from tasks.errors import InputError
 from tasks.files import atomic_folder
 from tasks.models.extras import load_extras, own_weights, save_extras
-from tasks.models.from_layers import model_from_layers
+from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import load_draft_tokens, save_draft_tokens
 from tasks.models.settings import ModelSettings
 from tasks.models.tokenizers import load_from
-from tasks.models.training_record import TrainingRecord, write_training_record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LoadingInfo = Mapping[str, Collection[str]]
 """Names of weights by what happened to them, such as `missing_keys`."""
+_RECORD = "training.json"
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The training of one model. Equal runs give equal records."""
+
+    work: str
+    """Fingerprint of settings, data and code."""
+    steps: int
+    """Optimiser steps that were taken."""
+    examples: int
+    """Examples that they were drawn from."""
+    target_tokens: int
+    """Target tokens that the loss was computed on, over all steps."""
 
 
 def initial_model(settings: ModelSettings, vocabulary: int, pad: int, end: int, large: Path | None = None) -> PreTrainedModel:
@@ -230,7 +247,7 @@ def save_model(
         if card is not None:
             (partial / "README.md").write_text(card, encoding="utf-8")
         if record is not None:
-            write_training_record(record, partial)
+            (partial / _RECORD).write_text(json.dumps(dataclasses.asdict(record), indent=2) + "\n", encoding="utf-8")
         _share(partial)
 
 
@@ -239,3 +256,11 @@ def _share(folder: Path) -> None:
     mode = (folder / "config.json").stat().st_mode
     for file in folder.glob("*.safetensors"):
         file.chmod(mode)
+
+
+def read_training_record(folder: Path) -> TrainingRecord | None:
+    """The record of a model's folder; None where it has none, or one of another version."""
+    try:
+        return TrainingRecord(**json.loads((folder / _RECORD).read_text(encoding="utf-8")))
+    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        return None

@@ -1,22 +1,43 @@
-"""Access to single decoder layers: norm and output head after any layer, and the first layers as a model of their own."""
+"""Single layers of a model: norm and head after any of them, the first ones alone, and a small model of some of the large's.
+
+Such a small model may read the large one's encoder: training then leaves the encoder as it is, and decoding runs it once.
+BiLD-v1 (section 4.1) makes its small FSMT models so. The embedding that an encoder reads is a part of it; T5 and BART read the
+same matrix in the decoder, where it is frozen too. A head that is tied to it becomes a matrix of its own, which is trained.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.errors import InputError
+from tasks.models.settings import LayersSettings, from_large_problem, no_encoder_problem
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _LAYERED = ("t5", "mt5")
-_LAYER_LISTS = ("decoder.block", "model.decoder.layers", "transformer.h", "model.layers")
-"""Attribute paths of the decoder layers in T5, BART, GPT-2 and Llama."""
+_DEPTHS = {
+    "decoder.block": "num_decoder_layers",
+    "model.decoder.layers": "decoder_layers",
+    "transformer.h": "n_layer",
+    "model.layers": "num_hidden_layers",
+}
+"""The setting of the decoder's depth, by the attribute path of its layers, in T5, BART, GPT-2 and Llama."""
+_ENCODERS = {
+    "decoder.block": ("encoder.block", "num_layers"),
+    "model.decoder.layers": ("model.encoder.layers", "encoder_layers"),
+}
+"""The encoder's path and its depth, by the decoder's path."""
+_SHARED = "layer.0.SelfAttention.relative_attention_bias.weight"
+"""T5 keeps the position biases of all layers in the first one."""
+_MARK = "shares_encoder"
+"""Says in a model's configuration, which is saved with it, that its encoder is the large model's."""
 
 
 def require_layered(model: PreTrainedModel, what: str) -> None:
@@ -87,7 +108,7 @@ def exit_layer_of(model: PreTrainedModel) -> int:
 
 def _located(model: PreTrainedModel) -> tuple[list[str], torch.nn.ModuleList]:
     """Return the attribute path of the decoder's layers, and the layers."""
-    for path in _LAYER_LISTS:
+    for path in _DEPTHS:
         layers = functools.reduce(lambda inner, name: getattr(inner, name, None), path.split("."), model)
         if isinstance(layers, torch.nn.ModuleList):
             return path.split("."), layers
@@ -100,3 +121,110 @@ def _shallow(module: torch.nn.Module) -> torch.nn.Module:
     twin = copy.copy(module)
     twin._modules = dict(module._modules)
     return twin
+
+
+def model_from_layers(large: PreTrainedModel, settings: LayersSettings) -> PreTrainedModel:
+    """Return a new model of the chosen layers, with copies of the large model's weights, in evaluation mode.
+
+    All decoder layers give a model that equals the large one. Draft heads and exit classifiers are not copied.
+
+    Raises:
+        InputError: the large model does not have these layers, or its architecture does not name its layers in a known way.
+    """
+    check_layers(large, settings)
+    path, config = decoder_path(large), copy.deepcopy(large.config)
+    kept = [(path, settings.layers)]
+    _set_depth(config, _DEPTHS[path], settings.layers)
+    if path == "decoder.block" and hasattr(config, "decoder_layers"):
+        config.decoder_layers = len(settings.layers)  # the name by which `generate` finds T5's depth
+    if settings.encoder_layers is not None:
+        encoder, depth = _ENCODERS[path]
+        kept.append((encoder, settings.encoder_layers))
+        _set_depth(config, depth, settings.encoder_layers)
+    with torch.random.fork_rng(devices=[]):
+        small: PreTrainedModel = type(large)(config)
+    # `transformers` ties the head of every new T5 and mT5, also where that of the large model is its own.
+    own_head = large.get_output_embeddings().weight is not large.get_input_embeddings().weight
+    if own_head or settings.share_encoder:
+        _untie_head(small)
+    weights = large.state_dict()
+    for layers_path, layers in kept:
+        weights = _chosen(weights, layers_path, layers)
+    small.load_state_dict({name: weights[name] for name in small.state_dict()})
+    small.generation_config = copy.deepcopy(large.generation_config)
+    if settings.share_encoder:
+        setattr(small.config, _MARK, True)
+    return small.to(device=large.device, dtype=large.dtype).eval()
+
+
+def _untie_head(small: PreTrainedModel) -> None:
+    """Give a model whose head is its embedding a head of its own."""
+    head = small.get_output_embeddings()
+    if head.weight is small.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+
+
+def check_layers(large: PreTrainedModel, settings: LayersSettings) -> None:
+    """Check that a model has the layers of these settings.
+
+    Raises:
+        InputError: it does not have one of them, or no encoder where some of its layers are named.
+    """
+    path = decoder_path(large)
+    _require(settings.layers, getattr(large.config, _DEPTHS[path]), "layers", "decoder layers")
+    if settings.about_encoder is not None and path not in _ENCODERS:
+        raise InputError(no_encoder_problem(settings.about_encoder, f"the large model, a {large.config.model_type}"))
+    if settings.encoder_layers is not None:
+        _require(settings.encoder_layers, getattr(large.config, _ENCODERS[path][1]), "encoder_layers", "encoder layers")
+
+
+def _require(layers: Sequence[int], depth: int, setting: str, kind: str) -> None:
+    if layers[-1] >= depth:
+        raise InputError(from_large_problem(setting, layers[-1], depth, kind))
+
+
+def _set_depth(config: object, name: str, layers: Sequence[int]) -> None:
+    setattr(config, name, len(layers))
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:  # by layer, where some of them attend to a window alone
+        config.layer_types = [kinds[layer] for layer in layers]  # type: ignore[attr-defined]
+
+
+def _chosen(weights: dict[str, torch.Tensor], path: str, layers: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Return the weights with those of the layers under `path` renumbered, and those of the other layers left out."""
+    begin, found = f"{path}.", dict[str, torch.Tensor]()
+    places = {str(layer): str(place) for place, layer in enumerate(layers)}
+    for name, weight in weights.items():
+        if not name.startswith(begin):
+            found[name] = weight
+            continue
+        layer, _, rest = name.removeprefix(begin).partition(".")
+        if rest == _SHARED:
+            found[name] = weight
+        elif layer in places:
+            found[f"{begin}{places[layer]}.{rest}"] = weight
+    return found
+
+
+def reads_large_encoder(model: PreTrainedModel) -> bool:
+    """Return whether a model was made to read the large model's encoder."""
+    return bool(getattr(model.config, _MARK, False))
+
+
+def freeze_encoder(model: PreTrainedModel) -> None:
+    """Exclude the encoder from training, and all weights that are tied to its embedding."""
+    model.get_encoder().requires_grad_(False)
+
+
+@torch.no_grad()
+def keep_encoder_once(small: PreTrainedModel, large: PreTrainedModel) -> None:
+    """Let the encoder of `small`, whose weights equal those of `large`, be in memory once: its tensors become the other's."""
+    theirs = dict(large.get_encoder().named_parameters())
+    for name, weight in small.get_encoder().named_parameters():
+        weight.data = theirs[name].data
+
+
+def shared_parameters(small: PreTrainedModel, large: PreTrainedModel) -> int:
+    """Return how many parameters of `small` are in memory as tensors of `large`."""
+    theirs = {weight.data_ptr() for weight in large.parameters()}
+    return sum(weight.numel() for weight in small.parameters() if weight.data_ptr() in theirs)

@@ -1,15 +1,24 @@
-"""The tokenizer of a pair: SentencePiece trained with T5's special tokens, or a published one."""
+"""The tokenizer of a pair: SentencePiece trained with T5's special tokens, or a published one, and the bytes of its tokens.
+
+Tokenizers and models are loaded from a folder, from the hub, or from a GGUF file, the format of llama.cpp: weights,
+configuration, tokenizer and chat template in one file. `transformers` reads it and turns quantised weights back into
+floating-point ones; what is saved afterwards is a plain folder.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import json
+import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from struct import error as TruncatedError
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.errors import InputError
 from tasks.hub import hub_answers
-from tasks.models.gguf import is_gguf, location
 from tasks.models.settings import TokenizerSettings
 
 if TYPE_CHECKING:
@@ -17,6 +26,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 PAD, END, UNKNOWN = 0, 1, 2
+_GGUF_PACKAGES = ("gguf", "accelerate")
+_SCALING_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors that stretch rotary positions."""
+_T5_OF_GGUF = ("t5", "t5encoder")
+_SPACE = "▁"
+"""Stands for a space in the tokens of SentencePiece."""
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
+"""A token of SentencePiece that stands for one byte."""
 
 
 def train_tokenizer(text: Iterable[str], settings: TokenizerSettings) -> PreTrainedTokenizerBase:
@@ -104,13 +121,57 @@ def load_from(load: Callable[..., _T], source: str | Path, kind: str, **options:
         raise InputError(f"no {kind} at {source}: there is no such folder; run the stage that makes it (dvc repro)")
     offline = not there and not hub_answers()
     try:
-        names = location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
+        names = _gguf_location(source) if is_gguf(source) else {"pretrained_model_name_or_path": str(source)}
         return load(**names, local_files_only=there or offline, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         if offline:
             reason = "there is no such folder, the hub does not answer, and nothing of that name was downloaded before"
         raise InputError(f"no {kind} at {source}: {reason}; name a folder, a GGUF file or a hub model") from None
+
+
+def is_gguf(source: str | Path) -> bool:
+    """Whether a name means a GGUF file, by its ending."""
+    return Path(source).suffix.lower() == ".gguf"
+
+
+def _gguf_location(source: str | Path) -> dict[str, str]:
+    """Return the arguments by which a `from_pretrained` finds a GGUF file.
+
+    Raises:
+        ValueError: the file cannot be opened, or transformers would read it wrongly; says why.
+    """
+    file = Path(source)
+    if not file.is_file():
+        raise ValueError("there is no such file")
+    if missing := [name for name in _GGUF_PACKAGES if importlib.util.find_spec(name) is None]:
+        raise ValueError(f"reading it needs the package {missing[0]}: pip install 'draftline[gguf]'")
+    _check_what_is_dropped(file)
+    return {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+
+
+def _check_what_is_dropped(file: Path) -> None:
+    """Refuse what transformers drops from a GGUF file without a word, since the model would write nonsense.
+
+    That is the scaling of rotary positions, and the activation of a T5: transformers 5.23 reads each as one of gated ReLU.
+
+    Raises:
+        ValueError: the positions are scaled, the model is a T5, or the header cannot be read.
+    """
+    from transformers.integrations.gguf import read_gguf_metadata
+
+    try:
+        metadata, tensors = read_gguf_metadata(str(file))
+    except (TruncatedError, IndexError):
+        raise ValueError("the file ends within its header; copy it again") from None
+    if metadata.get("general.architecture") in _T5_OF_GGUF:
+        raise ValueError("it is a T5, of which transformers does not read the activation from GGUF; use the model's folder")
+    scaled = [name for name in tensors if name in _SCALING_FACTORS]
+    scaled += [key for key, value in metadata.items() if key.endswith(".rope.scaling.type") and value != "none"]
+    if scaled:
+        raise ValueError(
+            f"its rotary positions are scaled ({scaled[0]}), which transformers does not read from GGUF; use the model's folder"
+        )
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> list[list[int]]:
@@ -121,3 +182,84 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], limit: int) -> 
     end = tokenizer.eos_token_id
     rows: list[list[int]] = tokenizer(texts, max_length=limit, truncation=True)["input_ids"]
     return [row if row and row[-1] == end else [*row[: limit - 1], end] for row in rows]
+
+
+def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes]:
+    """Return the UTF-8 bytes that each token stands for inside a text, by id; none for special tokens and unused ids.
+
+    Raises:
+        InputError: the tokenizer is neither byte-level, as that of GPT-2, nor of SentencePiece's kind.
+    """
+    to_bytes = _byte_reader(tokenizer)
+    special = set(tokenizer.all_special_ids)
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    known = tokenizer.get_vocab()
+    found = [b""] * (max(known.values()) + 1)
+    for token, index in known.items():
+        if index in added:
+            found[index] = b"" if added[index].special else token.encode()
+        elif index not in special:
+            found[index] = to_bytes(token)
+    return found
+
+
+def _byte_reader(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
+    """Return the function that reads the bytes of a token's name."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = {} if backend is None else json.loads(backend.to_str())["decoder"] or {}
+    parts = decoder.get("decoders", [decoder])
+    if any(part.get("type") == "ByteLevel" for part in parts):
+        return _byte_level
+    replaced = [part.get("replacement") or part.get("pattern", {}).get("String") for part in parts]
+    if _SPACE in replaced:
+        return _sentence_piece
+    raise InputError(
+        f"the tokenizer {type(tokenizer).__name__} is neither byte-level nor of SentencePiece's kind, so that its tokens "
+        "cannot be compared with another tokenizer's; take two models of one tokenizer"
+    )
+
+
+def _byte_level(token: str) -> bytes:
+    return bytes(_characters()[character] for character in token if character in _characters())
+
+
+@functools.cache
+def _characters() -> dict[str, int]:
+    """Return the byte of each character of a byte-level token: visible ones of Latin-1 stand for themselves."""
+    visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def _sentence_piece(token: str) -> bytes:
+    byte = _BYTE.fullmatch(token)
+    return bytes.fromhex(byte[1]) if byte else token.replace(_SPACE, " ").encode()
+
+
+class ByteEncoder:
+    """Encodes bytes with the fewest tokens of one tokenizer."""
+
+    def __init__(self, by_token: Sequence[bytes], unknown: int) -> None:
+        """Take the bytes of each token, and the token that stands for what has none."""
+        self._tokens: dict[bytes, int] = {}
+        for token, text in enumerate(by_token):
+            if text:
+                self._tokens.setdefault(text, token)
+        self._longest = max(map(len, self._tokens), default=0)
+        self._unknown = unknown
+
+    def token(self, text: bytes) -> int | None:
+        """Return the token that stands for exactly these bytes; of several the one with the smallest id."""
+        return self._tokens.get(text)
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Return tokens, at least one; of equally few, those whose last ones are longest."""
+        fewest: list[list[int] | None] = [[]]
+        for end in range(1, len(text) + 1):
+            best: list[int] | None = None
+            for begin in range(max(0, end - self._longest), end):
+                before, token = fewest[begin], self._tokens.get(text[begin:end])
+                if before is not None and token is not None and (best is None or len(before) + 1 < len(best)):
+                    best = [*before, token]
+            fewest.append(best)
+        return fewest[-1] or [self._unknown]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.errors import InputError
+from tasks.models.layers import reads_large_encoder
 from tasks.models.pair import check_pair
 from tasks.models.settings import ModelSettings
-from tasks.models.shared_encoder import reads_large_encoder
 from tasks.models.tokenizers import load_tokenizer
 from tasks.training.settings import TrainingSettings
 

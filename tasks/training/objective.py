@@ -9,9 +9,8 @@ from torch import Tensor
 
 from tasks.errors import InputError
 from tasks.models.extras import add_classifier, add_heads, classifier_of, drop_heads_of_drafts, heads_of
-from tasks.models.layers import decoder_layers, require_layered
+from tasks.models.layers import decoder_layers, freeze_encoder, reads_large_encoder, require_layered
 from tasks.models.pruned_head import pruned_head
-from tasks.models.shared_encoder import freeze_encoder, reads_large_encoder
 from tasks.training import distributed
 from tasks.training.auxiliary import AuxiliaryLoss
 from tasks.training.data import IGNORED, Batch

@@ -18,9 +18,9 @@ from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.opening import open_models
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.layers import shared_parameters
 from tasks.models.pruned_head import pruned_head
 from tasks.models.settings import LayersSettings, ModelSettings, TextSettings, TokenizerSettings
-from tasks.models.shared_encoder import shared_parameters
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
 from tasks.training.context import TrainingContext, TrainingJob

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.alignment.acceptance import HeldOutAcceptance
 from tasks.models.checkpoints import initial_model, load_model, save_model
-from tasks.models.from_layers import model_from_layers
+from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings, ModelSettings
 from tasks.training import engine, loop
 from tasks.training.data import Batch, TokenDataset

@@ -18,7 +18,7 @@ from tasks.decoding.runtimes.layout import FORMATS
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, FsmtDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tasks.models.shared_encoder import keep_encoder_once, reads_large_encoder
+from tasks.models.layers import keep_encoder_once, reads_large_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -8,7 +8,7 @@ from typing import Literal
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.points import TestStatus
 from tasks.evaluation.statistics import Interval
-from tasks.models.training_record import TrainingRecord
+from tasks.models.checkpoints import TrainingRecord
 
 Finding = Literal["helps", "hurts", "open"]
 

@@ -18,7 +18,7 @@ from tasks.evaluation.results.output_check import OutputCheck
 from tasks.evaluation.results.plan import ErrorStatistics, SweepPlan, VanillaScatter
 from tasks.evaluation.settings import MarginSettings, RiskSettings
 from tasks.files import atomic_write
-from tasks.models.training_record import TrainingRecord
+from tasks.models.checkpoints import TrainingRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from tasks.evaluation.results.costs import ModelSizes, PairSizes
 from tasks.evaluation.results.points import OperationsRatio
 from tasks.evaluation.results.rows import DecodingCounts
 from tasks.loaded_pair import measure_pair
-from tasks.models.from_layers import model_from_layers
+from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings
 from tests.architectures import models
 from tests.theory import THEORY

@@ -10,8 +10,7 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
-from tasks.models.from_layers import check_layers, model_from_layers
-from tasks.models.layers import decoder_layers
+from tasks.models.layers import check_layers, decoder_layers, model_from_layers
 from tasks.models.settings import LayersSettings, ModelSettings
 from tests.architectures import bart, gpt2, llama, mt5
 

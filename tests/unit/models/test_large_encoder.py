@@ -11,10 +11,9 @@ import torch
 
 from tasks.errors import InputError
 from tasks.models.checkpoints import load_model, save_model
-from tasks.models.from_layers import check_layers, model_from_layers
+from tasks.models.layers import check_layers, keep_encoder_once, model_from_layers, reads_large_encoder, shared_parameters
 from tasks.models.pruned_head import prune_head
 from tasks.models.settings import LayersSettings
-from tasks.models.shared_encoder import keep_encoder_once, reads_large_encoder, shared_parameters
 from tasks.training.data import Batch
 from tasks.training.objective import Objective
 from tasks.training.settings import TrainingSettings

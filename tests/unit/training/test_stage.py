@@ -14,10 +14,9 @@ from transformers import AutoModelForSeq2SeqLM
 
 from tasks.corpora.example import Example, read_jsonl, write_jsonl
 from tasks.machine import MachineSettings
-from tasks.models.checkpoints import initial_model, load_model, save_model
+from tasks.models.checkpoints import initial_model, load_model, read_training_record, save_model
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tasks.models.training_record import read_training_record
 from tasks.paths import TaskPaths
 from tasks.tracking import DataSet
 from tasks.training import stage

@@ -17,7 +17,7 @@ from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encod
 from tasks.decoding.runtimes.native import NativeEncoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
-from tasks.models.from_layers import model_from_layers
+from tasks.models.layers import model_from_layers
 from tasks.models.pruned_head import prune_head
 from tasks.models.settings import LayersSettings
 from tests.architectures import models, over_runtimes

@@ -8,7 +8,7 @@ from tasks.evaluation.report.arms import NO_LOSS, SPECULATIVE
 from tasks.evaluation.report.arms_text import arms_table, effect_sentences
 from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
 from tasks.evaluation.results.points import TestStatus as Says
-from tasks.models.training_record import TrainingRecord
+from tasks.models.checkpoints import TrainingRecord
 
 POINT = ArmPoint(
     purpose=NO_LOSS,
