@@ -77,10 +77,7 @@ def _job(drafter: str, settings: AlignSettings, task: Task, machine: MachineSett
         held_out_file=paths.held_out_calibration,
         method=describe_method(settings) if aligned else CONTROL,
         teachers=(paths.model("large"),),
-        files=(
-            *([paths.calibration / FOLDER] if settings.reads_stored else []),
-            *([paths.control_set] if settings.judge else []),
-        ),
+        files=(paths.calibration / FOLDER,) if settings.reads_stored else (),
         code=("alignment", "training", "decoding", "models"),
         batched_like=None if aligned else paths.calibration_set,
         seed=settings.seed,

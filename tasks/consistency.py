@@ -96,10 +96,6 @@ def _own_tokenizer(task: Task) -> Iterator[str]:
         yield f"align: replay_rounds is {align.replay_rounds}, {apart}; set it to 0"
     if align.draft_vocabulary:
         yield f"align: draft_vocabulary is {align.draft_vocabulary}, {apart}; set it to 0"
-    if align.acceptance_head:
-        yield f"align: acceptance_head is {align.acceptance_head}, {apart}; set it to 0"
-    if align.judge:
-        yield f"align: judge is {align.judge}, {apart}; set it to 0"
     if align.choose_by.startswith("acceptance"):
         yield f"align: choose_by is {align.choose_by}, {apart}; set it to last, validation_loss or quality"
 
@@ -224,13 +220,6 @@ def _point(point: SweepPoint, task: Task) -> Iterator[str]:
         yield (
             f"{point.method} draws no tokens, but sweep.sampling.temperature is {temperature}; set it to 0 or remove the entry"
         )
-    if point.method == "speculative_predicted" and not task.align.acceptance_head:
-        yield (
-            "speculative_predicted needs an acceptance head, which align does not train; set align.acceptance_head or remove "
-            "the entry"
-        )
-    if point.method == "speculative_judge" and not task.align.judge:
-        yield "speculative_judge needs a judge, which align does not train; set align.judge or remove the entry"
     large, training = task.models.large, task.finetune.large
     if large.pretrained is not None:
         return

@@ -47,8 +47,6 @@ def perplexity_problems(task: Task) -> Iterator[str]:
             f"align: draft_vocabulary is {task.align.draft_vocabulary}, so that all other tokens have no probability and a "
             "text with one of them an infinite perplexity; set it to 0"
         )
-    if task.align.judge:
-        yield f"align: judge is {task.align.judge}, which learns from scores of outputs, and a perplexity is none; set it to 0"
     if task.models.small.own_tokenizer:
         yield "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens; leave it out"
     for index, entry in enumerate(sweep.grid):

@@ -12,12 +12,6 @@ from tasks.decoding.decoder import GreedyAcceptance, Pardon
 MORE_BOUNDS = [
     GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02),
     GreedyAcceptance(-1.0, keep_agreed=False, max_gap=0.3),
-    GreedyAcceptance(-1.0, keep_agreed=False, min_score=0.1),
-    GreedyAcceptance(-1.0, keep_agreed=True, max_excess=0.5),
-    GreedyAcceptance(-1.0, keep_agreed=True, min_score=0.3, max_excess=-0.2),
-    GreedyAcceptance(-1.0, keep_agreed=False, max_rank=1),
-    GreedyAcceptance(-1.0, keep_agreed=False, max_rank=4),
-    GreedyAcceptance(-1.0, keep_agreed=True, max_gap=0.02, max_rank=2),
     GreedyAcceptance(-1.0, keep_agreed=True, pardon=Pardon(min_entropy=0.0, window=1)),
     GreedyAcceptance(2.5, keep_agreed=True, pardon=Pardon(min_entropy=2.8, window=1)),
     GreedyAcceptance(2.8, keep_agreed=False, pardon=Pardon(min_entropy=1.0, window=2)),
@@ -60,12 +54,5 @@ def _entropy(scores: Tensor) -> float:
 def keeps(scores: Tensor, token: int, rule: GreedyAcceptance) -> bool:
     """Return whether a bound of the rule keeps a token at a position with these scores (vocabulary,)."""
     score, top = float(scores[token]), float(scores.max())
-    surprisal, entropy = -float(scores[token].log()), _entropy(scores)
-    return (
-        surprisal <= rule.max_surprisal
-        or score >= rule.min_share * top
-        or top - score <= rule.max_gap
-        or score >= rule.min_score
-        or surprisal - entropy <= rule.max_excess
-        or token in sorted(range(len(scores)), key=lambda one: -float(scores[one]))[: rule.max_rank]
-    )
+    surprisal = -float(scores[token].log())
+    return surprisal <= rule.max_surprisal or score >= rule.min_share * top or top - score <= rule.max_gap

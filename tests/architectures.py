@@ -13,7 +13,7 @@ import torch
 from tasks.decoding.decoder import AUTO, REFERENCE, Runtime
 from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.choose import open_pair
-from tests.toys import END, START, VOCABULARY, Predict, toy_t5, with_heads
+from tests.toys import END, START, VOCABULARY, Predict, toy_t5
 
 WIDTH, INNER, HEADS = 32, 40, 2
 _POSITIONS = 64
@@ -175,9 +175,9 @@ def realistic(family: Family, layers: int, seed: int = 0) -> Any:
 def models(name: str) -> tuple[Any, Any]:
     """The small model of an architecture, with an acceptance head, and the large one, in evaluation mode."""
     if name == "t5":
-        return with_heads(toy_t5(1, 2, 1)), toy_t5(2, 1, 3, "gated-gelu")
+        return toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
     family = (FAMILIES | VARIANTS)[name]
-    return with_heads(realistic(family, 1)), realistic(family, 3)
+    return realistic(family, 1), realistic(family, 3)
 
 
 @functools.cache

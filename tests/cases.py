@@ -18,20 +18,14 @@ from tasks.decoding.settings import (
     DiffOracleSettings,
     EntropySettings,
     ForgivingSettings,
-    FuzzySettings,
-    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
-    PredictedSettings,
     SamplingSettings,
     SequenceCascadeSettings,
-    SeveralDraftsSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
-    TopKSettings,
-    TypicalSettings,
     VanillaSettings,
 )
 from tests import laws
@@ -41,7 +35,6 @@ from tests.laws import Models
 INFINITY = float("inf")
 SAMPLINGS = {
     "plain": SamplingSettings(temperature=1.0),
-    "top-k": SamplingSettings(temperature=0.8, top_k=2),
     "top-p": SamplingSettings(temperature=1.3, top_p=0.8),
     "all three": SamplingSettings(temperature=1.2, top_k=3, top_p=0.85),
 }
@@ -91,16 +84,6 @@ def forgiving(min_entropy: float, window: int, draft_length: int, sampling: str,
     return Case("speculative_forgiving", settings, law, sampling, limit)
 
 
-def fuzzy(measure: str, threshold: float, sampling: str) -> Case:
-    settings = FuzzySettings(divergence=measure, max_divergence=threshold, draft_length=2)
-    return Case("speculative_fuzzy", settings, windows(laws.fuzzily(measure, threshold), 2), sampling)
-
-
-def judge(threshold: float, draft_length: int, sampling: str, limit: int = 3) -> Case:
-    settings = JudgeSettings(min_judgement=threshold, draft_length=draft_length)
-    return Case("speculative_judge", settings, functools.partial(laws.judged, threshold, draft_length), sampling, limit)
-
-
 def bild(sampling: str = "plain", **given: Any) -> Case:
     settings = BildSettings(**given)
     return Case("bild", settings, functools.partial(laws.bild, settings), sampling, limit=4)
@@ -134,19 +117,13 @@ CASES = {
     "speculative, one": speculative("small", 1, "plain"),
     "speculative, three": speculative("small", 3, "all three", 4),
     **{f"speculative {drafter}": speculative(drafter, 2, "top-p") for drafter in ("unigram", "bigram", "random")},
-    "speculative staged": speculative("staged", 3, "top-p", 4),
     "speculative copy": speculative("copy", 3, "plain", 4),
     "speculative suffix": speculative("suffix", 3, "plain", 4),
-    "speculative recycling": speculative("recycling", 2, "top-p", 4),
     "confident": Case("speculative_confident", ConfidentSettings(max_draft=3, stop_below=0.5), sampling="top-p", limit=4),
     "entropy": Case("speculative_entropy", EntropySettings(max_draft=3, min_acceptance=0.65), sampling="top-p", limit=4),
     "entropy bigram": Case(
         "speculative_entropy", EntropySettings(drafter="bigram", max_draft=3, min_acceptance=0.5), sampling="plain", limit=4
     ),
-    **{
-        f"predicted {name}": Case("speculative_predicted", PredictedSettings(max_draft=3, max_rejection=0.6), of_large, name, 4)
-        for name in ("plain", "all three")
-    },
     "adaptive": Case("speculative_adaptive", AdaptiveSettings(max_draft=3, cost_ratio=0.2), sampling="top-k", limit=4),
     **{
         f"block {name}, {length}": Case("speculative_block", BlockSettings(draft_length=length), sampling=name, limit=limit)
@@ -154,15 +131,8 @@ CASES = {
     },
     **{
         f"block {drafter}": Case("speculative_block", BlockSettings(drafter=drafter, draft_length=3), limit=4)
-        for drafter in ("copy", "suffix", "recycling")
+        for drafter in ("copy", "suffix")
     },
-    **{
-        f"several {name}, {drafts} of {length}": Case(
-            "speculative_several", SeveralDraftsSettings(draft_length=length, drafts=drafts), sampling=name
-        )
-        for name, drafts, length in (("plain", 2, 1), ("top-p", 2, 2), ("all three", 3, 1))
-    },
-    "several bigram": Case("speculative_several", SeveralDraftsSettings(drafter="bigram", draft_length=2)),
     "lenient": Case(
         "speculative_lenient", LenientSettings(lenience=0.5, draft_length=2), windows(laws.leniently(0.5), 2), "top-p"
     ),
@@ -174,27 +144,10 @@ CASES = {
         LossySettings(lossiness=0.6, tuned=True, draft_length=2),
         windows(laws.lossily(0.6, lambda q, p: laws.bisected(q, p, 0.6)), 2),
     ),
-    "typical": Case(
-        "speculative_typical",
-        TypicalSettings(min_score=0.45, typicality=0.8, draft_length=2),
-        windows(laws.typically(0.45, 0.8), 2),
-        "top-p",
-    ),
     "margin": Case("speculative_margin", MarginSettings(margin=0.15, draft_length=2), windows(laws.by_margin(0.15), 2)),
-    "top-k": Case("speculative_top_k", TopKSettings(accepted_tokens=2, draft_length=2), windows(laws.by_rank(2), 2)),
-    "top-k, three": Case("speculative_top_k", TopKSettings(accepted_tokens=3, draft_length=2), windows(laws.by_rank(3), 2)),
-    "top-k, one": Case(
-        "speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=2), windows(laws.by_rank(1), 2), "top-p"
-    ),
-    "fuzzy js": fuzzy("js", 0.2, "plain"),
-    "fuzzy kl": fuzzy("kl", 0.6, "top-p"),
-    "fuzzy tv": fuzzy("tv", 0.45, "all three"),
     "forgiving": forgiving(0.75, 1, 3, "plain", limit=4),
     "forgiving, any entropy": forgiving(0.0, 1, 3, "top-p", limit=4),
     "forgiving, two": forgiving(0.5, 2, 3, "all three", limit=4),
-    "judge": judge(0.6, 2, "plain"),
-    "judge, top-p": judge(0.75, 3, "top-p", limit=4),
-    "judge, one": judge(0.5, 1, "all three"),
     "chow": cascade("chow", 0.4, "plain"),
     "chow_log": cascade("chow_log", 0.6, "top-p"),
     "diff": cascade("diff", 0.05, "all three"),
@@ -207,7 +160,6 @@ CASES = {
     "bild*": cascade("bild", 1.0, "top-p"),
     "bild": bild(fallback_threshold=0.5, rollback_threshold=1.0, max_draft=2),
     "bild, fixed window": bild("top-p", fallback_threshold=0.0, rollback_threshold=0.7, max_draft=3),
-    "bild, staged": bild(drafter="staged", fallback_threshold=0.5, rollback_threshold=1.0, max_draft=3),
     "bild, no rollback": bild("all three", fallback_threshold=0.55, rollback_threshold=INFINITY, max_draft=2),
     "bild, large first": bild(fallback_threshold=0.5, rollback_threshold=0.5, max_draft=2, large_first=True, keep_agreed=True),
     "bild_authors": Case("bild_authors", AUTHORS, functools.partial(laws.bild_authors, AUTHORS), limit=4),
@@ -233,23 +185,16 @@ LONG_CASES = {
     for name, longer, law in (
         ("speculative plain", {"draft_length": 4}, of_large),
         ("forgiving", {"draft_length": 4}, functools.partial(laws.forgivingly, 0.75, 1, 4)),
-        ("judge", {"draft_length": 4}, functools.partial(laws.judged, 0.6, 4)),
         ("speculative bigram", {"draft_length": 4}, of_large),
         ("speculative random", {"draft_length": 3}, of_large),
         ("speculative suffix", {"draft_length": 4}, of_large),
-        ("speculative staged", {"draft_length": 4}, of_large),
         ("speculative, three, translated", {"draft_length": 4}, of_large),
         ("speculative retokenized", {"draft_length": 4}, of_large),
-        ("speculative recycling", {"draft_length": 4}, of_large),
         ("confident", {"max_draft": 4}, of_large),
         ("entropy", {"max_draft": 4}, of_large),
-        ("predicted plain", {"max_draft": 4}, of_large),
         ("adaptive", {"max_draft": 4}, of_large),
         ("lenient", {"draft_length": 4}, windows(laws.leniently(0.5), 4)),
-        ("typical", {"draft_length": 4}, windows(laws.typically(0.45, 0.8), 4)),
         ("margin", {"draft_length": 4}, windows(laws.by_margin(0.15), 4)),
-        ("top-k, one", {"draft_length": 4}, windows(laws.by_rank(1), 4)),
-        ("fuzzy js", {"draft_length": 4}, windows(laws.fuzzily("js", 0.2), 4)),
         ("lossy", {"draft_length": 4}, windows(laws.lossily(0.4, lambda q, p: 1.0), 4)),
         ("opt", {"draft_length": 4}, CASES["opt"].law),
         ("token_v3", {"draft_length": 4}, CASES["token_v3"].law),

@@ -26,10 +26,6 @@ from tests.distributions import SequenceDistribution, dist, model_distribution, 
 from tests.toys import END, START, Predict, Prefix
 
 
-def _unknown(source: Prefix, prefix: Prefix) -> Any:
-    raise AssertionError(f"these models have no states, after {prefix} or elsewhere")
-
-
 @dataclass(frozen=True)
 class Models:
     """Two models and how tokens are sampled from them."""
@@ -37,8 +33,6 @@ class Models:
     small: Predict
     large: Predict
     sampling: SamplingSettings
-    states: Predict = _unknown
-    """The states of either model, of one number each."""
 
     def q(self, text: Prefix) -> np.ndarray:
         return dist(self.small, text, self.sampling)
@@ -67,46 +61,9 @@ def lossily(alpha: float, beta: Callable[[np.ndarray, np.ndarray], float]) -> Em
     return lambda q, p, *_: _replaced(np.minimum(q, p / (1 - alpha)), np.maximum(0, p / beta(q, p) - q))
 
 
-def typically(epsilon: float, delta: float) -> Emit:
-    """Typical acceptance (Medusa, 2.3.1)."""
-    return lambda q, p, _, scores: _replaced(q * (scores >= min(epsilon, delta * math.exp(-nats(scores)))), p)
-
-
 def by_margin(margin: float) -> Emit:
     """Tokens that lose at most a margin of probability."""
     return lambda q, p, _, scores: _replaced(q * (scores >= scores.max() - margin), p)
-
-
-def by_rank(count: int) -> Emit:
-    """The k likeliest tokens that are possible at all."""
-
-    def emit(q: np.ndarray, p: np.ndarray, _: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        best = sorted(np.flatnonzero(scores), key=lambda token: -scores[token])[:count]
-        return _replaced(q * np.isin(np.arange(len(q)), best), p)
-
-    return emit
-
-
-def fuzzily(measure: str, threshold: float) -> Emit:
-    """FSD: all tokens where the models are close, else speculative sampling."""
-
-    def emit(q: np.ndarray, p: np.ndarray, q_scores: np.ndarray, p_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        close = apart(measure, q_scores, p_scores) <= threshold
-        return (q, 0 * p) if close else _replaced(np.minimum(q, p), np.maximum(0, p - q))
-
-    return emit
-
-
-def apart(measure: str, q: Any, p: Any) -> float:
-    """A divergence of two distributions, token by token."""
-    if measure == "tv":
-        return 1 - math.fsum(map(min, q, p))
-    if measure == "js":
-        middle = [(one + other) / 2 for one, other in zip(q, p, strict=True)]
-        return nats(middle) - (nats(q) + nats(p)) / 2
-    if any(one > 0 and other == 0 for one, other in zip(q, p, strict=True)):
-        return math.inf
-    return math.fsum(one * math.log(one / other) for one, other in zip(q, p, strict=True) if one > 0)
 
 
 def _replaced(kept: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,34 +80,9 @@ def bisected(q: np.ndarray, p: np.ndarray, alpha: float) -> float:
     return 1 / high
 
 
-def judged(threshold: float, draft_length: int, models: Models, limit: int) -> SequenceDistribution:
-    """Judge Decoding: a token stays if speculative sampling keeps it, or if σ of the large model's state after it is large."""
-
-    def emit(text: Prefix) -> tuple[np.ndarray, np.ndarray]:
-        q, p = models.q(text), models.p(text)
-        tokens = range(len(q))
-        good = np.array([_sigmoid(models.states((), (*text, token))) > threshold for token in tokens])
-        return _replaced(np.where(good, q, np.minimum(q, p)), np.maximum(0, p - q))
-
-    return _in_windows(emit, models, draft_length, limit)
-
-
-def _sigmoid(state: Any) -> float:
-    return 1 / (1 + math.exp(-float(state[0])))
-
-
 def by_windows(emit: Emit, models: Models, draft_length: int, limit: int) -> SequenceDistribution:
     """Texts where `emit` decides on drafted tokens and p gives the bonus token."""
 
-    def here(text: Prefix) -> tuple[np.ndarray, np.ndarray]:
-        return emit(models.q(text), models.p(text), models.q_scores(text), models.p_scores(text))
-
-    return _in_windows(here, models, draft_length, limit)
-
-
-def _in_windows(
-    emit: Callable[[Prefix], tuple[np.ndarray, np.ndarray]], models: Models, draft_length: int, limit: int
-) -> SequenceDistribution:
     distribution: SequenceDistribution = defaultdict(float)
 
     def branch(text: Prefix, probability: float, shares: np.ndarray, left: int | None) -> None:
@@ -167,7 +99,7 @@ def _in_windows(
         if left == 0:
             branch(text, probability, models.p(text), None)
             return
-        kept, put = emit(text)
+        kept, put = emit(models.q(text), models.p(text), models.q_scores(text), models.p_scores(text))
         branch(text, probability, kept, left - 1)
         branch(text, probability, put, None)
 

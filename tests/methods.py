@@ -18,21 +18,15 @@ from tasks.decoding.settings import (
     DiffOracleSettings,
     EntropySettings,
     ForgivingSettings,
-    FuzzySettings,
-    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
-    PredictedSettings,
     SamplingSettings,
     SequenceCascadeSettings,
-    SeveralDraftsSettings,
     SpeculativeBeamSettings,
     SpeculativeCascadeSettings,
     SpeculativeSettings,
     TokenCascadeSettings,
-    TopKSettings,
-    TypicalSettings,
     VanillaSettings,
 )
 
@@ -50,28 +44,15 @@ SETTINGS: dict[str, list[Any]] = {
     "bild_oracle": [BildOracleSettings(rollback_threshold=1.0)],
     "speculative": [SpeculativeSettings(draft_length=1), SpeculativeSettings(draft_length=5)],
     "speculative_block": [BlockSettings(draft_length=1), BlockSettings(draft_length=4)],
-    "speculative_several": [SeveralDraftsSettings(draft_length=3, drafts=2), SeveralDraftsSettings(draft_length=1, drafts=4)],
     "speculative_lenient": [LenientSettings(lenience=0.4, draft_length=3)],
     "speculative_lossy": [LossySettings(lossiness=0.4, draft_length=3), LossySettings(lossiness=0.4, tuned=True)],
-    "speculative_typical": [TypicalSettings(draft_length=3), TypicalSettings(min_score=0.5, typicality=0.9, draft_length=4)],
     "speculative_margin": [MarginSettings(margin=0.05, draft_length=3)],
-    "speculative_top_k": [TopKSettings(accepted_tokens=2, draft_length=3), TopKSettings(accepted_tokens=5, draft_length=4)],
-    "speculative_fuzzy": [
-        FuzzySettings(max_divergence=0.1, draft_length=3),
-        FuzzySettings(divergence="kl", max_divergence=0.5, draft_length=4),
-        FuzzySettings(divergence="tv", max_divergence=0.3, draft_length=4),
-    ],
     "speculative_forgiving": [
         ForgivingSettings(min_entropy=0.5, window=1, draft_length=4),
         ForgivingSettings(min_entropy=1.5, window=2, draft_length=5),
     ],
-    "speculative_judge": [
-        JudgeSettings(min_judgement=0.5, draft_length=3),
-        JudgeSettings(min_judgement=0.8, draft_length=5),
-    ],
     "speculative_confident": [ConfidentSettings(max_draft=4, stop_below=0.5)],
     "speculative_entropy": [EntropySettings(max_draft=4, min_acceptance=0.3), EntropySettings(entropy_factor=0.5)],
-    "speculative_predicted": [PredictedSettings(max_draft=4, max_rejection=0.5), PredictedSettings(max_rejection=0.8)],
     "speculative_adaptive": [AdaptiveSettings(cost_ratio=0.1), AdaptiveSettings(cost_ratio=0.6)],
     "speculative_cascade": [
         SpeculativeCascadeSettings(rule="opt", deferral_cost=0.1, draft_length=3),
@@ -91,10 +72,8 @@ SETTINGS: dict[str, list[Any]] = {
 GREEDY_ONLY = frozenset({"beam_large", "speculative_beam"})
 LAYERED = frozenset({"calm"})
 """Methods that read the layers of a model, not only its predictions."""
-STATEFUL = frozenset({"speculative_judge", "speculative_predicted"})
-"""Methods that read the last hidden states of a model, which every runtime gives and a table of predictions does not."""
-DECODED_ONLY = GREEDY_ONLY | LAYERED | STATEFUL | {"speculative_several"}
-"""Methods that are not replayed: they read several tokens or rows at a position, other layers or states."""
+DECODED_ONLY = GREEDY_ONLY | LAYERED
+"""Methods that are not replayed: they read several tokens at a position, or other layers."""
 
 
 def with_samplings(methods: Iterable[str], *samplings: SamplingSettings) -> list[tuple[str, SamplingSettings]]:
@@ -133,11 +112,7 @@ NUMERIC: list[tuple[str, Any]] = [
     ("speculative_block", BlockSettings(draft_length=4)),
     ("speculative_lenient", LenientSettings(lenience=0.4, draft_length=4)),
     ("speculative_lossy", LossySettings(lossiness=0.3, draft_length=3)),
-    ("speculative_typical", TypicalSettings(min_score=0.5, typicality=0.3, draft_length=4)),
-    ("speculative_typical", TypicalSettings(min_score=0.2, typicality=1.0, draft_length=4)),
     ("speculative_margin", MarginSettings(margin=0.1, draft_length=4)),
-    ("speculative_top_k", TopKSettings(accepted_tokens=1, draft_length=4)),
-    ("speculative_top_k", TopKSettings(accepted_tokens=3, draft_length=4)),
     ("speculative_forgiving", ForgivingSettings(min_entropy=0.3, window=1, draft_length=5)),
     ("speculative_forgiving", ForgivingSettings(min_entropy=1.0, window=2, draft_length=5)),
     *(

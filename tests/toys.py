@@ -7,7 +7,6 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.registry import Pair
-from tasks.models.extras import AcceptanceHead, Judge, add_acceptance_head, add_judge
 
 START, END = 0, 1
 VOCABULARY = 24
@@ -58,18 +56,6 @@ def toy_t5(seed: int, encoder_layers: int, decoder_layers: int, feed_forward: st
             head[order.roll(1)] += embeddings[order]
         model.shared.weight.copy_(7 * embeddings)
         model.lm_head.weight = torch.nn.Parameter(1.5 * head)
-    return model
-
-
-def with_heads(model: Any, layers: int = 1) -> Any:
-    """The model with a random acceptance head and a random judge, which are sure of some tokens and not of others.
-
-    The judge reads states as wide as the model's own.
-    """
-    head = add_acceptance_head(model, layers, seed=3).requires_grad_(False)
-    head.out.mul_(0.5)
-    judge = add_judge(model, len(head.out)).requires_grad_(False)
-    judge.weight.normal_(std=2 * len(head.out) ** -0.5, generator=torch.Generator().manual_seed(4))
     return model
 
 
@@ -193,47 +179,6 @@ class PrefixDecoder:
     def _set_rows(self, rows: Rows) -> None:
         self.rows = rows
         self.lengths = [len(row) for row in rows]
-
-
-class StatefulDecoder(PrefixDecoder):
-    """A decoder without a cache that also gives last hidden states, from what was read, and a head that reads them."""
-
-    def __init__(self, predict: Predict, states: Predict, model: Any = None, name: str = "small") -> None:
-        """Take predictions, states, and the model that has the heads; none: heads that add a state's numbers up."""
-        super().__init__(predict, name)
-        self.states = states
-        width = len(states((END,), (START,)))
-        head, judge = AcceptanceHead(0, width).requires_grad_(False), Judge(width).requires_grad_(False)
-        torch.nn.init.ones_(head.out)
-        torch.nn.init.ones_(judge.weight)
-        heads = SimpleNamespace(acceptance_head=head, judge=judge, config=_Config(width))
-        self.capabilities = Capabilities(transformers_model=heads if model is None else model)
-
-    def forward(self, tokens: Rows) -> Step:
-        step = super().forward(tokens)
-        read = [
-            [self.states(tuple(source), tuple(row[: len(row) - left])) for left in reversed(range(count))]
-            for source, row, count in zip(self._sources, self.rows, step.lengths, strict=True)
-        ]
-        padding = torch.zeros_like(next(row[0] for row in read if row))
-        most = max(step.lengths)
-        step.hidden = torch.stack([torch.stack(row + [padding] * (most - len(row))) for row in read])
-        return step
-
-
-@dataclass(frozen=True)
-class _Config:
-    """The configuration of a model of which only the width of its states is known."""
-
-    hidden_size: int
-
-    def get_text_config(self) -> _Config:
-        return self
-
-
-def random_states(name: str) -> Predict:
-    """A state of one random number for each prefix, of which some heads are sure and some are not."""
-    return functools.cache(lambda _, prefix: 2 * _noise(f"{name} {prefix}", 1))
 
 
 def prefix_pair(small: Predict, large: Predict) -> Pair:

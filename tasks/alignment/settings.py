@@ -127,42 +127,6 @@ class AlignSettings(TrainingSettings):
         "Weight of positions that were not rejected; rejected positions weigh 1.", default=0.1, ge=0, le=1
     )
 
-    acceptance_head: int = setting(
-        "Residual layers of a head, for speculative_predicted, that predicts whether the large model accepts a drafted token "
-        "(SpecDec++). It is trained after the drafter of either arm, which it does not change. 0: none.",
-        default=0,
-        unit="layers",
-        ge=0,
-        le=8,
-    )
-    acceptance_steps: int = setting("acceptance_head only: its optimiser steps.", default=500, unit="steps", ge=1)
-    acceptance_temperature: float = setting(
-        "acceptance_head only: softmax temperature at which both models draw the tokens that it learns from; 0 is greedy. It "
-        "should be that of decoding.",
-        default=0.0,
-        ge=0,
-    )
-    rejection_weight: float = setting(
-        "acceptance_head only: weight of a rejected token in its loss; an accepted one weighs 1. Higher weights end drafts "
-        "earlier (SpecDec++: 1 to 12, and 6 for its published head).",
-        default=6.0,
-        gt=0,
-    )
-    judge: int = setting(
-        "Texts of the calibration set from which a judge learns, for speculative_judge, which of the drafter's tokens are good "
-        "enough (Judge Decoding). It is trained after the drafter of either arm, which it does not change. 0: none.",
-        default=0,
-        unit="texts",
-        ge=0,
-    )
-    judge_tolerance: float = setting(
-        "judge only: a token is good where the text with it, continued by the large model, scores at most so much under the "
-        "large model's own text, by the task's metric of the single text.",
-        default=0.0,
-        unit="points",
-        ge=0,
-    )
-
     @property
     def reads_stored(self) -> bool:
         """Whether the loss reads the predictions stored in the calibration set."""
@@ -174,16 +138,9 @@ class AlignSettings(TrainingSettings):
         return self.kl_until > 0 or self.position_weights == "acceptance"
 
     @property
-    def reads_metric(self) -> bool:
-        """Whether the task's metric decides on weights: of the drafter, or of its judge."""
-        return super().reads_metric or self.judge > 0
-
-    @property
     def control(self) -> AlignSettings:
         """The settings of the control: the same training from the same start, by cross-entropy of the references."""
         same = {field.name: getattr(self, field.name) for field in dataclasses.fields(TrainingSettings)}
-        head = ("acceptance_head", "acceptance_steps", "acceptance_temperature", "rejection_weight")
-        same |= {name: getattr(self, name) for name in (*head, "judge", "judge_tolerance")}
         return AlignSettings(**same, start=self.start, draft_vocabulary=self.draft_vocabulary)
 
     def validate(self) -> None:

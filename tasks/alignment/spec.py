@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.alignment.acceptance import HeldOutAcceptance
-from tasks.alignment.acceptance_head import acceptance_head_trainer
 from tasks.alignment.distillation import DivergenceLoss
 from tasks.alignment.divergences import divergence
 from tasks.alignment.draft_vocabulary import prune_drafter
 from tasks.alignment.gatekeeper import GatekeeperLoss
-from tasks.alignment.judge import judge_trainer
 from tasks.alignment.position_weights import DecayedSource, ReachedCrossEntropyLoss
 from tasks.alignment.progress import ProgressSource
 from tasks.alignment.rollout_buffer import GenerateRollouts, RolloutBuffer, Rollouts
@@ -81,19 +79,7 @@ def alignment_spec(context: TrainingContext, settings: AlignSettings, large_fold
         source=source,
         evaluation=EvaluationData(context.held_out, HeldOutAcceptance(large, context.held_out, vocabulary, context.device)),
         loss=_loss(settings, large, vocabulary),
-        finish=_finish(context, settings, large, vocabulary),
     )
-
-
-def _finish(
-    context: TrainingContext, settings: AlignSettings, large: PreTrainedModel, vocabulary: int
-) -> Callable[[], dict[str, float]] | None:
-    """Return what adds the heads that know the trained drafter's drafts, one after the other; None without any."""
-    wanted = ((settings.acceptance_head, acceptance_head_trainer), (settings.judge, judge_trainer))
-    trainers = [make(context, settings, large, vocabulary) for asked, make in wanted if asked]
-    if not trainers:
-        return None
-    return lambda: {name: value for train in trainers for name, value in train().items()}
 
 
 def _sequence_spec(context: TrainingContext, settings: AlignSettings, large: PreTrainedModel) -> TrainingSpec:

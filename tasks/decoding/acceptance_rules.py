@@ -125,9 +125,6 @@ class AcceptanceRule:
     """Whether `accept_mask` decides by the first token that it rejects: where p's likeliest is that token, all stay."""
     pardon: Pardon | None = None
     """Which tokens stay although `apply` rejects them."""
-    judge: Callable[[Tensor], Tensor] | None = None
-    """Which tokens are accepted although `apply` rejects them, by the target's last hidden state after each: (rows, n, width)
-    to bool (rows, n)."""
 
 
 def deterministic_rule(

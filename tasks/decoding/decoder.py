@@ -71,20 +71,7 @@ class Step:
 
     def last(self, positions: Sequence[int]) -> Tensor:
         """Return the last `positions[row]` real positions of each row: (rows, max(positions), vocabulary), right-padded."""
-        return self._last(self.logits, positions)
-
-    def last_hidden(self, positions: Sequence[int]) -> Tensor:
-        """Return the last hidden states at those positions: (rows, max(positions), width), right-padded.
-
-        Raises:
-            RuntimeError: the runtime gives none.
-        """
-        if self.hidden is None:
-            raise RuntimeError("the runtime gives no hidden states")
-        return self._last(self.hidden, positions)
-
-    def _last(self, values: Tensor, positions: Sequence[int]) -> Tensor:
-        most = max(positions)
+        values, most = self.logits, max(positions)
         if all(length == values.shape[1] and count == most for length, count in zip(self.lengths, positions, strict=True)):
             return values[:, -most:]
         starts = torch.tensor([length - count for length, count in zip(self.lengths, positions, strict=True)])
@@ -180,12 +167,6 @@ class GreedyAcceptance:
     """Accept a token whose softmax is at least this share of the likeliest token's; infinity never does."""
     max_gap: float = -1.0
     """Accept a token whose softmax is at most this under the likeliest token's; a negative number never does."""
-    min_score: float = math.inf
-    """Accept a token whose softmax is at least this; infinity never does."""
-    max_excess: float = -math.inf
-    """Accept a token whose -log softmax exceeds the entropy of its position by at most this; -infinity never does."""
-    max_rank: int = 0
-    """Accept a token that is among so many likeliest ones; 0 never does."""
     first_only: bool = False
     """Examine only the first token that is not accepted: where it is the likeliest, it and all behind it are accepted."""
     pardon: Pardon | None = None
@@ -194,8 +175,8 @@ class GreedyAcceptance:
     @property
     def reads_scores(self) -> bool:
         """Whether the likeliest tokens are not enough to tell what it accepts."""
-        bounds = max(self.max_surprisal, self.max_gap) >= 0, min(self.min_share, self.min_score) < math.inf
-        return any(bounds) or self.max_excess > -math.inf or self.max_rank > 0 or self.pardon is not None
+        bounds = max(self.max_surprisal, self.max_gap) >= 0, self.min_share < math.inf
+        return any(bounds) or self.pardon is not None
 
 
 @dataclass(slots=True)

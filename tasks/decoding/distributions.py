@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import Rows
-from tasks.decoding.divergences import DIVERGENCES
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.token_statistics import IMPOSSIBLE
 
 
 class PredictionBlock:
@@ -73,17 +71,9 @@ class PredictionBlock:
         """Return -log of the scores of these tokens, in nats, finite even if a score rounds to zero: (rows, positions)."""
         return -probability(self.log_scores, tokens)
 
-    def rank(self, tokens: Tensor) -> Tensor:
-        """Return how many tokens are likelier than these, as `TokenStatistics.rank` says: int64 (rows, positions)."""
-        return rank(self.logits, tokens[..., None]).squeeze(-1)
-
     def total_variation(self, other: PredictionBlock) -> Tensor:
         """Return D_TV of the two dists: (rows, positions)."""
         return total_variation(self.dist, other.dist)
-
-    def divergence(self, other: PredictionBlock, measure: str) -> Tensor:
-        """Return a divergence of the two models' scores, one of `DIVERGENCES`: (rows, positions)."""
-        return DIVERGENCES[measure](self.log_scores, other.log_scores)
 
     def head(self, positions: int) -> PredictionBlock:
         """Return the first `positions` positions."""
@@ -113,33 +103,6 @@ def one_hot_predictions(tokens: Tensor, vocabulary: int, sampling: SamplingSetti
 def probability(dist: Tensor, tokens: Tensor) -> Tensor:
     """Return the probability in `dist` (rows, n, vocabulary) of `tokens` (rows, n): (rows, n)."""
     return dist.gather(-1, tokens[..., None]).squeeze(-1)
-
-
-def rank(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Return the rank of each token among the logits of its position.
-
-    Args:
-        logits: (..., vocabulary).
-        tokens: int64 (..., n).
-
-    Returns:
-        int64 (..., n): the number of greater logits and of equal ones before the token's; `IMPOSSIBLE` where the token's own is
-        -infinity.
-    """
-    own, ids = logits.gather(-1, tokens), torch.arange(logits.shape[-1], device=logits.device)
-    ranks = [
-        ((logits > own[..., one, None]) | ((logits == own[..., one, None]) & (ids < tokens[..., one, None]))).sum(-1)
-        for one in range(tokens.shape[-1])
-    ]
-    return torch.stack(ranks, -1).masked_fill(own == -torch.inf, IMPOSSIBLE)
-
-
-def rank_of(logits: Tensor, token: int) -> int:
-    """Return the rank of one token among logits (vocabulary,): as `rank` does, without a pass for ties."""
-    own = logits[token]
-    if own == -torch.inf:
-        return IMPOSSIBLE
-    return int(torch.count_nonzero(logits[:token] >= own) + torch.count_nonzero(logits[token + 1 :] > own))
 
 
 def entropy(scores: Tensor, log_scores: Tensor) -> Tensor:

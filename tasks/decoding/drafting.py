@@ -100,9 +100,6 @@ class Drafter(Protocol):
     runs_model: bool
     """Whether each prediction costs a run of a model, which is counted; a look-up or a copy costs none."""
 
-    recycles: bool
-    """Whether it learns from all that the target predicts about its drafts, by `recycle`."""
-
     @property
     def decoder(self) -> Decoder | None:
         """The decoder that drafts by its own predictions; none where the drafter is a table, a copy, heads or nothing."""
@@ -122,13 +119,6 @@ class Drafter(Protocol):
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         """Predict what follows `tokens`, a fully accepted draft included, in these rows: (rows, 1, vocabulary)."""
-        ...
-
-    def recycle(self, verified: Rows, likeliest: Rows) -> None:
-        """Learn the target's likeliest token after each token of `verified`: those before the drafts, and the drafted ones.
-
-        It is called before `observe`, with rejected tokens too.
-        """
         ...
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:

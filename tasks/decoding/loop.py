@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from tasks.decoding.abandonment import Abandonment, require_awaited
 from tasks.decoding.acceptance_rules import AcceptanceRule, BonusToken, TokenDistribution, token_probabilities
@@ -110,8 +109,6 @@ def _verify(verifier: Verifier, rows: list[RowState], draft: Draft) -> list[RowS
     parts, turns = verifier.parts, verifier.turns
     result = verifier.verify(rows, draft)
     layers = result.step.layers or [0] * len(rows)
-    if parts.drafter.recycles:
-        parts.drafter.recycle(*verifier.predictions(rows, draft, result.p))
     going = []
     for index, (row, drafted, accepted) in enumerate(zip(rows, draft.tokens, result.accepted, strict=True)):
         ended = turns.finish(
@@ -181,15 +178,6 @@ class Verifier:
             return self._by_runtime(check, rule.greedy, rows[0], draft.tokens[0])
         return self._by_rule(rows, draft)
 
-    def predictions(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[Rows, Rows]:
-        """Return the tokens of each row after which the target predicted, and its likeliest token after each of them."""
-        verified = [
-            [row.tokens[-1], *drafted][: self.turns.positions(len(drafted))]
-            for row, drafted in zip(rows, draft.tokens, strict=True)
-        ]
-        likeliest = [found[: len(tokens)] for found, tokens in zip(p.likeliest, verified, strict=True)]
-        return verified, likeliest
-
     def _by_runtime(self, check: DraftCheck, greedy: GreedyAcceptance, row: RowState, drafted: list[int]) -> Verification:
         checked = check(row.tokens[self.parts.target.lengths[0] :], drafted, greedy)
         has_next = checked.accepted < len(drafted) or self.turns.adds_bonus(drafted)
@@ -203,21 +191,13 @@ class Verifier:
         known = [row.tokens + (new if self.turns.bonus else new[:-1]) for row, new in zip(rows, draft.tokens, strict=True)]
         step = target.forward([tokens[cached:] for tokens, cached in zip(known, target.lengths, strict=True)])
         p = PredictionBlock(step.last(positions), self.parts.sampling, step.last_best(positions))
-        accepted, residual = self._accept(rows, draft, p, self._judged(draft, step, positions))
+        accepted, residual = self._accept(rows, draft, p)
         rejected = [index for index, drafted in enumerate(draft.tokens) if accepted[index] < len(drafted)]
         next_tokens = self._take(rows, residual, rejected, accepted)
         bonus, steps = self._bonus(rows, draft, p, accepted)
         return Verification(p, step, accepted, next_tokens | bonus, steps)
 
-    def _judged(self, draft: Draft, step: Step, positions: list[int]) -> Tensor | None:
-        """Return which drafted tokens the judge accepts by the target's states: bool (rows, n); None without a judge."""
-        judge = self.parts.acceptance.judge
-        # The states at the first of a row's positions come before its draft.
-        return None if judge is None or not any(draft.tokens) else judge(step.last_hidden(positions)[:, 1:])
-
-    def _accept(
-        self, rows: list[RowState], draft: Draft, p: PredictionBlock, judged: Tensor | None = None
-    ) -> tuple[list[int], TokenDistribution]:
+    def _accept(self, rows: list[RowState], draft: Draft, p: PredictionBlock) -> tuple[list[int], TokenDistribution]:
         """Return how many drafted tokens of each row stay, and the distribution that replaces the first one rejected."""
         longest = max(map(len, draft.tokens))
         if not longest:
@@ -226,10 +206,9 @@ class Verifier:
             return self._accept_one_by_one(rows, draft, p)
         tokens, verified, pardon = draft.padded(p.logits.device), p.head(longest), self.parts.acceptance.pardon
         result = self.parts.acceptance.apply(tokens, draft.q.head(longest), verified)
-        accept = result.accept if judged is None else result.accept.masked_fill(judged, 1)
         nats = None if pardon is None else verified.entropy.tolist()
         accepted = []
-        for index, (row, drafted, probabilities) in enumerate(zip(rows, draft.tokens, accept.tolist(), strict=True)):
+        for index, (row, drafted, probabilities) in enumerate(zip(rows, draft.tokens, result.accept.tolist(), strict=True)):
             accepts = functools.partial(self._accepts, row, probabilities)
             if pardon is None or nats is None:
                 accepted.append(sum(1 for _ in itertools.takewhile(accepts, range(len(drafted)))))

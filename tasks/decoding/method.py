@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tasks.decoding.decoder import Decoder, Rows
-from tasks.decoding.drafters.recycling import last_successors
 from tasks.decoding.drafters.suffixes import SuffixNode, outputs_tree
 from tasks.decoding.drafters.tables import NgramTables, count_ngrams
 from tasks.decoding.generation import Generation
@@ -39,11 +38,6 @@ class Pair:
     def outputs_tree(self) -> SuffixNode:
         """The suffix tree over the calibration set's texts; raises `InputError` as `tables` does."""
         return outputs_tree(self.calibration, self.large.vocabulary, self.large.specials, self.large.end_tokens)
-
-    @functools.cached_property
-    def last_successors(self) -> dict[int, int]:
-        """What followed each token where the calibration set last has it; raises `InputError` as `tables` does."""
-        return last_successors(self.calibration, self.large.vocabulary)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,6 @@ class TurnRules:
         fallback: bool,
         verified: bool = True,
         layers: int = 0,
-        computed: int | None = None,
     ) -> bool:
         """Add a turn to a row and return whether the text has ended.
 
@@ -126,7 +125,6 @@ class TurnRules:
             fallback: Whether drafting stopped because the drafter was not confident.
             verified: Whether the target saw the draft.
             layers: Decoder layers that the target ran, where it leaves some out.
-            computed: Positions of the target in its run; none: those of this draft alone.
         """
         counts, tokens, kept = row.counts, row.tokens, len(accepted)
         counts.small_steps += steps
@@ -136,7 +134,7 @@ class TurnRules:
             row.proposers += SMALL * kept
         if verified:
             counts.large_calls += 1
-            counts.verified[drafted + self.bonus if computed is None else computed] += 1
+            counts.verified[drafted + self.bonus] += 1
             counts.layers += layers
         if drafted:
             counts.drafted += drafted

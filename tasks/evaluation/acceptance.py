@@ -205,9 +205,6 @@ class _OneByOne:
         rows, here = len(self.given.texts), slice(offset, offset + 1)
         hidden = None if large.hidden is None else large.hidden[:, here]
         step = Step(large.logits[:, here], [1] * rows, hidden)
-        if self.drafter.recycles:
-            last = [[prefix[-1]] for prefix in self._prefixes(position)]
-            self.drafter.recycle(last, step.logits.argmax(-1).tolist())
         self.drafter.observe(self._prefixes(position + 1), step, [0] * rows)
 
     def _prefixes(self, length: int) -> Rows:

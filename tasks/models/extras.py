@@ -1,4 +1,4 @@
-"""Modules that are trained with a model: parallel heads, a classifier for early exits, a head for acceptance, a judge.
+"""Modules that are trained with a model: parallel heads, a classifier for early exits.
 
 They are attributes of the model, so that they move, train and are checkpointed with it. Their weights are saved in separate
 files, so that `transformers` still loads the folder.
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tasks.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_HEADS, _CLASSIFIER, _ACCEPTANCE, _JUDGE = "draft_heads", "exit_classifier", "acceptance_head", "judge"
+_HEADS, _CLASSIFIER = "draft_heads", "exit_classifier"
 
 
 class ParallelHeads(torch.nn.Module):
@@ -51,8 +50,8 @@ class ParallelHeads(torch.nn.Module):
         return hidden.unsqueeze(-2) + torch.einsum("...ki,kiw->...kw", inner, self.second)
 
 
-class LinearHead(torch.nn.Module):
-    """One logit, linear in a hidden state."""
+class ExitClassifier(torch.nn.Module):
+    """Predicts whether a layer already agrees with the last one, from the normed hidden state (CALM)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -64,45 +63,6 @@ class LinearHead(torch.nn.Module):
         return hidden.to(self.weight.dtype) @ self.weight + self.bias
 
 
-class ExitClassifier(LinearHead):
-    """Predicts whether a layer already agrees with the last one, from the normed hidden state (CALM)."""
-
-
-class Judge(LinearHead):
-    """Predicts whether a drafted token is good enough, from the large model's state after that token (Judge Decoding).
-
-    It is the drafter's attribute and lies in the drafter's folder, although it reads the large model's states: it knows the
-    mistakes of this drafter, and one large model may have several drafters.
-    """
-
-
-class AcceptanceHead(torch.nn.Module):
-    """Predicts whether the large model accepts a drafted token, from the drafter's state after that token (SpecDec++).
-
-    Layers x + silu(W x + b), then a linear one. The paper's two classes are one logit here, their difference.
-    """
-
-    def __init__(self, layers: int, width: int) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(layers, width, width))
-        self.bias = torch.nn.Parameter(torch.zeros(layers, width))
-        self.out = torch.nn.Parameter(torch.zeros(width))
-        self.out_bias = torch.nn.Parameter(torch.zeros(1))
-
-    def initialise(self, seed: int) -> None:
-        """Draw normal weights that keep the scale of a state; biases stay 0."""
-        generator = torch.Generator().manual_seed(seed)
-        for weight in (self.weight, self.out):
-            torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5, generator=generator)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Map hidden states of shape (..., width) to logits of the probability, (...)."""
-        hidden = hidden.to(self.out.dtype)
-        for weight, bias in zip(self.weight, self.bias, strict=True):
-            hidden = hidden + functional.silu(functional.linear(hidden, weight, bias))
-        return hidden @ self.out + self.out_bias
-
-
 def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
     """Return the draft heads of a model, or None."""
     return getattr(model, _HEADS, None)
@@ -111,16 +71,6 @@ def heads_of(model: PreTrainedModel) -> ParallelHeads | None:
 def classifier_of(model: PreTrainedModel) -> ExitClassifier | None:
     """Return the exit classifier of a model, or None."""
     return getattr(model, _CLASSIFIER, None)
-
-
-def acceptance_head_of(model: PreTrainedModel) -> AcceptanceHead | None:
-    """Return the acceptance head of a model, or None."""
-    return getattr(model, _ACCEPTANCE, None)
-
-
-def judge_of(model: PreTrainedModel) -> Judge | None:
-    """Return the judge of a drafter, or None."""
-    return getattr(model, _JUDGE, None)
 
 
 def add_heads(model: PreTrainedModel, count: int, seed: int) -> None:
@@ -136,28 +86,6 @@ def add_classifier(model: PreTrainedModel) -> None:
     """Add a new exit classifier to a T5-style model, unless it has one."""
     if classifier_of(model) is None:
         setattr(model, _CLASSIFIER, ExitClassifier(model.config.d_model).to(model.device))
-
-
-def add_acceptance_head(model: PreTrainedModel, layers: int, seed: int) -> AcceptanceHead:
-    """Add a new acceptance head to a model of any architecture, in place of one that it has, and return it."""
-    head = AcceptanceHead(layers, state_width(model))
-    head.initialise(seed)
-    setattr(model, _ACCEPTANCE, head.to(model.device))
-    return head
-
-
-def add_judge(drafter: PreTrainedModel, width: int) -> Judge:
-    """Add a new judge of states of this width to a drafter, in place of one that it has, and return it."""
-    judge = Judge(width).to(drafter.device)
-    setattr(drafter, _JUDGE, judge)
-    return judge
-
-
-def drop_heads_of_drafts(model: PreTrainedModel) -> None:
-    """Remove the acceptance head and the judge of a model, if it has them: they know the drafts of these weights alone."""
-    for name in (_ACCEPTANCE, _JUDGE):
-        if getattr(model, name, None) is not None:
-            delattr(model, name)
 
 
 def state_width(model: PreTrainedModel) -> int:
@@ -211,8 +139,6 @@ def _heads_like(width: int, weights: dict[str, Tensor]) -> torch.nn.Module:
 _FILES: dict[str, tuple[str, Callable[[int, dict[str, Tensor]], torch.nn.Module]]] = {
     _HEADS: ("heads.safetensors", _heads_like),
     _CLASSIFIER: ("exit_classifier.safetensors", lambda width, _: ExitClassifier(width)),
-    _ACCEPTANCE: ("acceptance_head.safetensors", lambda width, weights: AcceptanceHead(len(weights["weight"]), width)),
-    _JUDGE: ("judge.safetensors", lambda _, weights: Judge(len(weights["weight"]))),
 }
 
 FILES = tuple(file for file, _ in _FILES.values())

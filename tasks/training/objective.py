@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import InputError
-from tasks.models.extras import add_classifier, add_heads, classifier_of, drop_heads_of_drafts, heads_of
+from tasks.models.extras import add_classifier, add_heads, classifier_of, heads_of
 from tasks.models.layers import decoder_layers, freeze_encoder, reads_large_encoder, require_layered
 from tasks.models.pruned_head import pruned_head
 from tasks.training import distributed
@@ -116,7 +116,6 @@ def _prepare(model: PreTrainedModel, settings: TrainingSettings) -> None:
             raise InputError(f"exit_layer is {settings.exit_layer}, but the decoder has {layers} layers; it must be less")
         if settings.exit_classifier and layers == 1:
             raise InputError("exit_classifier is set, but the decoder has one layer, with none to exit before; give it more")
-    drop_heads_of_drafts(model)  # they were trained for the weights that change now
     model.config.exit_layer = settings.exit_layer
     if settings.draft_heads:
         add_heads(model, settings.draft_heads, settings.seed)

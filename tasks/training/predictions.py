@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tasks.models.pruned_head import pruned_head
 from tasks.training.data import IGNORED, Batch, TopLogits
@@ -47,19 +45,6 @@ class TargetPositions:
         # A decoder-only model predicts a token one position before it.
         return values[:, : values.shape[1] - self._shift][self._labelled]
 
-    def replaced(self, ids: Tensor, tokens: Tensor) -> Tensor:
-        """Return `ids`, shaped like the labels of the batch, with `tokens` (positions,) in place of the targets."""
-        found = ids.clone()
-        found[:, self._shift :][self._labelled] = tokens
-        return found
-
-    def after(self, values: Tensor) -> Tensor:
-        """Return the entries of `values` (examples, input positions, …) that have read each target: (positions, …).
-
-        An encoder-decoder needs an input position behind its last label.
-        """
-        return values[:, 1:][self._labelled]
-
 
 def target_positions(model: PreTrainedModel, batch: Batch) -> TargetPositions:
     """Return the target positions of a batch for this kind of model."""
@@ -89,26 +74,6 @@ def drafted_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
 def target_log_probs(model: PreTrainedModel, batch: Batch, vocabulary: int) -> Tensor:
     """Return the log-softmax at each target position over the first `vocabulary` ids: float32 (positions, vocabulary), nats."""
     return _target_logits(model, batch)[:, :vocabulary].float().log_softmax(-1)
-
-
-def states_after(model: PreTrainedModel, batch: Batch, tokens: Tensor) -> Tensor:
-    """Return the decoder's last hidden states once it has read `tokens` (positions,), which replace the targets of the batch.
-
-    The state at a position comes after its own token and those before it: (positions, width), as decoding's runtimes give it.
-    """
-    targets = target_positions(model, batch)
-    if model.config.is_encoder_decoder:
-        labels = functional.pad(targets.replaced(batch.labels, tokens), (0, 1), value=IGNORED)
-        batch = dataclasses.replace(batch, labels=labels)
-    else:
-        batch = dataclasses.replace(batch, source=targets.replaced(batch.source, tokens))
-    states: list[Tensor] = []
-    watching = model.get_decoder().register_forward_hook(lambda _module, _inputs, output: states.append(output[0]))
-    try:
-        forward(model, batch)
-    finally:
-        watching.remove()
-    return targets.after(states[0])
 
 
 def _target_logits(model: PreTrainedModel, batch: Batch) -> Tensor:

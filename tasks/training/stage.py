@@ -41,8 +41,6 @@ class TrainingSpec:
     evaluation: EvaluationData
     loss: Loss | None = None
     """None: cross-entropy of the text, and the losses of the heads that the settings add."""
-    finish: Callable[[], dict[str, float]] | None = None
-    """Adds to the trained model before it is saved, in every process, and returns what it measured; None: nothing."""
 
 
 def train_stage(job: TrainingJob, make_spec: Callable[[TrainingContext], TrainingSpec]) -> None:
@@ -78,8 +76,6 @@ def _train_and_save(opened: TrainingContext, spec: TrainingSpec) -> None:
         outcome = train(
             objective, spec.source, evaluation, job.training, opened.device, resume=opened.resume, log=send, label=job.label
         )
-        if spec.finish is not None:
-            outcome = dataclasses.replace(outcome, measured={**outcome.measured, **spec.finish()})
         send(_final_metrics(outcome), outcome.steps)
         if record is None:
             return

@@ -28,21 +28,15 @@ GRID: list[dict[str, Any]] = [
     {"method": "bild_oracle", "values": {}},
     {
         "method": "speculative",
-        "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "recycling", "staged", "random", "early_layer", "heads"]},
+        "values": {"drafter": ["unigram", "bigram", "copy", "suffix", "random", "early_layer", "heads"]},
     },
     {"method": "speculative_block", "values": {"draft_length": [4]}},
-    {"method": "speculative_several", "values": {"draft_length": [3]}},
-    {"method": "speculative_typical", "values": {}},
     {"method": "speculative_margin", "values": {}},
-    {"method": "speculative_top_k", "values": {}},
-    {"method": "speculative_fuzzy", "values": {"divergence": ["js", "tv"]}},
     {"method": "speculative_forgiving", "values": {}},
     {"method": "speculative_lenient", "values": {"lenience": [0.5]}},
     {"method": "speculative_lossy", "values": {"tuned": [False, True]}},
     {"method": "speculative_confident", "values": {}},
     {"method": "speculative_entropy", "values": {}},
-    {"method": "speculative_predicted", "values": {}},
-    {"method": "speculative_judge", "values": {"min_judgement": [0.5, 0.8]}},
     {"method": "speculative_adaptive", "values": {}},
     {"method": "beam_large", "values": {"beams": [2]}},
     {"method": "speculative_beam", "values": {"beams": [2], "draft_beams": [3]}},
@@ -75,7 +69,6 @@ def tiny(params: dict[str, Any]) -> dict[str, Any]:
     task["finetune"] = {"large": {**training, **layers, **longer}, "small": dict(training)}
     task["calibrate"] = {"batch_size": 64, "max_repeats": 0}
     task["align"] = {name: value for name, value in training.items() if name != "seed"}
-    task["align"] |= {"acceptance_head": 1, "acceptance_steps": 30, "judge": 30}
     task["seeds"] = [1, 2]
     task["sweep"] |= {"latency_examples": 3, "warmup_examples": 1, "bootstrap_samples": 100}
     task["sweep"] |= {"batch_sizes": [1, 3], "batch_examples": 6}

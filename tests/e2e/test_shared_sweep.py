@@ -37,8 +37,6 @@ DECODED: dict[str, dict[str, list[Any]]] = {
     "beam_large": {"beams": [2]},
     "speculative_beam": {"beams": [2], "draft_beams": [3]},
     "calm": {"confidence": ["softmax"]},
-    "speculative_predicted": {},
-    "speculative_several": {"draft_length": [3]},
 }
 """The only setting of a method is timed and chosen whatever its speed, so that no row depends on how fast anything was."""
 UNTIMED = {"bild_oracle"}

@@ -79,16 +79,6 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
         both(OWN, stage("align", choose_by="acceptance_rate", loss="sequence")),
         "align: choose_by is acceptance_rate, but models.small.own_tokenizer is true, and models of different tokenizers pred",
     ),
-    (
-        both(OWN, stage("align", acceptance_head=2, loss="sequence")),
-        "align: acceptance_head is 2, but models.small.own_tokenizer is true, and models of different tokenizers predict",
-    ),
-    (
-        both(OWN, stage("align", judge=20, loss="sequence")),
-        "align: judge is 20, but models.small.own_tokenizer is true, and models of different tokenizers predict",
-    ),
-    (grid("speculative_judge"), "sweep.grid.1: speculative_judge needs a judge, which align does not train; set align.judge"),
-    (grid("speculative_predicted"), "sweep.grid.1: speculative_predicted needs an acceptance head, which align does not train"),
     (grid("speculative", drafter=["retokenized"]), "sweep.grid.1: the drafter retokenized is for a small model with a token"),
     (lambda task: task.update(metric="pass_at_1"), "metric: pass_at_1 runs the models' outputs as programs on this machine"),
     (
@@ -100,7 +90,6 @@ CONTRADICTIONS: list[tuple[Change, str]] = [
     (perplexity(stage("large", choose_by="quality")), "finetune.large: choose_by is quality, which is of outputs; set it to v"),
     (perplexity(stage("align", choose_by="quality")), "align: choose_by is quality, which is of outputs; set it to validatio"),
     (perplexity(stage("align", draft_vocabulary=200)), "align: draft_vocabulary is 200, so that all other tokens have no pro"),
-    (perplexity(stage("align", judge=20)), "align: judge is 20, which learns from scores of outputs, and a perplexity is none"),
     (perplexity(OWN), "models.small: own_tokenizer is true, and a perplexity mixes predictions of the same tokens"),
     (perplexity(grid("speculative")), "sweep.grid.0: bild has a rollback_threshold of 2, but no token of a given text is repl"),
     (
@@ -212,8 +201,6 @@ def test_a_contradiction_is_named_with_its_place(change: Change, words: str, tmp
         grid("speculative", drafter=["small", "early_layer", "copy", "random"]),
         both(models(("large",), pretrained="folder"), stage("large", steps=0), stage("small", steps=0)),
         both(stage("large", draft_heads=2), grid("speculative", drafter=["heads"])),
-        both(stage("align", acceptance_head=1), grid("speculative_predicted", max_rejection=[0.3, 1.0])),
-        both(stage("align", judge=20), grid("speculative_judge", min_judgement=[0.3, 1.0])),
         both(stage("large", exit_classifier=True), grid("calm", confidence=["classifier"])),
         # A checkpoint decides what it can do, and nothing here knows it.
         both(models(("large",), pretrained="folder", architecture="llama"), grid("calm", confidence=["classifier"])),

@@ -17,16 +17,7 @@ from tasks.decoding.settings import SamplingSettings
 from tasks.decoding.turn import DraftRule
 
 
-class LearnsNothing:
-    """Base of drafters that learn nothing from what the target predicts about a draft."""
-
-    recycles = False
-
-    def recycle(self, verified: Rows, likeliest: Rows) -> None:
-        """Nothing to learn."""
-
-
-class StatelessDrafter(LearnsNothing):
+class StatelessDrafter:
     """Base of drafters that keep nothing from turn to turn and predict with no model of their own."""
 
     decoder = None
@@ -58,7 +49,7 @@ class NoDrafter(StatelessDrafter):
         return empty_predictions(len(rows))
 
 
-class StepwiseDrafter(LearnsNothing, ABC):
+class StepwiseDrafter(ABC):
     """Drafts token by token, each from `next_logits`."""
 
     runs_model = True
@@ -186,32 +177,3 @@ class ModelDrafter(StepwiseDrafter):
             for row, new, cached, active in zip(tokens, drafted, self.decoder.lengths, going, strict=True)
         ]
         return self.decoder.forward(pending)
-
-
-class GuidedModelDrafter(StepwiseDrafter):
-    """Base of drafters that draft with the small model, but not by its predictions alone.
-
-    The small model has its cache, and what it predicts, as a `ModelDrafter`.
-    """
-
-    decoder = None
-    """None: a runtime that drafts by itself, and cached predictions, know only the small model's predictions."""
-
-    def __init__(
-        self, decoder: Decoder, sampling: SamplingSettings, source: TokenSource, *, shares_encoder: bool = False
-    ) -> None:
-        super().__init__(decoder.end_token, sampling, source)
-        self.end_tokens = decoder.end_tokens
-        self.small = ModelDrafter(decoder, sampling, source, shares_encoder=shares_encoder)
-
-    def start(self, encoder_output: EncoderOutput, sources: Rows) -> None:
-        self.small.start(encoder_output, sources)
-
-    def next_logits(self, tokens: Rows, drafted: Rows, going: Sequence[bool]) -> Tensor:
-        return self.small.next_logits(tokens, drafted, going)
-
-    def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
-        self.small.observe(tokens, step, positions)
-
-    def reorder(self, rows: Sequence[int]) -> None:
-        self.small.reorder(rows)

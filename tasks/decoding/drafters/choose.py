@@ -9,9 +9,7 @@ from tasks.decoding.drafters.copying import CopyDrafter
 from tasks.decoding.drafters.early_layer import early_layer_drafter
 from tasks.decoding.drafters.heads import heads_drafter
 from tasks.decoding.drafters.random_tokens import RandomDrafter
-from tasks.decoding.drafters.recycling import RecyclingDrafter
 from tasks.decoding.drafters.retokenized import retokenized_drafter
-from tasks.decoding.drafters.staged import StagedDrafter
 from tasks.decoding.drafters.suffixes import SuffixDrafter
 from tasks.decoding.drafters.tables import BigramDrafter, UnigramDrafter
 from tasks.decoding.drafting import Drafter
@@ -24,15 +22,11 @@ Build = Callable[[Pair, SamplingSettings, TokenSource], Drafter]
 
 _BUILDERS: dict[str, Build] = {
     "small": lambda pair, sampling, source: ModelDrafter(pair.small, sampling, source, shares_encoder=pair.shares_encoder),
-    "staged": lambda pair, sampling, source: StagedDrafter(
-        SuffixDrafter(pair.outputs_tree, pair.large, sampling), pair.small, sampling, source, shares_encoder=pair.shares_encoder
-    ),
     "retokenized": lambda pair, sampling, source: retokenized_drafter(pair.small, pair.large, sampling),
     "unigram": lambda pair, sampling, source: UnigramDrafter(pair.tables, pair.large, sampling, source),
     "bigram": lambda pair, sampling, source: BigramDrafter(pair.tables, pair.large, sampling, source),
     "copy": lambda pair, sampling, source: CopyDrafter(pair.large, sampling),
     "suffix": lambda pair, sampling, source: SuffixDrafter(pair.outputs_tree, pair.large, sampling),
-    "recycling": lambda pair, sampling, source: RecyclingDrafter(pair.last_successors, pair.large, sampling),
     "random": lambda pair, sampling, source: RandomDrafter(pair.large, sampling, source),
     "early_layer": lambda pair, sampling, source: early_layer_drafter(pair.large, sampling, source),
     "heads": lambda pair, sampling, source: heads_drafter(pair.large, sampling, source),

@@ -8,10 +8,9 @@ import math
 from tasks.decoding.generation import Generation
 from tasks.decoding.replay.prefix_trie import TrieNode
 from tasks.decoding.runtimes.layout import NativeTurn, ReplayNode
-from tasks.decoding.token_statistics import IMPOSSIBLE
 
 _FIRST_NODES = 256
-_UNKNOWN = math.nan, math.nan, IMPOSSIBLE
+_UNKNOWN = math.nan, math.nan
 
 
 class KnownPredictions:
@@ -43,7 +42,7 @@ class KnownPredictions:
         if large is not None:
             entry.large.best, entry.large.top, entry.large.entropy = large.best, large.top, large.entropy
             if small is not None:
-                entry.score, entry.surprisal, entry.rank = large.token_scores.get(small.best, _UNKNOWN)
+                entry.score, entry.surprisal = large.token_scores.get(small.best, _UNKNOWN)
 
     def fit(self, limit: int, window: int) -> None:
         """Make room for texts of `limit` tokens and drafts of `window`."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.decoding.decoder import BrokenLogitsError, Decoder, GreedyContinuation, StopRule
-from tasks.decoding.distributions import entropy, rank_of
+from tasks.decoding.distributions import entropy
 from tasks.decoding.method import Pair
 from tasks.decoding.replay.known_predictions import KnownPredictions
 from tasks.decoding.replay.prefix_trie import LARGE_MODEL, MOST_AHEAD, SMALL_MODEL, PrefixTrie, TrieNode, load_trie
@@ -62,7 +62,7 @@ class PredictionCache:
         path = self._path(name)
         self._logits.clear()
         self.trie.forget()
-        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up, self._logits_at)
+        self.trie = PrefixTrie(source) if path is None else load_trie(path, source, self._look_up)
         if self.known is not None:
             self.known.open_source(self.trie.root)
             for node, _ in self.trie.nodes():
@@ -134,12 +134,9 @@ class PredictionCache:
         for node, ids, chosen, surprisals, nats, row in zip(
             nodes, tokens, *(one.tolist() for one in columns), logits, strict=True
         ):
-            known = {
-                token: (score, surprisal, 0 if token == ids[0] else rank_of(row, token))
-                for token, score, surprisal in zip(ids, chosen, surprisals, strict=True)
-            }
-            read = functools.partial(self._look_up, node, model), functools.partial(self._logits_at, node, model)
-            node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, *read)
+            known = dict(zip(ids, zip(chosen, surprisals, strict=True), strict=True))
+            look_up = functools.partial(self._look_up, node, model)
+            node.statistics[model] = CachedStatistics(ids[0], chosen[0], nats, known, look_up)
             if len(self._logits) * len(row) < _MOST_KEPT:
                 self._logits[node, model] = row
             if self.known is not None:
@@ -153,19 +150,10 @@ class PredictionCache:
         known.record(node)
 
     def _look_up(self, node: TrieNode, model: int, token: int) -> TokenScore:
-        logits = self._logits_at(node, model)
-        return (
-            float(torch.softmax(logits, -1)[token]),
-            -float(torch.log_softmax(logits, -1)[token]),
-            rank_of(logits, token),
-        )
-
-    def _logits_at(self, node: TrieNode, model: int) -> Tensor:
-        """Return what a model predicts at a node: float32 (vocabulary,)."""
         logits = self._logits.get((node, model))
         if logits is None:  # the trie was read from a file, or had too many
             [logits] = self._run(model, node, 1).logits
-        return logits
+        return float(torch.softmax(logits, -1)[token]), -float(torch.log_softmax(logits, -1)[token])
 
     @torch.inference_mode()
     def _run(self, model: int, last: TrieNode, positions: int) -> _Predictions:

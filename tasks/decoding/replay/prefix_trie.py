@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor
-
 from tasks.decoding.generation import Generation
 from tasks.decoding.token_statistics import CachedStatistics, TokenScore, TokenStatistics
 from tasks.files import atomic_write
@@ -23,11 +21,8 @@ SMALL_MODEL, LARGE_MODEL = 0, 1
 MOST_AHEAD = 8
 """Positions that a run reads beyond those that were asked for, at most."""
 
-_FORMAT = 2
+_FORMAT = 3
 """Of files: what they hold of a prefix. Predictions in another format are computed anew."""
-
-ReadLogits = Callable[["TrieNode", int], Tensor]
-"""(node, model) to the logits of this model after the node's prefix."""
 
 LookUp = Callable[["TrieNode", int, int], TokenScore]
 """(node, model, token) to the score that this model gives the token after the node's prefix."""
@@ -118,7 +113,7 @@ class PrefixTrie:
         atomic_write(path, json.dumps({"source": self.source, "format": _FORMAT, "nodes": lines}))
 
 
-def load_trie(path: Path, source: list[int], look_up: LookUp, logits: ReadLogits) -> PrefixTrie:
+def load_trie(path: Path, source: list[int], look_up: LookUp) -> PrefixTrie:
     """Return the trie at `path` if it is there, of this source and in this format, else an empty one."""
     trie = PrefixTrie(source)
     try:
@@ -130,30 +125,23 @@ def load_trie(path: Path, source: list[int], look_up: LookUp, logits: ReadLogits
     nodes: list[TrieNode] = []
     for parent, token, *statistics in found["nodes"]:
         node = trie.root if parent < 0 else nodes[parent].step(token)
-        node.statistics = [
-            _from_json(one, functools.partial(look_up, node, model), functools.partial(logits, node, model))
-            for model, one in enumerate(statistics)
-        ]
+        node.statistics = [_from_json(one, functools.partial(look_up, node, model)) for model, one in enumerate(statistics)]
         nodes.append(node)
     return trie
 
 
-JsonStatistics = tuple[int, float, float, list[tuple[int, TokenScore]], dict[str, float]] | None
-"""Likeliest token, its score, entropy, the known scores and the known divergences, as a file holds them."""
+JsonStatistics = tuple[int, float, float, list[tuple[int, TokenScore]]] | None
+"""Likeliest token, its score, entropy and the known scores, as a file holds them."""
 
 
 def _to_json(statistics: CachedStatistics | None) -> JsonStatistics:
     if statistics is None:
         return None
-    known = list(statistics.token_scores.items()), statistics.divergences
-    return statistics.best, statistics.top, statistics.entropy, *known
+    return statistics.best, statistics.top, statistics.entropy, list(statistics.token_scores.items())
 
 
-def _from_json(
-    statistics: JsonStatistics, look_up: Callable[[int], TokenScore], logits: Callable[[], Tensor]
-) -> CachedStatistics | None:
+def _from_json(statistics: JsonStatistics, look_up: Callable[[int], TokenScore]) -> CachedStatistics | None:
     if statistics is None:
         return None
-    best, top, entropy, token_scores, divergences = statistics
-    known = {token: (score, nats, rank) for token, (score, nats, rank) in token_scores}
-    return CachedStatistics(best, top, entropy, known, look_up, logits, divergences)
+    best, top, entropy, token_scores = statistics
+    return CachedStatistics(best, top, entropy, {token: (score, nats) for token, (score, nats) in token_scores}, look_up)

@@ -13,7 +13,7 @@ import torch
 
 from tasks.decoding.acceptance_rules import AcceptMask, BonusToken
 from tasks.decoding.decoder import Decoder, EncoderOutput, Rows
-from tasks.decoding.distributions import PredictionBlock, rank_of
+from tasks.decoding.distributions import PredictionBlock
 from tasks.decoding.drafting import DraftBuilder
 from tasks.decoding.generation import Generation
 from tasks.decoding.loop import LoopParts
@@ -95,8 +95,6 @@ class _Replayer:
                 turns.finish(row, drafted, drafted=count, steps=steps, fallback=draft.fallback, verified=False)
                 break
             accepted, next_token, extra_steps = self._verify(draft)
-            if self.drafter is None and self.parts.drafter.recycles:
-                self._recycle(draft)
             if scored:
                 self._score(draft, accepted, next_token)
             if accepted < count:
@@ -179,11 +177,6 @@ class _Replayer:
             accepted += 1
         return accepted
 
-    def _recycle(self, draft: CachedDraft) -> None:
-        """Show a drafter that is no model what the target predicted about its draft."""
-        verified = [self._text()[-1], *draft.tokens][: len(draft.p)]
-        self.parts.drafter.recycle([verified], [[p.best for p in draft.p[: len(verified)]]])
-
     def _score(self, draft: CachedDraft, accepted: int, next_token: int | None) -> None:
         """Record the target's own log-probabilities of the tokens that this turn adds."""
         added = draft.tokens[:accepted] if next_token is None else [*draft.tokens[:accepted], next_token]
@@ -205,13 +198,7 @@ def _statistics(q: PredictionBlock, position: int) -> CachedStatistics:
     best = q.likeliest[0][position]
 
     def look_up(token: int) -> TokenScore:
-        return float(scores[token]), -float(scores[token].log()), rank_of(q.logits[0, position], token)
+        return float(scores[token]), -float(scores[token].log())
 
-    return CachedStatistics(
-        best,
-        float(q.top[0, position]),
-        float(q.entropy[0, position]),
-        {best: look_up(best)},
-        look_up,
-        lambda: q.logits[0, position],
-    )
+    top, entropy = float(q.top[0, position]), float(q.entropy[0, position])
+    return CachedStatistics(best, top, entropy, {best: look_up(best)}, look_up)

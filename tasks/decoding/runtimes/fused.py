@@ -29,7 +29,7 @@ from tasks.decoding.decoder import (
     Step,
     StopRule,
 )
-from tasks.decoding.distributions import entropy, probability, rank
+from tasks.decoding.distributions import entropy, probability
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, WrapBlock, assign_slots
@@ -48,8 +48,8 @@ _UNIT = 64
 Result = TypeVar("Result")
 _Reads = tuple[bool, bool]
 """Whether the stop rule reads softmaxes, and whether it reads entropies: what the recorded operations depend on."""
-_Kind = tuple[bool, bool, bool, int]
-"""What recorded operations depend on: does the rule read scores and ranks, is it `first_only`, its pardon's window or 0."""
+_Kind = tuple[bool, bool, int]
+"""What recorded operations depend on: does the rule read scores, is it `first_only`, its pardon's window or 0."""
 
 
 @dataclass(frozen=True)
@@ -434,7 +434,7 @@ class _CheckedOnDevice:
 
 def _numbers(rule: GreedyAcceptance) -> tuple[float, ...]:
     least = math.inf if rule.pardon is None else rule.pardon.min_entropy
-    return rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess, least, rule.max_rank
+    return rule.max_surprisal, rule.min_share, rule.max_gap, least
 
 
 class DraftChecker:
@@ -445,7 +445,7 @@ class DraftChecker:
         self._inputs = torch.zeros(1, 2 + _LONGEST, dtype=torch.long, device=decoder.device)
         """Cached length, the token before the draft, the draft."""
         self._rule: GreedyAcceptance | None = None
-        self._bounds = torch.zeros(8, device=decoder.device)
+        self._bounds = torch.zeros(5, device=decoder.device)
         """The rule: whether the likeliest token is accepted, then what `_numbers` gives; float32, as scores are."""
 
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
@@ -456,7 +456,7 @@ class DraftChecker:
         if rule != self._rule:
             self._bounds.copy_(torch.tensor([float(rule.keep_agreed), *_numbers(rule)]), non_blocking=True)
             self._rule = rule
-        kind = rule.reads_scores, rule.max_rank > 0, rule.first_only, 0 if rule.pardon is None else rule.pardon.window
+        kind = rule.reads_scores, rule.first_only, 0 if rule.pardon is None else rule.pardon.window
         checked = self._check(pending, drafted, cached, kind)
         numbers = fetch(checked.numbers)
         # Copied before anything else runs, while the numbers are on their way.
@@ -481,9 +481,9 @@ class DraftChecker:
 
     def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _CheckedOnDevice:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
-        best, (reads_scores, ranks, first_only, window) = output.best[0], kind
+        best, (reads_scores, first_only, window) = output.best[0], kind
         agrees = best[:-1] == drafted
-        keep_agreed, max_surprisal, min_share, max_gap, min_score, max_excess, pardon_entropy, max_rank = self._bounds
+        keep_agreed, max_surprisal, min_share, max_gap, pardon_entropy = self._bounds
         accept = agrees & (keep_agreed > 0)
         if reads_scores:
             scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
@@ -491,12 +491,9 @@ class DraftChecker:
             highest = scores.amax(-1)
             surprisals = -drafted_scores.log()
             accept = accept | (surprisals <= max_surprisal) | (highest - drafted_scores <= max_gap)
-            accept = accept | (drafted_scores >= min_share * highest) | (drafted_scores >= min_score)
-            nats = entropy(scores, scores.log())
-            accept = accept | (surprisals - nats <= max_excess)
-            if ranks:
-                accept = accept | (rank(output.logits[0, :-1], drafted[:, None])[:, 0] < max_rank)
+            accept = accept | (drafted_scores >= min_share * highest)
             if window:
+                nats = entropy(scores, scores.log())
                 accept = accept | ((nats >= pardon_entropy) & next_accepted(accept, window))
         if first_only:
             accept = accept | first_rejected_agrees(accept, agrees)

@@ -101,8 +101,8 @@ class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
     _fields_ = _fields(
-        (_DOUBLE, "max_surprisal min_share max_gap min_score max_excess pardon_entropy"),
-        (_INT32, "agreement pardon_window max_rank"),
+        (_DOUBLE, "max_surprisal min_share max_gap pardon_entropy"),
+        (_INT32, "agreement pardon_window"),
     )
 
 
@@ -173,10 +173,7 @@ class ReplayNode(ctypes.Structure):
     large: KnownPrediction
     score: float
     surprisal: float
-    rank: int
-    _fields_ = _fields(
-        (_INT32, "token child sibling"), (KnownPrediction, "small large"), (_DOUBLE, "score surprisal"), (_INT32, "rank")
-    )
+    _fields_ = _fields((_INT32, "token child sibling"), (KnownPrediction, "small large"), (_DOUBLE, "score surprisal"))
 
 
 @dataclass(frozen=True)
@@ -224,9 +221,8 @@ def declare_functions(functions: ctypes.CDLL) -> ctypes.CDLL:
 def pack_acceptance(rule: GreedyAcceptance) -> Acceptance:
     """Return the kernel's structure of a greedy acceptance rule."""
     agreement = 2 if rule.first_only else int(rule.keep_agreed)
-    bounds = rule.max_surprisal, rule.min_share, rule.max_gap, rule.min_score, rule.max_excess
     min_entropy, window = (math.inf, 0) if rule.pardon is None else (rule.pardon.min_entropy, rule.pardon.window)
-    return Acceptance(*bounds, min_entropy, agreement, window, rule.max_rank)
+    return Acceptance(rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy, agreement, window)
 
 
 def empty_floats(*shape: int) -> Tensor:

@@ -32,16 +32,10 @@ from tasks.decoding.settings.speculative import (
     ConfidentSettings,
     EntropySettings,
     ForgivingSettings,
-    FuzzySettings,
-    JudgeSettings,
     LenientSettings,
     LossySettings,
     MarginSettings,
-    PredictedSettings,
-    SeveralDraftsSettings,
     SpeculativeSettings,
-    TopKSettings,
-    TypicalSettings,
 )
 
 __all__ = [
@@ -67,21 +61,15 @@ __all__ = [
     "DraftingSettings",
     "EntropySettings",
     "ForgivingSettings",
-    "FuzzySettings",
-    "JudgeSettings",
     "LenientSettings",
     "LossySettings",
     "MarginSettings",
-    "PredictedSettings",
     "SamplingSettings",
     "SequenceCascadeSettings",
-    "SeveralDraftsSettings",
     "SpeculativeBeamSettings",
     "SpeculativeCascadeSettings",
     "SpeculativeSettings",
     "TokenCascadeSettings",
-    "TopKSettings",
-    "TypicalSettings",
     "VanillaSettings",
 ]
 

@@ -6,23 +6,21 @@ from tasks.settings import setting, settings
 
 DRAFTERS = {
     "small": "the small model's own next tokens (Leviathan et al., 2023; Kim et al., 2023)",
-    "staged": "the same tokens, in fewer runs of the small model, which suffix drafts for (Spector and Ré, 2023)",
     "retokenized": "the text of a small model with another tokenizer, in the large one's tokens (Timor et al., 2025: SLEM)",
     "unigram": "tokens by their frequency in the calibration set (Leviathan et al., 2023, section 3.6)",
     "bigram": "tokens by their frequency after the last one in the calibration set (Leviathan et al., 2023, section 3.6)",
     "copy": "what followed the last tokens earlier in source or text (Leviathan et al., 2023, section 3.6: prompt look-up)",
     "suffix": "what most often followed the last tokens, in calibration set or text (Oliaro et al., 2024: SuffixDecoding)",
-    "recycling": "what the large model last predicted after the last token (Luo et al., 2024: Token Recycling, as a chain)",
     "random": "ordinary tokens, each as likely as another (Leviathan et al., 2023, section 3.6)",
     "early_layer": "the large model's own first layers (Kim et al., 2023, sections 4.4 and 7.2.1)",
     "heads": "heads trained on the large model's last state (Stern et al., 2018: blockwise parallel decoding)",
 }
 """What each drafter proposes, and the paper."""
-OF_SMALL = ("small", "staged", "retokenized")
+OF_SMALL = ("small", "retokenized")
 """The drafters that run the small model."""
-LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "recycling", "random")
+LOOK_UPS = ("unigram", "bigram", "copy", "suffix", "random")
 """The drafters that run no model, whose cost ratio c is taken as 0 (SD, section 3.6)."""
-CALIBRATED = ("unigram", "bigram", "suffix", "recycling", "staged")
+CALIBRATED = ("unigram", "bigram", "suffix")
 """The drafters that read the calibration set."""
 
 
@@ -49,9 +47,8 @@ class DraftingSettings:
     """The settings of every method that drafts."""
 
     drafter: str = setting(
-        "What proposes tokens: the small model, alone, in stages or through its text, n-gram tables of the calibration set, "
-        "copies from the context, suffix trees of both, recycled predictions, random tokens, the large model's own first "
-        "layers, or heads trained on it.",
+        "What proposes tokens: the small model or its text, n-gram tables of the calibration set, copies from the context, "
+        "suffix trees of both, random tokens, the large model's own first layers, or heads trained on it.",
         default="small",
         choices=tuple(DRAFTERS),
     )

@@ -18,28 +18,6 @@ class BlockSettings(SpeculativeSettings):
     """Speculative decoding with block verification (Sun et al., 2024): exact, and with more accepted tokens when sampling."""
 
 
-SEVERAL_DRAFTERS = ("small", "unigram", "bigram", "early_layer")
-"""Drafters that draw their tokens, so that several drafts of one text differ."""
-
-
-@settings
-class SeveralDraftsSettings(SpeculativeSettings):
-    """Speculative decoding that verifies several drafts of a text in one run (SpecTr): exact for greedy and for sampling."""
-
-    drafter: str = setting(
-        "What proposes tokens; a drafter that proposes tokens with certainty would propose the same ones again.",
-        default="small",
-        choices=SEVERAL_DRAFTERS,
-    )
-    drafts: int = setting(
-        "k: drafts of each text, as rows of a batch; greedy ones begin with the drafter's k likeliest tokens.",
-        default=2,
-        unit="drafts",
-        ge=2,
-        le=16,
-    )
-
-
 @settings
 class LenientSettings(SpeculativeSettings):
     """Speculative decoding with lenience (SD, A.5)."""
@@ -63,56 +41,11 @@ class LossySettings(SpeculativeSettings):
 
 
 @settings
-class TypicalSettings(SpeculativeSettings):
-    """Speculative decoding with typical acceptance (Medusa, 2.3.1)."""
-
-    min_score: float = setting(
-        "ε: a token is accepted where the large model gives it at least this probability.", default=0.09, gt=0, le=1
-    )
-    typicality: float = setting(
-        "δ: it is also accepted where it has at least δ exp(-H), H being the entropy of the position in nats; 0: √ε.",
-        default=0.0,
-        ge=0,
-        le=1,
-    )
-
-
-@settings
 class MarginSettings(SpeculativeSettings):
     """Speculative decoding that accepts tokens near the large model's likeliest."""
 
     margin: float = setting(
         "A token is accepted where its probability is at most this under the highest.", default=0.1, ge=0, lt=1
-    )
-
-
-@settings
-class TopKSettings(SpeculativeSettings):
-    """Speculative decoding that accepts any of the large model's likeliest tokens."""
-
-    accepted_tokens: int = setting(
-        "k: a token is accepted where it is among the large model's k likeliest; greedy decoding is exact at 1.",
-        default=2,
-        unit="tokens",
-        ge=1,
-    )
-
-
-DIVERGENCES = ("js", "kl", "tv")
-"""Jensen-Shannon, Kullback-Leibler and total variation: the names in `tasks/decoding/divergences.py`."""
-
-
-@settings
-class FuzzySettings(SpeculativeSettings):
-    """Speculative decoding that accepts any token where the models are close (FSD)."""
-
-    divergence: str = setting(
-        "Of the drafter's softmax q from the large model's p: Jensen-Shannon or KL(q ‖ p), in nats, or total variation.",
-        default="js",
-        choices=DIVERGENCES,
-    )
-    max_divergence: float = setting(
-        "T: a token is accepted where the divergence is at most this; 0 is exact.", default=0.1, ge=0
     )
 
 
@@ -139,18 +72,6 @@ class ForgivingSettings(SpeculativeSettings):
                 f"window is {self.window}, but draft_length is {self.draft_length}, so that no token is ever pardoned; set "
                 f"draft_length to at least {self.window + 1}"
             )
-
-
-@settings
-class JudgeSettings(SpeculativeSettings):
-    """Speculative decoding that also accepts what a trained judge holds for good (Judge Decoding)."""
-
-    min_judgement: float = setting(
-        "δ: a rejected token is accepted all the same where the judge's probability that it is good is above this; 1 is exact.",
-        default=0.5,
-        ge=0,
-        le=1,
-    )
 
 
 @settings
@@ -181,16 +102,6 @@ class EntropySettings(DraftingSettings):
 
 
 @settings
-class PredictedSettings:
-    """Speculative decoding whose drafts end where a trained head expects a rejection (SpecDec++)."""
-
-    max_draft: int = setting("Longest draft.", default=10, unit="tokens", ge=1, le=64)
-    max_rejection: float = setting(
-        "h: a draft ends where 1 - Π P(accept) over its tokens is above this; 1 never ends it.", default=0.7, ge=0, le=1
-    )
-
-
-@settings
 class AdaptiveSettings(DraftingSettings):
     """Speculative decoding with the best draft length for the acceptance measured so far (SD, Theorem 3.8)."""
 
@@ -203,18 +114,12 @@ class AdaptiveSettings(DraftingSettings):
 METHODS: dict[str, type] = {
     "speculative": SpeculativeSettings,
     "speculative_block": BlockSettings,
-    "speculative_several": SeveralDraftsSettings,
     "speculative_lenient": LenientSettings,
     "speculative_lossy": LossySettings,
-    "speculative_typical": TypicalSettings,
     "speculative_margin": MarginSettings,
-    "speculative_top_k": TopKSettings,
-    "speculative_fuzzy": FuzzySettings,
     "speculative_forgiving": ForgivingSettings,
-    "speculative_judge": JudgeSettings,
     "speculative_confident": ConfidentSettings,
     "speculative_entropy": EntropySettings,
-    "speculative_predicted": PredictedSettings,
     "speculative_adaptive": AdaptiveSettings,
 }
 """The settings of each method of this family, by the method's name."""

@@ -80,7 +80,7 @@ class PairRecord:
     def acceptance_rate(self, *, sampled: bool = False, drafter: str = "small", lenience: float = 1.0) -> AcceptanceRate | None:
         """The acceptance rate of what drafts, greedy or at temperature 1; None where it was not measured."""
         found: Acceptance | None = self.acceptance
-        # Staged drafts are those of the small model.
+        # Drafts of the small model's text are those of the small model.
         drafter = "small" if drafter in OF_SMALL else drafter
         if self.acceptance is not None and (drafter, lenience) != ("small", 1.0):
             same = (one for one in self.acceptance.others if (one.drafter, one.lenience) == (drafter, lenience))

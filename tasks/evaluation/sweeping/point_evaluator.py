@@ -234,10 +234,8 @@ def is_vanillas_output(point: SweepPoint) -> bool:
 
 
 def _runs_whole_models(point: SweepPoint, outputs: Outputs) -> bool:
-    """Whether every run was one of the two whole models, the small one at one position of one row: no layers, heads, stages."""
-    if point.method == "speculative_several":
-        return False
-    return getattr(point.settings, "drafter", "small") not in ("early_layer", "heads", "staged") and not outputs.counts.layers
+    """Whether every run was one of the two whole models: no layers or heads."""
+    return getattr(point.settings, "drafter", "small") not in ("early_layer", "heads") and not outputs.counts.layers
 
 
 def _time_breakdown(

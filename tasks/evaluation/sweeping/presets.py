@@ -122,9 +122,6 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "block_sizes": Preset({"draft_length": (3, 5, 7)}, "SpecCascade, E.4; SD, Table 2: these values"),
         "windows": Preset({"draft_length": (3, 4, 5, 6, 7, 8, 9, 10)}, "BiLD, 7.3: a fixed window of 3 to 10"),
     },
-    "speculative_several": {
-        "batches": Preset({"drafts": (2, 4, 8), "draft_length": (4, 8)}, "Sun et al., 2023 (SpecTr); values ours")
-    },
     "speculative_block": {"windows": Preset({"draft_length": (4, 6, 8)}, "Sun et al., 2024; values ours")},
     "speculative_lenient": {
         "paper": Preset(
@@ -141,22 +138,10 @@ PRESETS: dict[str, dict[str, Preset]] = {
             {"lossiness": _SHARES[:-1], "tuned": (True,), "draft_length": _BLOCK}, "SpecCascade, E.6: β tuned; steps ours"
         ),
     },
-    "speculative_typical": {
-        "paper": Preset(
-            {"min_score": (0.01, 0.04, 0.09, 0.16, 0.25), "typicality": (0.0,), "draft_length": _BLOCK},
-            "Medusa, 2.3.1 and 3: δ = √ε, ε from 0.01 to 0.25; steps ours",
-        )
-    },
     "speculative_forgiving": {
         "steps": Preset(
             {"min_entropy": (0.3, 0.7, 1.2, 1.8), "window": (1, 2, 3), "draft_length": (4, 6, 8)},
             "FLy; bounds and steps ours, since its texts and drafts are longer",
-        )
-    },
-    "speculative_judge": {
-        "steps": Preset(
-            {"min_judgement": (0.3, 0.5, 0.6, 0.7, 0.8, 0.9), "draft_length": (4, 6, 8)},
-            "Judge Decoding; steps ours, since the labels are",
         )
     },
     "speculative_margin": {
@@ -167,25 +152,6 @@ PRESETS: dict[str, dict[str, Preset]] = {
             {"min_acceptance": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "entropy_factor": (0.2,), "max_draft": _LONGEST},
             "AdaEDL; thresholds ours, since the paper adapts them",
         )
-    },
-    "speculative_predicted": {
-        "steps": Preset(
-            {"max_rejection": (0.1, 0.3, 0.5, 0.7, 0.9), "max_draft": _LONGEST}, "SpecDec++; longest draft and steps ours"
-        )
-    },
-    "speculative_fuzzy": {
-        measure: Preset(
-            {"divergence": (measure,), "max_divergence": thresholds, "draft_length": _BLOCK},
-            "FSD; steps ours, since thresholds depend on the models",
-        )
-        for measure, thresholds in (
-            ("js", (0.02, 0.05, 0.1, 0.2, 0.4)),
-            ("kl", (0.1, 0.25, 0.5, 1.0, 2.0)),
-            ("tv", (0.1, 0.2, 0.3, 0.5, 0.7)),
-        )
-    },
-    "speculative_top_k": {
-        "steps": Preset({"accepted_tokens": (1, 2, 3, 5, 10), "draft_length": _BLOCK}, "no paper; steps ours")
     },
     "sequence_cascade": {
         "paper": Preset(

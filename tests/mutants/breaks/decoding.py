@@ -151,7 +151,7 @@ BREAKS = (
     ),
     Break(
         "verified-positions-one-short", "tasks.decoding.turn", "TurnRules.finish",
-        "drafted + self.bonus if computed", "drafted if computed",
+        "drafted + self.bonus] += 1", "drafted] += 1",
         _EVERY_CALLER,
         every=True,
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tasks.alignment import judge as judge_module
 from tasks.alignment.distillation import DivergenceLoss
-from tasks.alignment.judge_labels import JudgedTokens, MismatchLabeller, References
 from tasks.alignment.position_weights import ReachedCrossEntropyLoss
 from tasks.alignment.schedule import DataSource, Schedule
 from tasks.alignment.settings import AlignSettings
@@ -22,7 +19,6 @@ from tasks.alignment.stored import FOLDER, pack_top_logits
 from tasks.errors import InputError
 from tasks.machine import MachineSettings
 from tasks.models.checkpoints import initial_model, save_model
-from tasks.models.extras import acceptance_head_of, judge_of
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
 from tasks.paths import TaskPaths
@@ -242,98 +238,3 @@ def test_a_partitioned_drafter_cannot_generate_text(what: dict[str, Any]) -> Non
     assert AlignSettings(zero_stage=2, **chosen).zero_stage == 2
     with pytest.raises(ValueError, match=f"{next(iter(what))} is set, but no process has the whole drafter .* zero_stage 3"):
         AlignSettings(zero_stage=3, **chosen)
-
-
-def test_an_acceptance_head_is_trained_after_the_drafter_on_the_large_model_s_texts(tokenizer: Any, tmp_path: Path) -> None:
-    """Of either arm: the control's own training set holds references."""
-    context = opened(tokenizer)
-    calibration = context.job.paths.calibration_set
-    calibration.parent.mkdir(parents=True)
-    rows = [{"source": "abc", "references": ["abd"]}, {"source": "bcd", "references": ["abe abf"]}]
-    calibration.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    large = saved(tmp_path / "large", tokenizer)
-    settings = AlignSettings(acceptance_head=2, acceptance_steps=3, batch_size=2)
-    assert alignment_spec(context, AlignSettings(), large).finish is None
-    spec = alignment_spec(context, settings, large)
-    before = {name: weight.clone() for name, weight in context.model.state_dict().items()}
-    assert acceptance_head_of(context.model) is None and spec.finish is not None
-    assert spec.finish().keys() <= {"acceptance_head_auc"}
-    own = acceptance_head_of(context.model)
-    assert own is not None and own.weight.shape == (2, 16, 16)
-    assert all(torch.equal(weight, context.model.state_dict()[name]) for name, weight in before.items())
-    known = dataclasses.replace(context, job=dataclasses.replace(context.job, train_file=calibration))
-    finish = alignment_spec(known, settings, large).finish
-    assert finish is not None
-    finish()
-    other = acceptance_head_of(context.model)
-    assert other is not None and not torch.equal(own.out, other.out)
-
-
-@pytest.fixture
-def scored(tokenizer: Any, tmp_path: Path) -> tuple[TrainingContext, Path]:
-    """A context with references of the calibration set and of the validation split, and the folder of its large model."""
-    context = opened(tokenizer)
-    paths = context.job.paths
-    sources = {paths.control_set: ["abc", "bcd", "abc", "cde"], paths.split("validation"): ["efg", "fgh"]}
-    for file, texts in sources.items():
-        file.parent.mkdir(parents=True)
-        rows = [{"source": text, "references": [f"{text} {text[::-1]}"]} for text in texts]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return context, saved(tmp_path / "large", tokenizer, dataclasses.replace(SHAPE, d_model=24))
-
-
-def test_a_judge_is_trained_after_the_drafter_and_reads_the_large_model(scored: tuple[TrainingContext, Path]) -> None:
-    context, large = scored
-    spec = alignment_spec(context, AlignSettings(judge=3), large)
-    before = {name: weight.clone() for name, weight in context.model.state_dict().items()}
-    assert judge_of(context.model) is None and spec.finish is not None
-    assert spec.finish().keys() <= {"judge_good", "judge_auc"}
-    judge = judge_of(context.model)
-    assert judge is not None and judge.weight.shape == (24,)
-    assert all(torch.equal(weight, context.model.state_dict()[name]) for name, weight in before.items())
-    both = alignment_spec(context, AlignSettings(judge=3, acceptance_head=1, acceptance_steps=1, batch_size=2), large)
-    calibration = context.job.paths.calibration_set
-    calibration.write_text('{"source": "abc", "references": ["abd"]}\n', encoding="utf-8")
-    assert both.finish is not None
-    both.finish()
-    assert judge_of(context.model) is not None and acceptance_head_of(context.model) is not None
-
-
-@pytest.mark.parametrize("count", [2, 9])
-def test_a_judge_learns_from_the_calibration_set_and_is_measured_on_held_out_texts(
-    count: int, scored: tuple[TrainingContext, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    context, large = scored
-    seen: list[tuple[set[str], set[tuple[str, ...]]]] = []
-    fitted: list[int] = []
-
-    def label(self: MismatchLabeller, sources: list[list[int]], references: References) -> JudgedTokens:
-        decoded = self._tokenizer.batch_decode(sources, skip_special_tokens=True)
-        seen.append((set(decoded), set(references.texts)))
-        return JudgedTokens(torch.randn(40, 24), torch.arange(40) < 10 * len(seen))
-
-    def fit(judge: Any, tokens: JudgedTokens) -> bool:
-        fitted.append(int(tokens.good.sum()))
-        return True
-
-    monkeypatch.setattr(MismatchLabeller, "label", label)
-    monkeypatch.setattr(judge_module, "fit", fit)
-    finish = alignment_spec(context, AlignSettings(judge=count), large).finish
-    assert finish is not None
-    assert finish()["judge_good"] == 0.5
-    (learned, references), (held_out, _) = seen
-    assert fitted == [10]
-    assert learned <= {"abc", "bcd", "cde"} and len(learned) == min(count, 3)
-    assert references == {(f"{text} {text[::-1]}",) for text in learned}
-    assert held_out == {"efg", "fgh"}
-
-
-def test_a_judge_needs_references(scored: tuple[TrainingContext, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    context, large = scored
-    finish = alignment_spec(context, AlignSettings(judge=3, judge_tolerance=100.0), large).finish
-    assert finish is not None
-    finish()
-    assert "mismatches are good, so that the judge learns nothing and accepts nothing" in capsys.readouterr().err
-    context.job.paths.control_set.write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match=r"align\.judge scores texts against references, and .* has none; set it to 0"):
-        alignment_spec(context, AlignSettings(judge=3), large)

@@ -9,7 +9,7 @@ import torch
 
 from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tests.toys import Toys, toy_t5, whole_runs, with_heads
+from tests.toys import Toys, toy_t5, whole_runs
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -24,7 +24,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def toys() -> Toys:
     """The drafter's encoder is deeper than its decoder; the large model's decoder is deeper than its encoder."""
-    small, large = with_heads(toy_t5(1, 2, 1)), toy_t5(2, 1, 3, "gated-gelu")
+    small, large = toy_t5(1, 2, 1), toy_t5(2, 1, 3, "gated-gelu")
     return Toys(
         small,
         large,

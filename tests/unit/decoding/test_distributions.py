@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.decoding.distributions import PredictionBlock, rank_of, transform
+from tasks.decoding.distributions import PredictionBlock, transform
 from tasks.decoding.randomness import TokenSource
 from tasks.decoding.settings import SamplingSettings
-from tasks.decoding.token_statistics import IMPOSSIBLE
 
 HALVES = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
 POWERS = torch.tensor([1.0, 4.0, 2.0]).log()
@@ -118,10 +117,3 @@ def test_rows_are_drawn_by_their_own_keys() -> None:
     together = TokenSource(1).draw(dist, keys)
     assert together == [TokenSource(1).draw(dist[:1], [key])[0] for key in keys]
     assert len(set(together)) == 8
-
-
-def test_ranks_count_likelier_tokens_and_earlier_ones_of_a_tie() -> None:
-    logits = torch.tensor([[[1.0, 3.0, 1.0, INFINITE, 2.0, 1.0]]]).expand(1, 6, 6)
-    ranks = PredictionBlock(logits, SamplingSettings(temperature=0.5, top_k=1)).rank(torch.arange(6)[None])
-    assert ranks.tolist() == [[2, 0, 3, IMPOSSIBLE, 1, 4]]
-    assert [rank_of(logits[0, 0], token) for token in range(6)] == ranks[0].tolist()

@@ -30,7 +30,7 @@ from tests.toys import END, START, Predict, Toys, prefix_pair, random_table, say
 from tests.unit.decoding.test_bild import Run, algorithm_1, runs_of
 from tests.unit.decoding.test_untrained_drafters import TEXTS, table_drafter
 
-UNTRAINED = ("unigram", "bigram", "copy", "suffix", "recycling", "random")
+UNTRAINED = ("unigram", "bigram", "copy", "suffix", "random")
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
 
 
@@ -52,20 +52,20 @@ def pair(toys: Toys) -> Pair:
     return dataclasses.replace(toys.cached, calibration=[one.tokens for one in written])
 
 
-@pytest.mark.parametrize(("drafter", "draft_length"), zip(UNTRAINED, (3, 7, 3, 5, 5, 1), strict=True))
+@pytest.mark.parametrize(("drafter", "draft_length"), zip(UNTRAINED, (3, 7, 3, 5, 1), strict=True))
 def test_greedy_output_is_vanilla_on_models(pair: Pair, drafter: str, draft_length: int) -> None:
     vanilla = decode("vanilla_large", VanillaSettings(), pair, SOURCES, Request(LIMIT))
     settings = SpeculativeSettings(draft_length=draft_length, drafter=drafter)
     generations = decode("speculative", settings, pair, SOURCES, Request(LIMIT))
     assert [one.tokens for one in generations] == [one.tokens for one in vanilla]
     counts = total(generations)
-    assert counts.accepted > (40 if drafter in ("bigram", "suffix", "recycling") else 2)
+    assert counts.accepted > (40 if drafter in ("bigram", "suffix") else 2)
     assert counts.rollbacks > 20
     assert counts.large_calls < counts.tokens
     assert counts.small_steps == 0
 
 
-@pytest.mark.parametrize(("drafter", "draft_length"), zip(UNTRAINED, (4, 4, 4, 4, 4, 1), strict=True))
+@pytest.mark.parametrize(("drafter", "draft_length"), zip(UNTRAINED, (4, 4, 4, 4, 1), strict=True))
 def test_greedy_output_is_vanilla_on_random_tables(drafter: str, draft_length: int) -> None:
     sources, request = table_sources(150), Request(12)
     pair = prefix_pair(says([2]), random_table("large", agreement=0, sharpness=4.0, end=-1.0))
@@ -105,7 +105,10 @@ def drawing_pair() -> Pair:
     return dataclasses.replace(prefix_pair(says([2]), large), calibration=TEXTS)
 
 
-@pytest.mark.parametrize(("drafter", "name"), zip(UNTRAINED, ("plain", "all three") * 3, strict=True))
+PLAIN_OR_ALL = ("plain", "all three", "plain", "all three", "all three")
+
+
+@pytest.mark.parametrize(("drafter", "name"), zip(UNTRAINED, PLAIN_OR_ALL, strict=True))
 def test_speculative_sampling_follows_the_large_model(drafter: str, name: str) -> None:
     sampling = SAMPLINGS[name]
     settings = SpeculativeSettings(draft_length=2, drafter=drafter)

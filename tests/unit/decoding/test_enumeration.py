@@ -27,13 +27,12 @@ from tests.branching import BranchingSource, OpenNumber, enumerated, total_varia
 from tests.cases import CASES, LONG_CASES, NOT_ENUMERATED, SAMPLINGS, WITH_T5, Case, of_large, of_small
 from tests.distributions import SOURCE, model_distribution
 from tests.laws import Models
-from tests.methods import STATEFUL
-from tests.toys import END, START, Predict, Prefix, StatefulDecoder, prefix_pair, random_states, random_table, whole_runs
+from tests.toys import END, START, Predict, Prefix, prefix_pair, random_table, whole_runs
 from tests.translated import in_large_tokens, translated_pair
 
 PROMPT = (2, 3, 2, END)
 TEXTS = [[2, 3, 2, END], [3, 2, 2, END], [2, 2, 3, 3, END]]
-"""The calibration set, of which tables, trees and successors are made."""
+"""The calibration set, of which tables and trees are made."""
 SINGLE_TABLES = ("unigram", "bigram")
 """Drafters whose probabilities are float32 in any world."""
 EXACT, SINGLE = 1e-10, 1e-6
@@ -51,7 +50,7 @@ class World:
     most: int
 
     def models(self, sampling: SamplingSettings, dtype: torch.dtype) -> Models:
-        return Models(self.table("small", dtype), self.table("large", dtype), sampling, random_states(self.name))
+        return Models(self.table("small", dtype), self.table("large", dtype), sampling)
 
     def own_table(self, dtype: torch.dtype) -> Predict:
         """Random logits of a small model with one token more, all of them possible."""
@@ -85,9 +84,6 @@ def distance(world: World, case: Case, dtype: torch.dtype, source: type[Branchin
     models = world.models(SAMPLINGS[case.sampling], dtype)
     calibration = [[token % world.vocabulary for token in text] for text in TEXTS]
     pair = dataclasses.replace(prefix_pair(models.small, models.large), calibration=calibration)
-    if case.method in STATEFUL:
-        small, large = (StatefulDecoder(getattr(models, name), models.states, name=name) for name in ("small", "large"))
-        pair = dataclasses.replace(pair, small=small, large=large)
     if case.translated:
         own = world.own_table(dtype)
         pair = translated_pair(own, models.large, world.vocabulary)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from tasks.errors import InputError
 from tasks.models.checkpoints import initial_model, save_model
 from tasks.models.settings import ModelSettings
 from tests.calibration import SOURCES, TEXT, saved, tiny
-from tests.toys import with_heads
 
 POINT = configure_method("bild", {"fallback_threshold": 0.02, "rollback_threshold": 3.0, "max_draft": 3})
 
@@ -32,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair whose large model drafts for itself, with an acceptance head."""
     models = tmp_path_factory.mktemp("models") / "large"
     tokenizer = saved("t5", models)
-    save_model(with_heads(copy.deepcopy(tiny("t5")[0])), tokenizer, models)
+    save_model(tiny("t5")[0], tokenizer, models)
     rows = tokenizer(SOURCES[:8])["input_ids"]
     text = dataclasses.replace(TEXT, max_target_tokens=10)
     return write_pair_folder(models.parent / "pair", PairManifest(POINT, text), models, models, SOURCES[:4], rows)

@@ -59,7 +59,7 @@ class Watcher:
 
     def __init__(self, drafter: Drafter, target: Watched, small: Watched | None) -> None:
         self.drafter, self.target, self.small = drafter, target, small
-        self.runs_model, self.recycles, self.decoder = drafter.runs_model, drafter.recycles, drafter.decoder
+        self.runs_model, self.decoder = drafter.runs_model, drafter.decoder
         self.turns = 0
         self.lags: set[int] = set()
 
@@ -78,9 +78,6 @@ class Watcher:
 
     def predict_next(self, tokens: Rows, rows: Sequence[int]) -> PredictionBlock:
         return self.drafter.predict_next(tokens, rows)
-
-    def recycle(self, verified: Rows, likeliest: Rows) -> None:
-        self.drafter.recycle(verified, likeliest)
 
     def observe(self, tokens: Rows, step: Step, positions: Sequence[int]) -> None:
         self.drafter.observe(tokens, step, positions)

@@ -114,10 +114,7 @@ def test_drafts_of_a_table_equal_the_general_loop(name: str, method: str, settin
         ("speculative_lenient", LenientSettings(lenience=0.5), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(), SamplingSettings(temperature=1.0)),
         ("speculative_cascade", SpeculativeCascadeSettings(drafter="copy"), SamplingSettings()),
-        *(
-            ("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings())
-            for drafter in ("copy", "suffix", "recycling")
-        ),
+        *(("speculative", SpeculativeSettings(drafter=drafter), SamplingSettings()) for drafter in ("copy", "suffix")),
         ("speculative_adaptive", AdaptiveSettings(cost_ratio=0.2), SamplingSettings()),
         ("vanilla_large", VanillaSettings(), SamplingSettings(temperature=1.0)),
     ],

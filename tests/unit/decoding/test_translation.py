@@ -28,14 +28,14 @@ from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import load_tokenizer
 from tests.architectures import models
 from tests.gguf_files import write_gguf
-from tests.methods import DECODED_ONLY, LAYERED, STATEFUL
+from tests.methods import DECODED_ONLY, LAYERED
 from tests.pair_folders import LETTERS, letter_tokenizer
 from tests.toys import END, START, PrefixDecoder, says, toy_sources, whole_runs
 from tests.translated import in_large_tokens, translated_pair
 
 GREEDY, SAMPLED = SamplingSettings(), SamplingSettings(temperature=0.9, top_p=0.95)
 TEXT = TextSettings(max_source_tokens=16, max_target_tokens=24)
-PLAIN = [name for name in METHODS if "beam" not in name and name not in (*LAYERED, *STATEFUL, "speculative_adaptive")]
+PLAIN = [name for name in METHODS if "beam" not in name and name not in (*LAYERED, "speculative_adaptive")]
 """Methods that read models' predictions alone, and measure nothing."""
 
 

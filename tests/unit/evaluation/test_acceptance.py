@@ -197,8 +197,6 @@ def measured_of(pair: Pair, sources: Rows, sampling: SamplingSettings, *wanted: 
         ("bigram", [2, 3, 4, 2, 3, 5], 4),
         # Behind the second 2 the 3 is copied, and behind the second 3 a 4 in place of 5.
         ("copy", [2, 3, 4, 2, 3, 5], 1),
-        # What the large model predicted behind 2 and behind 3 is proposed at their next occurrence, right but for the last one.
-        ("recycling", [7, 2, 7, 2, 7, 5], 2),
     ],
 )
 def test_acceptance_of_drafters_without_a_model_by_hand(drafter: str, text: list[int], accepted: int) -> None:
@@ -250,7 +248,7 @@ def test_lenience_accepts_more() -> None:
 def test_the_acceptance_of_all_that_a_grid_drafts_with_is_measured() -> None:
     grid = [
         SweepPoint("vanilla_large", VanillaSettings()),
-        SweepPoint("speculative", SpeculativeSettings(drafter="staged")),
+        SweepPoint("speculative", SpeculativeSettings(drafter="retokenized")),
         SweepPoint("bild", BildSettings(drafter="copy")),
         SweepPoint("speculative_lenient", LenientSettings(lenience=0.3)),
         SweepPoint("speculative_lenient", LenientSettings(lenience=0.3, drafter="bigram")),

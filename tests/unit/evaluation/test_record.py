@@ -221,7 +221,7 @@ def test_points_carry_the_acceptance_of_their_own_sampling_and_of_their_own_draf
     assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "bigram"}), pair)["acceptance_rate"] == 0.2
     assert acceptance_metrics(dataclasses.replace(sampled, settings={"drafter": "bigram"}), pair) == {}
     assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "copy"}), pair) == {}
-    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "staged"}), pair)["acceptance_rate"] == 0.8
+    assert acceptance_metrics(dataclasses.replace(row, settings={"drafter": "retokenized"}), pair)["acceptance_rate"] == 0.8
     alone = dataclasses.replace(row, counts=dataclasses.replace(row.counts, small_steps=0, drafted=0))
     assert acceptance_metrics(alone, pair) == {}
 

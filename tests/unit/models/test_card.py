@@ -17,7 +17,7 @@ from tasks.alignment.description import describe_method
 from tasks.alignment.settings import LOSSES, AlignSettings
 from tasks.models.card import Card, TextFile, non_default, render_card
 from tasks.models.checkpoints import initial_model
-from tasks.models.extras import add_acceptance_head, add_classifier, add_heads, add_judge
+from tasks.models.extras import add_classifier, add_heads
 from tasks.models.prompting import messages
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
@@ -139,13 +139,7 @@ def test_heads_and_classifier_are_listed(card: Card, tokenizer: Any) -> None:
     model = model_of()
     add_heads(model, 3, seed=0)
     add_classifier(model)
-    assert "acceptance_head" not in render_card(card, model, tokenizer)
-    assert "judge" not in render_card(card, model, tokenizer)
-    add_acceptance_head(model, 1, seed=0)
-    add_judge(model, 8)
     text = render_card(card, model, tokenizer)
-    assert "`acceptance_head.safetensors` holds a head that predicts" in text
-    assert "`judge.safetensors` holds a head that says" in text
     assert "`heads.safetensors` holds 3 heads" in text
     assert "`exit_classifier.safetensors` holds a classifier" in text
 

@@ -15,19 +15,13 @@ from tasks.models.checkpoints import load_model, save_model
 from tasks.models.extras import (
     ExitClassifier,
     ParallelHeads,
-    acceptance_head_of,
-    add_acceptance_head,
     add_classifier,
     add_heads,
-    add_judge,
     classifier_of,
-    drop_heads_of_drafts,
     heads_of,
-    judge_of,
 )
 from tasks.models.settings import TokenizerSettings
 from tasks.models.tokenizers import train_tokenizer
-from tests.architectures import FAMILIES, realistic
 from tests.toys import toy_t5
 
 
@@ -42,8 +36,6 @@ def model_with_extras() -> Any:
     model = toy_t5(2, 1, 3)
     add_heads(model, 3, seed=5)
     add_classifier(model)
-    add_acceptance_head(model, 2, seed=6)
-    add_judge(model, 12).weight.data.uniform_()
     torch.nn.init.normal_(model.exit_classifier.weight)
     return model
 
@@ -87,17 +79,14 @@ def test_extras_come_back_and_leave_the_model_alone(tokenizer: Any, tmp_path: Pa
     save_model(model, tokenizer, tmp_path / "saved")
     assert set(load_file(tmp_path / "saved/heads.safetensors")) == {"first", "second"}
     assert set(load_file(tmp_path / "saved/exit_classifier.safetensors")) == {"weight", "bias"}
-    assert set(load_file(tmp_path / "saved/acceptance_head.safetensors")) == {"weight", "bias", "out", "out_bias"}
-    assert load_file(tmp_path / "saved/judge.safetensors")["weight"].shape == (12,)
     assert not any("head" in name and "lm_head" not in name for name in load_file(tmp_path / "saved/model.safetensors"))
     loaded, state = load_model(tmp_path / "saved"), model.state_dict()
     assert loaded.state_dict().keys() == state.keys()
     for name, tensor in loaded.state_dict().items():
-        if name.startswith(("draft_heads", "exit_classifier", "acceptance_head", "judge", "decoder")):
+        if name.startswith(("draft_heads", "exit_classifier", "decoder")):
             assert torch.equal(tensor, state[name])
     half = load_model(tmp_path / "saved", dtype=torch.bfloat16)
     assert half.draft_heads.first.dtype == half.exit_classifier.weight.dtype == torch.bfloat16
-    assert half.acceptance_head.weight.dtype == torch.bfloat16
     assert not loaded.draft_heads.training
 
 
@@ -108,28 +97,9 @@ def test_a_model_without_extras_has_no_file_for_them(tokenizer: Any, tmp_path: P
     loaded = load_model(tmp_path / "saved")
     assert heads_of(loaded) is None
     assert classifier_of(loaded) is None
-    assert acceptance_head_of(loaded) is None
-    assert judge_of(loaded) is None
 
 
-def test_an_acceptance_head_starts_from_its_seed_anew_and_is_dropped(tokenizer: Any, tmp_path: Path) -> None:
-    """Also with a model that is no T5."""
-    model = realistic(FAMILIES["gpt2"], 1)
-    first, again, other = (add_acceptance_head(model, 2, seed) for seed in (1, 1, 2))
-    assert torch.equal(first.weight, again.weight) and torch.equal(first.out, again.out)
-    assert not torch.equal(first.weight, other.weight)
-    assert acceptance_head_of(model) is other and other.weight.shape == (2, 32, 32)
-    save_model(model, tokenizer, tmp_path / "saved")
-    loaded = acceptance_head_of(load_model(tmp_path / "saved"))
-    assert loaded is not None and torch.equal(loaded.out, other.out)
-    drop_heads_of_drafts(model)
-    drop_heads_of_drafts(model)
-    assert acceptance_head_of(model) is None
-
-
-@pytest.mark.parametrize(
-    "file", ["heads.safetensors", "exit_classifier.safetensors", "acceptance_head.safetensors", "judge.safetensors"]
-)
+@pytest.mark.parametrize("file", ["heads.safetensors", "exit_classifier.safetensors"])
 @pytest.mark.parametrize("damage", ["cut", "other width", "other names"])
 def test_a_damaged_file_is_one_line(file: str, damage: str, tokenizer: Any, tmp_path: Path) -> None:
     save_model(model_with_extras(), tokenizer, tmp_path / "saved")

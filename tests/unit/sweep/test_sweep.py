@@ -41,7 +41,7 @@ class Letters:
         return {"input_ids": [[*map(ord, text[: max_length - 1]), 1] for text in texts]}
 
 
-@pytest.mark.parametrize("drafter", ["unigram", "bigram", "suffix", "recycling", "staged"])
+@pytest.mark.parametrize("drafter", ["unigram", "bigram", "suffix"])
 def test_the_calibration_set_is_read_for_points_that_draft_from_it(tmp_path: Path, drafter: str) -> None:
     file = tmp_path / "calibration.jsonl"
     write_jsonl([Example("a source", ("ab",)), Example("another", ("cdefgh", "not the first"))], file)

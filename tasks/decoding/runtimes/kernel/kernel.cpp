@@ -118,25 +118,11 @@ float entropy(const float* logits, int64_t vocabulary, float top) {
     return std::log(sum) - weighted_sum / sum;
 }
 
-// How many tokens are likelier than one, the first of a tie counting as likelier; the highest number for an impossible one.
-int32_t rank(const float* logits, int64_t outputs, int32_t token) {
-    const float own = logits[token];
-    if (own == -HUGE_VALF) return INT32_MAX;
-    int32_t likelier = 0;
-    for (int64_t i = 0; i < token; i++) likelier += logits[i] >= own;
-    for (int64_t i = token + 1; i < outputs; i++) likelier += logits[i] > own;
-    return likelier;
-}
-
 // Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
 bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, int32_t token, float top, double share) {
-    if (rule.max_rank && rank(logits, outputs, token) < rule.max_rank) return true;
-    const bool reads_entropy = rule.max_excess > -HUGE_VAL;
-    if (rule.max_surprisal < 0 && rule.max_gap < 0 && rule.min_score == HUGE_VAL && !reads_entropy) return false;
+    if (rule.max_surprisal < 0 && rule.max_gap < 0) return false;
     const double highest = confidence(logits, outputs, top), score = share * highest;
-    const double surprisal = -std::log(score);
-    if (surprisal <= rule.max_surprisal || highest - score <= rule.max_gap || score >= rule.min_score) return true;
-    return reads_entropy && surprisal - entropy(logits, outputs, top) <= rule.max_excess;
+    return -std::log(score) <= rule.max_surprisal || highest - score <= rule.max_gap;
 }
 
 // How many tokens of a draft stay, told of one token after the other whether the rule keeps it (`decoder.py`: Pardon.count).

@@ -55,10 +55,9 @@ struct Cache {
 
 // A greedy acceptance rule in numbers (`tasks/decoding/decoder.py`: GreedyAcceptance): a token is kept where one of them keeps it.
 struct Acceptance {
-    double max_surprisal, min_share, max_gap, min_score, max_excess, pardon_entropy;
+    double max_surprisal, min_share, max_gap, pardon_entropy;
     int32_t agreement;  // 1: the likeliest token is kept; 2: where the first token not kept is the likeliest, all are
     int32_t pardon_window;  // a token that is not kept stays where the entropy is at least `pardon_entropy` and so many behind it are kept; 0: never
-    int32_t max_rank;  // a token with fewer likelier ones is kept
 };
 
 // New tokens, row after row: the row `r` has those from `begin[r]` to `begin[r + 1]`, after `cached[r]` in its slot.

@@ -20,7 +20,6 @@ struct ReplayNode {
     int32_t token, child, sibling;
     KnownPrediction small, large;
     double score, surprisal;  // of the small model's likeliest token by the large one; NaN: not known
-    int32_t rank;             // of that token, there
 };
 }
 
@@ -55,8 +54,7 @@ bool accepts(const LoopRules& rules, const ReplayNode& node) {
     if (rules.deferral) return !defers(*rules.deferral, node);
     const Acceptance& rule = rules.acceptance;
     return node.score >= rule.min_share * node.large.top || node.surprisal <= rule.max_surprisal ||
-           node.large.top - node.score <= rule.max_gap || node.score >= rule.min_score ||
-           node.surprisal - node.large.entropy <= rule.max_excess || node.rank < rule.max_rank;
+           node.large.top - node.score <= rule.max_gap;
 }
 
 // 1. Drafts tokens behind the text. Returns false where a prediction is not known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +22,6 @@ from tasks.decoding.settings import (
     BeamSettings,
     BildSettings,
     EntropySettings,
-    FuzzySettings,
     SamplingSettings,
     SequenceCascadeSettings,
     SpeculativeBeamSettings,
@@ -51,11 +50,10 @@ TABLES = [
     (method, dataclasses.replace(settings, drafter=drafter))
     for method, settings in (
         ("speculative", SpeculativeSettings(draft_length=3)),
-        ("speculative_fuzzy", FuzzySettings(divergence="tv", max_divergence=0.9, draft_length=3)),
         ("bild", BildSettings()),
         ("speculative_cascade", SpeculativeCascadeSettings(rule="token_v2", deferral_cost=0.2, draft_length=3)),
     )
-    for drafter in ("unigram", "bigram", "copy", "suffix", "recycling", "random")
+    for drafter in ("unigram", "bigram", "copy", "suffix", "random")
 ]
 
 
@@ -185,57 +183,38 @@ def test_tries_are_saved_and_loaded(tmp_path: Path) -> None:
     assert not cache.trie.root.children
 
 
-def unread(*_: object) -> NoReturn:
-    raise AssertionError("logits are read where nothing needs them")
-
-
 def test_a_truncated_trie_file_is_started_anew(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     path.write_text('{"source": [5, 1], "pla')
-    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0, 0), unread).root.children
+    assert not load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.children
 
 
 def test_a_trie_in_an_older_format_is_started_anew(tmp_path: Path) -> None:
     path = tmp_path / "page.json"
     path.write_text('{"source": [5, 1], "nodes": [[-1, -1, null, [7, 0.1, 0.25, [[7, [0.1, 2.5]]]]]]}')
-    assert load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0, 0), unread).root.statistics == [None, None]
+    assert load_trie(path, [5, 1], lambda position, model, token: (0.0, 0.0)).root.statistics == [None, None]
 
 
 def test_a_saved_trie_reads_the_same(tmp_path: Path) -> None:
     trie = PrefixTrie([5, 1])
     position = trie.root.step(3).step(4)
     position.statistics[prefix_trie.LARGE_MODEL] = CachedStatistics(
-        7, 0.1, 0.25, {7: (0.1, 2.5, 0), 9: (0.0, math.inf, 5)}, lambda token: (0.0, 0.0, 0), unread, {"js": 0.5}
+        7, 0.1, 0.25, {7: (0.1, 2.5), 9: (0.0, math.inf)}, lambda token: (0.0, 0.0)
     )
     trie.save(tmp_path / "page.json")
     asked: list[tuple[list[int], int, int]] = []
 
-    def ask(position: TrieNode, model: int, token: int) -> tuple[float, float, int]:
+    def ask(position: TrieNode, model: int, token: int) -> tuple[float, float]:
         asked.append((position.tokens(), model, token))
-        return 0.5, 0.7, 3
+        return 0.5, 0.7
 
-    again = load_trie(tmp_path / "page.json", [5, 1], ask, unread).root.children[3].children[4]
+    again = load_trie(tmp_path / "page.json", [5, 1], ask).root.children[3].children[4]
     note = again.statistics[prefix_trie.LARGE_MODEL]
     assert note is not None
     assert again.statistics[prefix_trie.SMALL_MODEL] is None
     assert (note.best, note.top, note.entropy, note.surprisal(7), note.surprisal(9)) == (7, 0.1, 0.25, 2.5, math.inf)
-    assert (note.rank(7), note.rank(9), note.divergence(note, "js")) == (0, 5, 0.5)
-    assert (note.of(2), note.surprisal(2), note.rank(2)) == (0.5, 0.7, 3)
+    assert (note.of(2), note.surprisal(2)) == (0.5, 0.7)
     assert asked == [([3, 4], prefix_trie.LARGE_MODEL, 2)]
-
-
-def test_a_divergence_is_computed_once_and_saved(tmp_path: Path) -> None:
-    pair, fuzzy = pair_of("t5"), ("speculative_fuzzy", FuzzySettings(max_divergence=0.05, draft_length=3))
-    decoded = decode(*fuzzy, pair, SOURCES[:1], Request(14))
-    for first in (("speculative", SpeculativeSettings(draft_length=3)), fuzzy):
-        cache = PredictionCache(pair, tmp_path)
-        cache.open_source(SOURCES[0], "one")
-        decode(*first, replay_pair(pair, cache), SOURCES[:1], Request(14))
-        cache.save("one")
-        again = PredictionCache(pair, tmp_path)
-        again.open_source(SOURCES[0], "one")
-        assert decode(*fuzzy, replay_pair(pair, again), SOURCES[:1], Request(14)) == decoded
-        assert (again.runs == 0) == (first is fuzzy)
 
 
 @pytest.mark.parametrize(

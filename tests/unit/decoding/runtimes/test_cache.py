@@ -12,7 +12,7 @@ from tasks.decoding.decoder import Decoder, Step
 from tasks.decoding.registry import METHODS, Request, decode
 from tasks.decoding.runtimes.reference import TransformersDecoder
 from tasks.decoding.settings import SamplingSettings
-from tests.methods import LAYERED, SETTINGS, STATEFUL, with_samplings
+from tests.methods import LAYERED, SETTINGS, with_samplings
 from tests.toys import VOCABULARY, Predict, PrefixDecoder, Toys, toy_sources, toy_t5, whole_runs
 
 
@@ -97,7 +97,7 @@ GREEDY = SamplingSettings()
 SAMPLED = SamplingSettings(temperature=0.7, top_k=12, top_p=0.95)
 
 
-@pytest.mark.parametrize(("method", "sampling"), with_samplings(sorted(METHODS.keys() - LAYERED - STATEFUL), GREEDY, SAMPLED))
+@pytest.mark.parametrize(("method", "sampling"), with_samplings(sorted(METHODS.keys() - LAYERED), GREEDY, SAMPLED))
 def test_every_method_gives_the_same_with_and_without_a_cache(toys: Toys, method: str, sampling: SamplingSettings) -> None:
     sources, request = toy_sources(5, seed=3), Request(12, sampling, seed=5)
     for settings in SETTINGS[method]:

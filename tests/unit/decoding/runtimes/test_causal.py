@@ -13,7 +13,7 @@ from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import SamplingSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
 from tests.architectures import CAUSAL, FAMILIES, models, over_runtimes, pair_of, predictions
-from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, STATEFUL, with_samplings
+from tests.methods import GREEDY_ONLY, LAYERED, SETTINGS, with_samplings
 from tests.toys import END, START, VOCABULARY, Predict, Prefix, PrefixDecoder, toy_sources
 
 SOURCES = toy_sources(5, seed=1)
@@ -81,10 +81,7 @@ def test_prompts_are_run_once_and_predict_once(name: str, runtime: Runtime) -> N
 
 # Every method on one architecture, and every architecture with methods that differ in how they use the cache.
 COVERING = [
-    *(
-        ("llama", REFERENCE, *case)
-        for case in with_samplings(sorted(METHODS.keys() - LAYERED - STATEFUL), SamplingSettings(), SAMPLED)
-    ),
+    *(("llama", REFERENCE, *case) for case in with_samplings(sorted(METHODS.keys() - LAYERED), SamplingSettings(), SAMPLED)),
     *(
         (name, runtime, method, sampling)
         for name, runtime in (("llama", AUTO), ("gpt2", AUTO), ("gpt2", REFERENCE), ("gemma2", AUTO), ("bloom", AUTO))

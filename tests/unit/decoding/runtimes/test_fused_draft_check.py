@@ -86,8 +86,6 @@ def test_each_rule_by_hand(recorded: bool) -> None:
             (GreedyAcceptance(math.inf, keep_agreed=False), 1),
             (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 0.999), 1),
             (GreedyAcceptance(-1.0, keep_agreed=False, min_share=math.exp(apart[0] - max_surprisal) * 1.001), 0),
-            (GreedyAcceptance(-1.0, keep_agreed=False, max_rank=1), int(token == first)),
-            (GreedyAcceptance(-1.0, keep_agreed=False, max_rank=2), 1),
         ):
             checked = decoder.check_draft([9], [token], keep)
             assert checked.accepted == kept
@@ -101,11 +99,9 @@ def test_only_a_rule_that_accepts_all_accepts_a_masked_token() -> None:
     with torch.no_grad():
         model.lm_head.bias[7] = -math.inf
     decoder = fused(model)
-    all_ranks = GreedyAcceptance(-1.0, keep_agreed=True, max_rank=VOCABULARY)
     for rule, kept in (
         (GreedyAcceptance(math.inf, keep_agreed=False), 2),
         (GreedyAcceptance(200.0, keep_agreed=True), 0),
-        (all_ranks, 0),
     ):
         [start] = decoder.start(decoder.encode([[4, 5]]))
         assert decoder.check_draft(start, [7, 7], rule).accepted == kept

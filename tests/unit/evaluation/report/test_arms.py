@@ -61,8 +61,8 @@ def test_a_copy_is_no_effect_of_alignment() -> None:
     assert effect is not None
     assert effect.by_seed == pytest.approx({1: 1.3, 2: 1.4})
     assert effect_of(NO_LOSS, both[:2]) is None
-    both[0] = dataclasses.replace(both[0], points=[dataclasses.replace(copying, settings={"drafter": "staged"})])
-    assert effect_of(NO_LOSS, both[:2]) is not None, "the arm's model drafts in stages"
+    both[0] = dataclasses.replace(both[0], points=[dataclasses.replace(copying, settings={"drafter": "retokenized"})])
+    assert effect_of(NO_LOSS, both[:2]) is not None, "the arm's model drafts with its text"
 
 
 def test_an_arm_alone_has_no_effect() -> None:

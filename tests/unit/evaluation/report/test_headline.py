@@ -111,8 +111,8 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
         "rollback_threshold: 2.0",
     ]
     assert configuration(summary, None) == ["large_model: models/toy/large", "method: vanilla_large"]
-    staged, copied = (dataclasses.replace(point, settings={"drafter": drafter}) for drafter in ("staged", "copy"))
-    assert "small_model: models/toy/aligned/2" in configuration(summary, staged)
+    written, copied = (dataclasses.replace(point, settings={"drafter": drafter}) for drafter in ("retokenized", "copy"))
+    assert "small_model: models/toy/aligned/2" in configuration(summary, written)
     assert not [line for line in configuration(summary, copied) if line.startswith("small_model")]
     method, drafter, fallback, rollback = explained(point)
     assert method.startswith("BiLD: ") and "trained on what the large model writes" in drafter
