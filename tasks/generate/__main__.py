@@ -12,19 +12,36 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import statistics
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-from tasks.decoding.inference import DecodingPair
+from tasks import console
+from tasks.console import log
+from tasks.decoding.generation import CORRECTED, SMALL, Generation
+from tasks.decoding.inference import VANILLA, DecodingPair
+from tasks.decoding.pieces import Detokenise, pieces_by_proposer
+from tasks.decoding.registry import Request
+from tasks.decoding.settings.configured import ConfiguredMethod
+from tasks.decoding.streaming import watched
+from tasks.decoding.turn import RowState
 from tasks.errors import InputError, stage
-from tasks.generate.choosing import MethodChoice
-from tasks.generate.decoded import decode_text
-from tasks.generate.opening import OwnPair, open_folder, open_own, open_task
-from tasks.generate.printing import TextWriter, legend, statistics_line
+from tasks.evaluation.timing import measure, synchronised_clock
+from tasks.generate.pair import open_pair
 from tasks.models.prompting import SourceEncoder
 from tasks.paths import DRAFTERS
 from tasks.text_files import read_text_file
+
+_COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
+_COLOURS = {SMALL: "\033[32m", CORRECTED: "\033[31m"}
+_END = "\033[0m"
+_MARKS = {SMALL: ("[", "]"), CORRECTED: ("{", "}")}
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""How tokenizers write the first bytes of a character whose others have not come yet."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     pair = parser.add_argument_group("the pair")
     pair.add_argument("--task", help="a task of params.yaml (default: the only active one)")
     pair.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
-    pair.add_argument("--drafter", choices=DRAFTERS, help="which arm drafts (default: the point's, or aligned)")
+    pair.add_argument("--arm", choices=DRAFTERS, help="the arm whose drafter drafts (default: the point's, or aligned)")
     pair.add_argument("--pair", type=Path, help="a folder with pair.json, which the report stage writes: results/TASK/pair")
     pair.add_argument("--large", type=Path, help="a large model of your own: a folder or a name on the hub, with its tokenizer")
     pair.add_argument("--small", type=Path, help="the small model that drafts for it")
@@ -50,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--rounds", type=int, default=3, help="times each text beside vanilla; 0: no timing (default: 3)")
     shown.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="(default: auto)")
     shown.add_argument("--json", action="store_true", help="one line of JSON for each text, written when it is whole")
+    console.add_options(parser)
     return parser
 
 
@@ -84,32 +102,9 @@ def _lines(arguments: argparse.Namespace) -> tuple[str, Iterable[str]]:
         return "the command line", arguments.texts
     if path is None:
         if sys.stdin.isatty():
-            print("reading texts from standard input, one a line, until Ctrl-D", file=sys.stderr)
+            log.info("reading texts from standard input, one a line, until Ctrl-D")
         return "standard input", sys.stdin
     return str(path), read_text_file(path).splitlines()
-
-
-def open_pair(arguments: argparse.Namespace) -> DecodingPair:
-    """Open what the arguments ask for; raise `InputError` where they contradict each other."""
-    asked = MethodChoice(arguments.method, arguments.set, arguments.drafter, arguments.tune)
-    if asked.tune is not None and asked.method is not None:
-        raise InputError(f"--tune {asked.tune} chooses the method, but --method is {asked.method}; leave out one of them")
-    if arguments.large is None and arguments.small is None:
-        if arguments.chat_template:
-            raise InputError("--chat-template is for a pair of your own; a task has text.chat_template in params.yaml")
-        if arguments.pair is not None:
-            if arguments.task is not None:
-                raise InputError(f"--task is {arguments.task}, but --pair is {arguments.pair}; leave out one of them")
-            return open_folder(arguments.pair, asked, arguments.max_tokens)
-        return open_task(arguments.params, arguments.task, asked, arguments.max_tokens)
-    if arguments.large is None or arguments.small is None:
-        missing = "--large" if arguments.large is None else "--small"
-        raise InputError(f"{missing} is missing; a pair of your own needs --large and --small")
-    if arguments.pair is not None:
-        raise InputError(f"--pair is {arguments.pair}, but --large names a pair of your own; leave out one of them")
-    if arguments.task is not None:
-        raise InputError(f"--task is {arguments.task}, but --large names a pair of your own; leave out one of them")
-    return open_own(OwnPair(arguments.large, arguments.small, arguments.chat_template), asked, arguments.max_tokens)
 
 
 def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
@@ -120,13 +115,155 @@ def _warn_of_what_is_not_read(pair: DecodingPair, source: str) -> None:
     unknown = 0 if tokenizer.unk_token_id in (None, tokenizer.eos_token_id) else read_tokens.count(tokenizer.unk_token_id)
     if tokens > text.max_source_tokens:
         read = f"the models read the first {text.max_source_tokens} (text.max_source_tokens)"
-        print(f"warning: the text has {tokens} tokens; {read}", file=sys.stderr)
+        log.warning("the text has %d tokens; %s", tokens, read)
     if unknown:
-        print(f"warning: {unknown} of the text's {len(read_tokens)} tokens are unknown to the models", file=sys.stderr)
+        log.warning("%d of the text's %d tokens are unknown to the models", unknown, len(read_tokens))
 
 
 def _coloured(asked: str) -> bool:
     return asked == "always" or (asked == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"))
+
+
+def legend(*, coloured: bool) -> str:
+    """Return what colours or marks mean."""
+    if coloured:
+        drafted, corrected = f"{_COLOURS[SMALL]}drafted{_END}", f"{_COLOURS[CORRECTED]}corrected{_END}"
+        return f"{drafted} and kept, {corrected} by the large model, others the large model's own"
+    return "[drafted] and kept, {corrected} by the large model, others the large model's own"
+
+
+class TextWriter:
+    """Writes one text piece by piece."""
+
+    def __init__(self, text: Detokenise, out: TextIO | None = None, *, coloured: bool) -> None:
+        """Take what makes a text of tokens, where to write, and whether to set pieces apart by colour or by marks."""
+        self._text, self._out, self._coloured = text, out or sys.stdout, coloured
+        self._shown = 0
+        """Characters that are written."""
+        self._open = ""
+        """Proposer of the last character written, whose mark is not closed yet."""
+
+    def watch(self, row: RowState) -> None:
+        """Write what a turn has added; `loop.LoopParts.watch` takes this."""
+        self._write(row.tokens[row.prompt :], row.proposers)
+
+    def finish(self, generation: Generation) -> None:
+        """Write what is left of a text, and end its line."""
+        self._write(generation.tokens, generation.proposers, whole=True)
+        self._change_to("")
+        self._out.write("\n")
+        self._out.flush()
+
+    def _write(self, tokens: list[int], proposers: str, *, whole: bool = False) -> None:
+        pieces = pieces_by_proposer(tokens, proposers, self._text)
+        written = "".join(piece for piece, _ in pieces)
+        if not whole and written.endswith(_UNFINISHED):
+            return
+        begin = 0
+        for piece, proposer in pieces:
+            new = piece[max(0, self._shown - begin) :]
+            begin += len(piece)
+            if new:
+                self._change_to(proposer)
+                self._out.write(new)
+        self._shown = max(self._shown, len(written))
+        self._out.flush()
+
+    def _change_to(self, proposer: str) -> None:
+        if proposer == self._open:
+            return
+        if self._coloured:
+            self._out.write((_END if self._open in _COLOURS else "") + _COLOURS.get(proposer, ""))
+        else:
+            self._out.write(_MARKS.get(self._open, ("", ""))[1] + _MARKS.get(proposer, ("", ""))[0])
+        self._open = proposer
+
+
+def statistics_line(generation: Generation, times: tuple[float, float] | None, *, same: bool | None) -> str:
+    """Return what the decoding of a text took, in words.
+
+    Args:
+        generation: What the method decoded.
+        times: Milliseconds of the method and of vanilla; None where they were not measured.
+        same: Whether the text is vanilla's own, token for token; None where vanilla did not decode.
+    """
+    counts = generation.counts
+    parts = [f"{counts.tokens} tokens", f"{counts.large_calls} runs of the large model"]
+    if counts.drafted:
+        parts.append(f"{counts.accepted} of {counts.drafted} drafted tokens kept ({counts.accepted / counts.drafted:.0%})")
+    line = ", ".join(parts)
+    if times is not None:
+        method, vanilla = times
+        line = f"{method:.1f} ms, vanilla {vanilla:.1f} ms: {vanilla / method:.2f}× as fast; {line}"
+    if same is not None:
+        line += "; the same text as vanilla's" if same else "; not vanilla's text"
+    return line
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """One text with what its decoding took."""
+
+    source: str
+    generation: Generation
+    vanilla: Generation | None = None
+    """None where nothing was timed."""
+    times: tuple[float, float] | None = None
+    """Median milliseconds of the method and of vanilla."""
+
+    @property
+    def same(self) -> bool | None:
+        """Whether the text is vanilla's, token for token; None where vanilla did not decode."""
+        return None if self.vanilla is None else self.generation.tokens == self.vanilla.tokens
+
+    def as_json(self, decode: Detokenise, point: ConfiguredMethod) -> dict[str, object]:
+        """Return it as plain data; counts are those of `Counts`, times in milliseconds."""
+        counts = self.generation.counts
+        line: dict[str, object] = {
+            "source": self.source,
+            "text": decode(tuple(self.generation.tokens)),
+            "tokens": self.generation.tokens,
+            "proposers": self.generation.proposers,
+            "method": point.method,
+            "settings": point.plain_settings,
+            "counts": {name: getattr(counts, name) for name in _COUNTS},
+            "acceptance_rate": counts.accepted / counts.drafted if counts.drafted else None,
+        }
+        if self.times is not None and self.vanilla is not None:
+            method, vanilla = self.times
+            line |= {"latency_ms": method, "vanilla_latency_ms": vanilla, "speedup": vanilla / method}
+            line |= {"vanilla_text": decode(tuple(self.vanilla.tokens)), "same_as_vanilla": self.same}
+        return line
+
+
+def decode_text(pair: DecodingPair, source: str, rounds: int, writer: TextWriter | None = None) -> Decoded:
+    """Decode one text greedily, then decode it again `rounds` times, each beside vanilla.
+
+    Args:
+        pair: The pair with its operating point.
+        source: What the models read.
+        rounds: Timed rounds; 0 times nothing.
+        writer: Writes the text as it grows; a method of several passes writes it whole.
+    """
+    [row] = pair.encode([source])
+    request = Request(pair.manifest.text.max_target_tokens)
+    method, vanilla = (pair.method(point, request) for point in (pair.manifest.point, VANILLA))
+    shown = method if writer is None else watched(method, writer.watch)
+    [generation] = shown.run([row], [0], request.max_new_tokens)
+    if writer is not None:
+        writer.finish(generation)
+    if not rounds:
+        return Decoded(source, generation)
+    found = measure(
+        lambda _: method.run([row], [0], request.max_new_tokens)[0],
+        lambda _: vanilla.run([row], [0], request.max_new_tokens)[0],
+        range(rounds),
+        warmup=1,
+        rng=random.Random(0),  # noqa: S311 (the order of timed calls)
+        clock=synchronised_clock(pair.device),
+    )
+    times = statistics.median(found.method), statistics.median(found.vanilla)
+    return Decoded(source, generation, found.vanilla_outputs[0], times)
 
 
 def main() -> None:
@@ -139,9 +276,9 @@ def main() -> None:
     texts = read_texts(arguments)
     pair = open_pair(arguments)
     manifest, coloured = pair.manifest, _coloured(arguments.color)
-    print(f"{manifest.point} ({manifest.chosen}); {pair.opened.described}", file=sys.stderr)
+    log.info("%s (%s); %s", manifest.point, manifest.chosen, pair.opened.described)
     if not arguments.json:
-        print(legend(coloured=coloured), file=sys.stderr)
+        log.info("%s", legend(coloured=coloured))
     for source in texts:
         _warn_of_what_is_not_read(pair, source)
         if arguments.json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import InputError
-from tasks.generate.choosing import Chosen, MethodChoice, choose, drafter_folder, own_point
+from tasks.generate.pair import Chosen, MethodChoice, choose, drafter_folder, own_point
 from tasks.paths import TaskPaths
 from tests.finished import finished, write
 
@@ -24,7 +24,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def threshold(chosen: Chosen) -> tuple[str, float]:
-    return chosen.drafter, chosen.point.settings.fallback_threshold
+    return chosen.arm, chosen.point.settings.fallback_threshold
 
 
 def test_the_recommended_point_by_default(task: str) -> None:
@@ -46,7 +46,7 @@ def test_the_recommended_point_by_default(task: str) -> None:
     ],
 )
 def test_the_best_timed_point_within_a_bound(task: str, bound: str, drafter: str | None, expected: tuple[str, float]) -> None:
-    chosen = choose(task, MethodChoice(tune=bound, drafter=drafter))
+    chosen = choose(task, MethodChoice(tune=bound, arm=drafter))
     assert threshold(chosen) == expected
     assert f"tuned to {bound}" in chosen.why
 
@@ -60,11 +60,14 @@ def test_vanilla_where_nothing_is_recommended(task: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (MethodChoice(tune="ms=1"), r"no timed point meets --tune ms=1: the nearest has 1\d.* ms a text .* BLEU on validation"),
-        (MethodChoice(tune="quality=99"), r"the nearest has .* ms a text and 60\.50 BLEU on validation; loosen the bound"),
+        (
+            MethodChoice(tune="ms=1"),
+            r"no timed point meets --tune ms=1: the nearest has 1\d.* ms a text .* on validation",
+        ),
+        (MethodChoice(tune="quality=99"), r"the nearest has .* ms a text and 60\.50 points on validation; loosen the bound"),
         (MethodChoice(tune="speed=3"), r"--tune is 'speed=3'; write ms=… .* or quality=…"),
         (MethodChoice(tune="ms=fast"), r"--tune is 'ms=fast'"),
-        (MethodChoice(drafter="unaligned"), r"the recommended point is one of the aligned drafter"),
+        (MethodChoice(arm="unaligned"), r"the recommended point is of the aligned arm"),
         (MethodChoice(settings=["a=1"]), r"--set a=1 needs --method"),
     ],
 )
@@ -92,7 +95,7 @@ def test_settings_are_read_as_in_the_grid() -> None:
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("bilt", [], r"--method is bilt; it must be one of vanilla_large, "),
+        ("bilt", [], r"--method is bilt; it must be one of "),
         ("bild", ["fallback_threshold"], r"--set is 'fallback_threshold'; write name=value"),
         ("bild", ["threshold=1"], r"--method bild: unknown setting threshold"),
         ("bild", ["fallback_threshold=2"], r"--method bild: fallback_threshold is 2\.0; it must be at most 1"),

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.turn import RowState
-from tasks.generate.printing import TextWriter, legend, statistics_line
+from tasks.generate.__main__ import TextWriter, legend, statistics_line
 
 WORDS = [" a", " man", " rides", "", " \N{REPLACEMENT CHARACTER}", "\N{REPLACEMENT CHARACTER}"]
 END = 3
