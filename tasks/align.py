@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tasks.errors import stage
 from tasks.files import remove
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 from tasks.training import launch
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--arm", default="aligned", choices=DRAFTERS, help="which arm to train (default: %(default)s)")
+    parser.add_argument("--arm", default="aligned", choices=ARMS, help="which arm to train (default: %(default)s)")
     launch.add_arguments(parser)
     arguments = parser.parse_args()
     params, paths = load(arguments.params), TaskPaths(arguments.task)
@@ -38,7 +38,7 @@ def main() -> None:
     launch.run(machine, lambda: _train(arguments.arm, task, machine, paths))
 
 
-def _train(drafter: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
+def _train(arm: str, task: Task, machine: MachineSettings, paths: TaskPaths) -> None:
     """Train the drafter of each seed; those that an interrupted run has finished are kept, those of other seeds removed."""
     # Imported here: a process that only launches others does not need them.
     from tasks.alignment.spec import alignment_spec
@@ -47,25 +47,25 @@ def _train(drafter: str, task: Task, machine: MachineSettings, paths: TaskPaths)
 
     if distributed.is_main():
         kept = {str(seed) for seed in task.seeds}
-        for folder in (paths.model(drafter), paths.training_log(drafter, task.seeds[0]).parent):
+        for folder in (paths.model(arm), paths.training_log(arm, task.seeds[0]).parent):
             for other in folder.iterdir() if folder.is_dir() else ():
                 if other.stem not in kept:
                     remove(other)
     for seed in task.seeds:
-        settings = dataclasses.replace(task.align if drafter == "aligned" else task.align.control, seed=seed)
-        job = _job(drafter, settings, task, machine, paths)
+        settings = dataclasses.replace(task.align if arm == "aligned" else task.align.control, seed=seed)
+        job = _job(arm, settings, task, machine, paths)
         train_stage(job, partial(alignment_spec, settings=settings, large_folder=paths.model("large")))
 
 
-def _job(drafter: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
+def _job(arm: str, settings: AlignSettings, task: Task, machine: MachineSettings, paths: TaskPaths) -> TrainingJob:
     from tasks.alignment.description import CONTROL, describe_method
     from tasks.alignment.spec import start_model
     from tasks.alignment.stored import FOLDER
     from tasks.training.context import TrainingJob
 
-    aligned = drafter == "aligned"
+    aligned = arm == "aligned"
     return TrainingJob(
-        name=drafter,
+        name=arm,
         stage="align" if aligned else "control",
         paths=paths,
         model=start_model(settings, task.models.small, paths.model("small")),

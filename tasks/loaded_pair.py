@@ -21,9 +21,7 @@ from tasks.errors import InputError
 from tasks.evaluation.acceptance import Drafting, measure_acceptance_of
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.model_sizes import sizes_of
-from tasks.evaluation.results.acceptances import AcceptanceRate, DraftingAcceptance, PairAcceptance
-from tasks.evaluation.results.costs import PairSizes
-from tasks.evaluation.results.pair import DraftVocabulary
+from tasks.evaluation.results.pair import AcceptanceRate, DraftingAcceptance, DraftVocabulary, PairAcceptance, PairSizes
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.models.layers import shared_parameters
 from tasks.models.pair import check_pair

@@ -64,21 +64,21 @@ class TaskPaths:
         return self.calibration / "calibration-references.jsonl"
 
     def model(self, name: str, seed: int | None = None) -> Path:
-        """The folder of a trained model: large, small (the start of all drafters), or one of `DRAFTERS` and its seed."""
+        """The folder of a trained model: large, small (the start of all drafters), or one of `ARMS` and its seed."""
         return _of_seed(Path("models") / self.task / name, seed)
 
     def training_log(self, name: str, seed: int | None = None) -> Path:
         """Loss, rate, speed and evaluations of a model's training by step, CSV."""
         return _of_seed(self.results / "training" / name, seed).with_suffix(".csv")
 
-    def sweep(self, drafter: str, seed: int | None = None) -> Path:
+    def sweep(self, arm: str, seed: int | None = None) -> Path:
         """The folder of a drafter's sweep: of the first seed, which is swept over the whole grid, or of another seed."""
-        folder = self.results / "sweep" / drafter
+        folder = self.results / "sweep" / arm
         return folder if seed is None else folder / "seeds" / str(seed)
 
-    def rows(self, drafter: str, seed: int | None = None, test: str = "") -> Path:
+    def rows(self, arm: str, seed: int | None = None, test: str = "") -> Path:
         """The rows of a sweep, or those of one of `further_tests`; see `sweep`."""
-        return self.sweep(drafter, seed) / (f"rows-{test}.jsonl" if test else "rows.jsonl")
+        return self.sweep(arm, seed) / (f"rows-{test}.jsonl" if test else "rows.jsonl")
 
     @property
     def results(self) -> Path:
@@ -90,7 +90,7 @@ class TaskPaths:
 
 
 _FURTHER = "test."
-DRAFTERS = ("unaligned", "aligned")
+ARMS = ("unaligned", "aligned")
 """The two arms: drafters of one start, trained alike on references (the control) or on what the large model makes of them."""
 
 

@@ -29,19 +29,17 @@ from tasks.evaluation.report.table import as_markdown, as_text
 from tasks.evaluation.report.test_sets import Arms, flat_test_metrics, test_sets_text
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.pair import PairRecord, read_pair
-from tasks.evaluation.results.points import TimedMeasurements
-from tasks.evaluation.results.rows import SweepRow, read_rows
-from tasks.evaluation.results.summary import ALL_METHODS, Summary, summary_json
-from tasks.evaluation.results.temperatures import STEM, split_at, temperature_of
+from tasks.evaluation.results.rows import SweepRow, TimedMeasurements, read_rows
+from tasks.evaluation.results.summary import ALL_METHODS, STEM, Summary, split_at, summary_json, temperature_of
 from tasks.evaluation.settings import MarginSettings
 from tasks.files import atomic_path
 from tasks.locks import host_lock
 from tasks.models.settings import TextSettings
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 
 _TERMINAL = 120
 """Characters in a line of the recommendation."""
-_CSV = ("relative_latency", "speedup", "quality", "drafter", "method", "settings")
+_CSV = ("relative_latency", "speedup", "quality", "arm", "method", "settings")
 
 FrontierRow = tuple[float, float, float, str, str, str]
 """The values of `_CSV`."""
@@ -49,14 +47,14 @@ Maker = Callable[[Path], object]
 """Writes one file under the path that it is given."""
 
 
-def read_rows_of(paths: TaskPaths, metric: str, drafter: str, seed: int | None = None, test: str = "") -> list[SweepRow]:
+def read_rows_of(paths: TaskPaths, metric: str, arm: str, seed: int | None = None, test: str = "") -> list[SweepRow]:
     """The rows of one sweep: of a drafter's first seed, or of another seed; where `test` names the split of a further test
     set, its rows alone.
 
     Raises:
         InputError: a sweep has no rows, a row is damaged, or it was measured by another metric than the task's.
     """
-    path, fix = paths.rows(drafter, seed, test), f"make it by: {sweep_command(paths.task, drafter)}"
+    path, fix = paths.rows(arm, seed, test), f"make it by: {sweep_command(paths.task, arm)}"
     rows = read_rows(path, f"remove the file and {fix}")
     if not rows:
         raise InputError(f"{path} is missing or holds no rows; {fix}")
@@ -66,13 +64,13 @@ def read_rows_of(paths: TaskPaths, metric: str, drafter: str, seed: int | None =
     return rows
 
 
-def read_pair_of(paths: TaskPaths, drafter: str, seed: int | None = None) -> PairRecord | None:
+def read_pair_of(paths: TaskPaths, arm: str, seed: int | None = None) -> PairRecord | None:
     """What a sweep recorded of its two models (pair.json beside its rows), or None where there is no such file.
 
     Raises:
         InputError: the file is damaged.
     """
-    return read_pair(paths.sweep(drafter, seed) / "pair.json", f"make it by: {sweep_command(paths.task, drafter)}")
+    return read_pair(paths.sweep(arm, seed) / "pair.json", f"make it by: {sweep_command(paths.task, arm)}")
 
 
 def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple[str, int], Swept]:
@@ -83,21 +81,19 @@ def read_arms(paths: TaskPaths, metric: str, seeds: Sequence[int]) -> dict[tuple
     """
     found: dict[tuple[str, int], Swept] = {}
     margins: dict[MarginSettings, Path] = {}
-    for drafter in DRAFTERS:
+    for arm in ARMS:
         for seed in seeds:
             other = None if seed == seeds[0] else seed
-            pair = read_pair_of(paths, drafter, other)
+            pair = read_pair_of(paths, arm, other)
             if pair is not None and pair.seed not in (None, seed):
-                fix = f"make it by: {sweep_command(paths.task, drafter)}"
-                raise InputError(
-                    f"{paths.sweep(drafter, other)} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}"
-                )
+                fix = f"make it by: {sweep_command(paths.task, arm)}"
+                raise InputError(f"{paths.sweep(arm, other)} is of seed {pair.seed}, but params.yaml asks for {seed}; {fix}")
             if pair is not None and pair.margins is not None:
-                margins.setdefault(pair.margins, paths.sweep(drafter, other))
+                margins.setdefault(pair.margins, paths.sweep(arm, other))
             if len(margins) > 1:
-                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, drafter)}"
+                fix = f"sweep both arms with those of params.yaml: {sweep_command(paths.task, arm)}"
                 raise InputError(f"{' and '.join(map(str, margins.values()))} chose their points by different margins; {fix}")
-            found[drafter, seed] = current_rows(read_rows_of(paths, metric, drafter, other), pair), pair
+            found[arm, seed] = current_rows(read_rows_of(paths, metric, arm, other), pair), pair
     return found
 
 
@@ -110,9 +106,9 @@ def read_further(paths: TaskPaths, metric: str, seeds: Sequence[int], arms: Arms
     found: dict[str, Arms] = {}
     for name in names[1:]:
         of_set: dict[tuple[str, int], Swept] = {}
-        for (drafter, seed), (_, pair) in arms.items():
-            rows = read_rows_of(paths, metric, drafter, None if seed == seeds[0] else seed, f"test.{name}")
-            of_set[drafter, seed] = current_rows(rows, pair), pair
+        for (arm, seed), (_, pair) in arms.items():
+            rows = read_rows_of(paths, metric, arm, None if seed == seeds[0] else seed, f"test.{name}")
+            of_set[arm, seed] = current_rows(rows, pair), pair
         found[name] = of_set
     return found
 
@@ -124,11 +120,11 @@ def read_temperatures(paths: TaskPaths, metric: str, arms: Arms, seed: int) -> d
         InputError: see `read_rows_of`.
     """
     found: dict[tuple[str, float], list[SweepRow]] = {}
-    for drafter in DRAFTERS:
-        stems = [file.stem.partition("-")[2] for file in paths.sweep(drafter).glob(f"rows-{STEM}*.jsonl")]
+    for arm in ARMS:
+        stems = [file.stem.partition("-")[2] for file in paths.sweep(arm).glob(f"rows-{STEM}*.jsonl")]
         for name in sorted(stems, key=temperature_of):
-            rows = read_rows_of(paths, metric, drafter, None, name)
-            found[drafter, temperature_of(name)] = current_rows(rows, arms[drafter, seed][1])
+            rows = read_rows_of(paths, metric, arm, None, name)
+            found[arm, temperature_of(name)] = current_rows(rows, arms[arm, seed][1])
     return found
 
 
@@ -164,16 +160,16 @@ def flat_metrics(summary: Summary) -> dict[str, float]:
 def frontier_rows(summary: Summary) -> Iterator[FrontierRow]:
     """The models alone and the frontier of each method with each drafter on validation, in the columns of `_CSV`."""
 
-    def row(measured: TimedMeasurements, drafter: str, method: str, settings: Settings) -> FrontierRow:
-        return measured.relative_latency, measured.speedup, measured.quality, drafter, method, settings_text(settings)
+    def row(measured: TimedMeasurements, arm: str, method: str, settings: Settings) -> FrontierRow:
+        return measured.relative_latency, measured.speedup, measured.quality, arm, method, settings_text(settings)
 
     yield row(summary.vanilla.large, "", "vanilla_large", {})
-    for drafter, model in summary.vanilla.small_models():
-        yield row(model, drafter, "vanilla_small", {})
+    for arm, model in summary.vanilla.small_models():
+        yield row(model, arm, "vanilla_small", {})
     for front in summary.pareto:
         if front.method != ALL_METHODS:
             for point in map(summary.timed_point, front.points):
-                yield row(point, point.drafter, point.method, point.settings)
+                yield row(point, point.arm, point.method, point.settings)
 
 
 def frontier_csv(summary: Summary) -> str:
@@ -254,15 +250,15 @@ def make_report(
 ) -> Summary:
     """Summarise the sweeps of a task, write every file of the report and the recommended pair, and record all in MLflow."""
     arms = read_arms(paths, metric, seeds)
-    sweeps = {drafter: arms[drafter, seeds[0]][0] for drafter in DRAFTERS}
-    pairs = {drafter: arms[drafter, seeds[0]][1] for drafter in DRAFTERS}
+    sweeps = {arm: arms[arm, seeds[0]][0] for arm in ARMS}
+    pairs = {arm: arms[arm, seeds[0]][1] for arm in ARMS}
     further = read_further(paths, metric, seeds, arms, test_names)
     temperatures = read_temperatures(paths, metric, arms, seeds[0])
     summary = summarize(paths.task, metric, sweeps, pairs, arms, dataset, test_names, further, corpus, temperatures)
     files = write(makers(summary, sweeps), paths.results)
-    inputs = [paths.rows(drafter, seed) for drafter in DRAFTERS for seed in (None, *seeds[1:])]
-    inputs += [paths.rows(drafter, None, f"test.{name}") for drafter in DRAFTERS for name in test_names[1:]]
-    inputs += [paths.rows(drafter, None, split_at(temperature)) for drafter, temperature in temperatures]
+    inputs = [paths.rows(arm, seed) for arm in ARMS for seed in (None, *seeds[1:])]
+    inputs += [paths.rows(arm, None, f"test.{name}") for arm in ARMS for name in test_names[1:]]
+    inputs += [paths.rows(arm, None, split_at(temperature)) for arm, temperature in temperatures]
     pair = registered_pair(export_pair(summary, text, paths, seeds[0]))
     frontier = dict(zip(_CSV, map(list, zip(*frontier_rows(summary), strict=True)), strict=True))
     record_report(paths, metric, flat_metrics(summary), files, inputs, pair, as_lines(summary), frontier)

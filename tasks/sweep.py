@@ -25,8 +25,9 @@ from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.model_sizes import pair_memory
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
+from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
-from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
+from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
 from tasks.evaluation.scoring.scripts import misfit
 from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
@@ -44,33 +45,33 @@ from tasks.lineage import lineage
 from tasks.loaded_pair import LoadedPair, load_pair, load_pair_alone, measure_pair, require_composable
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 from tasks.schema import Params, Task
 from tasks.sweep_work import cache_folder, files_fingerprint, load_pair_elsewhere, work_fingerprint
 
 
-def sweep_seeds(params: Params, task: Task, paths: TaskPaths, drafter: str) -> tuple[list[SweepRow], list[PairRecord]]:
+def sweep_seeds(params: Params, task: Task, paths: TaskPaths, arm: str) -> tuple[list[SweepRow], list[PairRecord]]:
     """Sweep the drafter of each seed; folders of seeds that are no longer asked for are removed.
 
     Returns:
         The rows of all seeds, and what each sweep recorded of its pair.
     """
     first, *others = task.seeds
-    for folder in paths.sweep(drafter, first).parent.glob("*"):
+    for folder in paths.sweep(arm, first).parent.glob("*"):
         if folder.name not in map(str, others):
             remove(folder)
-    done, pair = sweep(params, task, paths, drafter, first)
+    done, pair = sweep(params, task, paths, arm, first)
     pairs = [pair]
     fewer = [entry for entry in task.sweep.grid if entry.method in task.sweep.seed_methods]
     task = task.model_copy(update={"sweep": dataclasses.replace(task.sweep, grid=fewer, sample=0)})
     for seed in others:
-        rows, pair = sweep(params, task, paths, drafter, seed, first=False)
+        rows, pair = sweep(params, task, paths, arm, seed, first=False)
         done, pairs = done + rows, [*pairs, pair]
     return done, pairs
 
 
 def sweep(
-    params: Params, task: Task, paths: TaskPaths, drafter: str, seed: int, *, first: bool = True
+    params: Params, task: Task, paths: TaskPaths, arm: str, seed: int, *, first: bool = True
 ) -> tuple[list[SweepRow], PairRecord]:
     """Measure the points that have no row yet, write rows.jsonl and pair.json, and record every point in MLflow.
 
@@ -78,7 +79,7 @@ def sweep(
         params: The whole file.
         task: The task's part of it.
         paths: Its files.
-        drafter: One of `paths.DRAFTERS`.
+        drafter: One of `paths.ARMS`.
         seed: Which of its drafters.
         first: Whether this is the first seed, whose sweep is the main one.
 
@@ -86,7 +87,7 @@ def sweep(
         The rows of this grid, and what it recorded of the pair.
     """
     grid = expand(task.sweep.grid)
-    model, other = paths.model(drafter, seed), None if first else seed
+    model, other = paths.model(arm, seed), None if first else seed
     loaded = load_pair(params, task, paths, model, grid)
     request = Request(task.text.max_target_tokens, task.sweep.sampling, task.sweep.seed)
     require_composable(grid, loaded.pair, request)
@@ -111,16 +112,16 @@ def sweep(
     inputs = [*loaded.inputs, *(paths.split(split.name) for split in further)]
     origin = {name: value for name, value in lineage(inputs=list(map(str, inputs))).items() if not name.startswith("mlflow.")}
     work = work_fingerprint(params, task, loaded, origin)
-    rows = SweepRowFile(paths.rows(drafter, other), work)
+    rows = SweepRowFile(paths.rows(arm, other), work)
     measured_as = {"latency_examples": task.sweep.latency_examples, "seed": task.sweep.seed}
     settings = {"points": len(grid), **measured_as, "drafter_seed": seed}
     # The record is sent when it ends, inside the lock, so that nothing is sent during another sweep's timing.
-    about = (paths, drafter, loaded.described, settings, inputs, other, len(grid) <= task.sweep.child_runs)
+    about = (paths, arm, loaded.described, settings, inputs, other, len(grid) <= task.sweep.child_runs)
     with timing_lock(loaded.device), SweepRecord(*about) as record:
         acceptance, sizes = measure_pair(*(loaded, validation.sources, request, task, params.machine.dtype == "int8", grid))
         training = read_training_record(model)
         pair = PairRecord(
-            drafter=drafter,
+            arm=arm,
             seed=seed,
             training=training,
             draft_vocabulary=loaded.draft_vocabulary,
@@ -130,8 +131,8 @@ def sweep(
             memory=pair_memory(loaded.pair, sizes, task.text.max_source_tokens, task.text.max_target_tokens),
         )
         record.pair(pair)
-        writer = RowWriter(evaluator, rows, paths.task, drafter, record.point)
-        cache = cache_folder(work, paths.resume(f"sweep-{drafter}-{seed}"))
+        writer = RowWriter(evaluator, rows, paths.task, arm, record.point)
+        cache = cache_folder(work, paths.resume(f"sweep-{arm}-{seed}"))
         runner = SweepRunner(writer, cache, fan_out)
         done = runner.validate(grid, validation)
         done += runner.report(done, grid, test)
@@ -144,7 +145,7 @@ def sweep(
             pair,
             batches=BatchTimer(evaluator, test).load_or_measure(wanted, cache) if by_batch else None,
             outputs=evaluator.check_vanilla(validation),
-            misfit=misfit((text for example in validation.examples for text in example.references), task.metric),
+            unsupported_script=misfit((text for example in validation.examples for text in example.references), task.metric),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,
@@ -154,7 +155,7 @@ def sweep(
             grid=[GridPoint(method=point.method, settings=point.row_settings) for point in grid],
         )
         record.pair(pair)
-        written = write_pair(pair, paths.sweep(drafter, other) / "pair.json")
+        written = write_pair(pair, paths.sweep(arm, other) / "pair.json")
         kept = sorted(written.parent.glob("rows*.jsonl"))
         record.keep([*kept, written, *uploaded_hypotheses(written.parent)])
     return [*done, *tested, *varied], pair
@@ -192,8 +193,8 @@ def measure_tests(
             remove(file)
     for split in splits:
         work = fingerprint({"work": main.rows.fingerprint}, [paths.split(split.name)], [])
-        rows = SweepRowFile(folder / paths.rows(main.drafter, test=split.name).name, work)
-        writer = RowWriter(main.evaluator, rows, main.task, main.drafter, main.on_row, main.costs)
+        rows = SweepRowFile(folder / paths.rows(main.arm, test=split.name).name, work)
+        writer = RowWriter(main.evaluator, rows, main.task, main.arm, main.on_row, main.costs)
         found += SweepRunner(writer, cache, fan_out).report(done, grid, split)
         rows.compact()
     return found
@@ -235,7 +236,7 @@ def main() -> None:
     from tasks.config import load, task_parser
 
     parser = task_parser(__doc__)
-    parser.add_argument("--arm", required=True, choices=DRAFTERS)
+    parser.add_argument("--arm", required=True, choices=ARMS)
     workers = "processes that replay and decode (default: machine.workers in the parameter file); one alone does the timing"
     parser.add_argument("--workers", type=int, metavar="N", help=workers)
     dask = "Dask scheduler whose workers replay and decode too, such as tcp://127.0.0.1:8786 (default: machine.dask)"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tasks.evaluation.report.figures.figure import Figure, Panel
-from tasks.evaluation.results.points import TimedPoint, UntimedPoint
+from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 
 Row = dict[str, Any]
@@ -44,5 +44,5 @@ def channels(panel: Panel, *names: str) -> list[Row]:
     return [encoding[name] for encoding in found for name in names if name in encoding]
 
 
-def points(summary: Summary, drafter: str, method: str) -> list[TimedPoint | UntimedPoint]:
-    return [point for point in summary.points if (point.drafter, point.method) == (drafter, method)]
+def points(summary: Summary, arm: str, method: str) -> list[TimedPoint | UntimedPoint]:
+    return [point for point in summary.points if (point.arm, point.method) == (arm, method)]

@@ -45,10 +45,10 @@ def _measured(quality: float, speedup: float) -> Row:
     }
 
 
-def _row(drafter: str, split: str, threshold: float, speedup: float, rng: np.random.Generator) -> Row:
+def _row(arm: str, split: str, threshold: float, speedup: float, rng: np.random.Generator) -> Row:
     lengths = np.random.default_rng(1).uniform(10, 50, _TIMED)
     return {
-        "drafter": drafter,
+        "arm": arm,
         "split": split,
         "method": "bild",
         "settings": _settings(threshold),
@@ -73,16 +73,16 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
     rng = np.random.default_rng(seed)
     points: list[Row] = []
     rows: dict[str, list[Row]] = {"unaligned": [], "aligned": []}
-    for drafter in rows:
-        gain, lift = (faster, better) if drafter == "aligned" else (1.0, 0.0)
+    for arm in rows:
+        gain, lift = (faster, better) if arm == "aligned" else (1.0, 0.0)
         for threshold, (quality, speedup) in _POINTS.items():
             measured: dict[str, Row] = {}
             for split in ("validation", "test"):
-                row = _row(drafter, split, threshold, speedup * gain, rng)
-                rows[drafter].append(row)
+                row = _row(arm, split, threshold, speedup * gain, rng)
+                rows[arm].append(row)
                 found = sum(row["vanilla_latency_ms"]) / sum(row["latency_ms"])
                 measured[split] = _measured(quality + lift, found)
-            named = {"drafter": drafter, "method": "bild", "settings": _settings(threshold), "lossless": False, "timed": True}
+            named = {"arm": arm, "method": "bild", "settings": _settings(threshold), "lossless": False, "timed": True}
             points.append({**named, **measured["validation"], "test": measured["test"]})
     chosen = {
         ("unaligned", "no_loss"): 2,
@@ -100,10 +100,9 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
         },
         "points": points,
         "choices": [
-            {"drafter": drafter, "method": "bild", "choice": choice, "point": index}
-            for (drafter, choice), index in chosen.items()
+            {"arm": arm, "method": "bild", "choice": choice, "point": index} for (arm, choice), index in chosen.items()
         ],
-        "pairs": {drafter: _pair(drafter) for drafter in rows},
+        "pairs": {arm: _pair(arm) for arm in rows},
         "split": "validation",
         "frontier": {"split": "validation", "method": "bild", "unaligned": [0, 1, 2], "aligned": [3, 4, 5]},
         "pareto": [],
@@ -116,8 +115,8 @@ def finished(*, faster: float = 1.0, better: float = 0.0, seed: int = 0) -> tupl
     return summary, rows
 
 
-def _pair(drafter: str) -> Row:
-    rate = {"unaligned": 0.6, "aligned": 0.8}[drafter]
+def _pair(arm: str) -> Row:
+    rate = {"unaligned": 0.6, "aligned": 0.8}[arm]
     return {
         "runtime": "native",
         "lineage": {
@@ -134,15 +133,15 @@ def _pair(drafter: str) -> Row:
 def loaded(name: str, summary: Row, rows: dict[str, list[Row]]) -> LoadedResult:
     """The result as `tasks.compare` reads it."""
     source = Source(name, "correct the test")
-    records = {drafter: [row_from(row, source) for row in lines] for drafter, lines in rows.items()}
+    records = {arm: [row_from(row, source) for row in lines] for arm, lines in rows.items()}
     return LoadedResult(name, decode(Summary, summary, source), records)
 
 
 def write(folder: Path, summary: Row, rows: dict[str, list[Row]]) -> Path:
     """Writes a result as the stages leave it; gives the folder."""
     folder.mkdir(parents=True)
-    for drafter, lines in rows.items():
-        sweep = folder / "sweep" / drafter
+    for arm, lines in rows.items():
+        sweep = folder / "sweep" / arm
         sweep.mkdir(parents=True)
         (sweep / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")

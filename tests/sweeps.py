@@ -17,7 +17,8 @@ from tasks.decoding.settings import (
     TokenCascadeSettings,
 )
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.rows import SweepRow, SweepRowFile, read_rows
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import SweepRow, read_rows
 from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.row_writer import RowWriter

@@ -28,8 +28,9 @@ from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, frontier, resolution, tradeoff_of
 from tasks.evaluation.quality import forget
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.plan import PredictionError
-from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, SweepRowFile, TimedRow
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.pair import PredictionError
+from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
 from tasks.evaluation.sweeping.grid import SweepPoint, expand
 from tasks.evaluation.sweeping.outputs import Split
@@ -38,7 +39,7 @@ from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
 from tasks.loaded_pair import LoadedPair, load_pair
 from tasks.locks import timing_lock
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 
 _RANGES = (
     *(("bild", "no_fallback"), ("bild", "no_rollback"), ("speculative", "windows"), ("speculative_lenient", "paper")),
@@ -160,7 +161,7 @@ def main(given: Sequence[str]) -> None:
         prog="python -m tasks.bench sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", required=True, help="a trained task of params.yaml")
-    parser.add_argument("--drafter", default="unaligned", choices=DRAFTERS, help="default: %(default)s")
+    parser.add_argument("--drafter", default="unaligned", choices=ARMS, help="default: %(default)s")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument("--examples", type=int, metavar="N", help="the first N validation examples (default: all)")
     parser.add_argument("--own-grid", action="store_true", help="use the task's grid instead of the papers' ranges")

@@ -17,7 +17,7 @@ from tasks.decoding.randomness import TokenSource
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import SamplingSettings, VanillaSettings
 from tasks.decoding.turn import DraftRule
-from tasks.evaluation.results.acceptances import AcceptanceRate
+from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.statistics import ratio_interval
 
 _CELLS = 2**24

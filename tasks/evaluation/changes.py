@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.evaluation.frontier import Gap, TradeOff, frontier_gap
-from tasks.evaluation.results.points import TimedMeasurements
-from tasks.evaluation.results.rows import TimedRow
+from tasks.evaluation.results.rows import TimedMeasurements, TimedRow
 from tasks.evaluation.statistics import Interval, resampled_sums
 
 LEVEL = 0.05

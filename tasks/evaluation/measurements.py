@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.evaluation.results.codec import encode, joined
-from tasks.evaluation.results.points import Measurements, TimedMeasurements
-from tasks.evaluation.results.rows import MeasuredRow, TimedRow
+from tasks.evaluation.results.rows import MeasuredRow, Measurements, TimedMeasurements, TimedRow
 
 
 def measure(row: MeasuredRow) -> Measurements:

@@ -10,8 +10,7 @@ import torch
 
 from tasks.decoding.decoder import Decoder
 from tasks.decoding.method import Pair
-from tasks.evaluation.results.costs import ModelSizes, PairSizes
-from tasks.evaluation.results.memory import ModelMemory, PairMemory
+from tasks.evaluation.results.pair import ModelMemory, ModelSizes, PairMemory, PairSizes
 from tasks.models.pruned_head import PrunedHead
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasks.evaluation.results.costs import ModelSizes
-from tasks.evaluation.results.points import OperationsRatio
-from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.rows import DecodingCounts, OperationsRatio
 
 
 @dataclass(frozen=True)

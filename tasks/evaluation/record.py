@@ -1,7 +1,7 @@
 """Runs in MLflow: one for each sweep, with a child run for each of its points, and one for each report.
 
 Names are chosen so that a scatter of speed-up against quality, parallel coordinates over thresholds, and a table grouped by
-drafter need no preparation. Predictions have names of their own: a point that was not timed has no `speedup`.
+arm need no preparation. Predictions have names of their own: a point that was not timed has no `speedup`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Self
 
 from tasks import tracking
 from tasks.evaluation.measurements import point_metrics
-from tasks.evaluation.results.acceptances import AcceptanceRate
-from tasks.evaluation.results.pair import PairRecord
+from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.lineage import datasets, lineage
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 
 _TAGS = ("method", "lossless", "split", "how", "why", "error")
 _COSTS = ("encode_small_ms", "encode_large_ms", "small_step_ms", "cost_ratio")
@@ -56,7 +55,7 @@ class SweepRecord:
     def __init__(
         self,
         paths: TaskPaths,
-        drafter: str,
+        arm: str,
         runtime: str,
         settings: Mapping[str, object],
         inputs: Sequence[Path | str],
@@ -64,18 +63,18 @@ class SweepRecord:
         every_point: bool = True,
     ) -> None:
         self._every_point, self._table = every_point, dict[str, dict[str, object]]()
-        self._tags = {"kind": "sweep", "stage": "sweep", "drafter": drafter, "runtime": runtime, _COLOR_TAG: _COLORS[drafter]}
-        self._drafter = drafter
+        self._tags = {"kind": "sweep", "stage": "sweep", "arm": arm, "runtime": runtime, _COLOR_TAG: _COLORS[arm]}
+        self._arm = arm
         self._pair = PairRecord()
         self._run = tracking.Recorder(
             paths.task,
-            f"sweep {drafter}" + ("" if seed is None else f" seed {seed}"),
+            f"sweep {arm}" + ("" if seed is None else f" seed {seed}"),
             tags={**self._tags, **lineage(inputs=inputs)},
-            params={**settings, "drafter": drafter},
+            params={**settings, "arm": arm},
             flush_seconds=_FLUSH_SECONDS,
         )
         self._run.log_inputs(datasets(inputs, "sweep"))
-        key = paths.sweep(drafter, seed) / _KEY
+        key = paths.sweep(arm, seed) / _KEY
         key.parent.mkdir(parents=True, exist_ok=True)
         key.write_text(json.dumps({"run": self._run.key}) + "\n", encoding="utf-8")
 
@@ -90,17 +89,16 @@ class SweepRecord:
         shown = [f"{name}={value}" for name, value in settings.items() if (name, value) != ("drafter", "small")]
         measured, timed = isinstance(row, MeasuredRow), isinstance(row, TimedRow)
         tags = {name: getattr(row, name, None) for name in _TAGS}
-        name = " ".join([row.method, self._drafter, *shown, row.split])
+        name = " ".join([row.method, self._arm, *shown, row.split])
         numbers = {**point_metrics(row), **acceptance_metrics(row, self._pair)} if isinstance(row, MeasuredRow) else {}
         described = {**tags, "settings": " ".join(shown), "timed": timed}
-        self._table[name] = {"drafter": self._drafter, **described, **{metric: numbers.get(metric) for metric in _COLUMNS}}
+        self._table[name] = {"arm": self._arm, **described, **{metric: numbers.get(metric) for metric in _COLUMNS}}
         if measured and not timed and not self._every_point:
             return
         self._run.child(
             name,
             tags={**self._tags, "kind": "point", "timed": timed, **tags},
-            # The setting `drafter` of many methods is logged as `proposer`: `drafter` is the aligned or unaligned model.
-            params={**settings, "proposer": settings.get("drafter"), "drafter": self._drafter, "method": row.method},
+            params={**settings, "arm": self._arm, "method": row.method},
             metrics=numbers,
             status="FINISHED" if measured else "FAILED",
         )
@@ -195,5 +193,5 @@ def _rate(name: str, measured: AcceptanceRate | None) -> dict[str, float]:
 
 def _sweeps(paths: TaskPaths) -> list[str]:
     """The keys of the main sweeps' runs, as far as they were recorded."""
-    files = [paths.sweep(drafter) / _KEY for drafter in DRAFTERS]
+    files = [paths.sweep(arm) / _KEY for arm in ARMS]
     return [json.loads(file.read_text(encoding="utf-8"))["run"] for file in files if file.is_file()]

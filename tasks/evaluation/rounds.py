@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.results.plan import VanillaScatter
+from tasks.evaluation.results.pair import VanillaScatter
 from tasks.evaluation.results.rows import SweepRow, TimedRound, TimedRow
 from tasks.evaluation.statistics import Interval, percentile_interval, ratio_interval, resampled_sums
 

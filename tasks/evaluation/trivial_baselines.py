@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tasks.corpora.example import Example
 from tasks.evaluation.quality import quality_difference, value_of
-from tasks.evaluation.results.output_check import OutputCheck, TrivialBaseline
+from tasks.evaluation.results.pair import OutputCheck, TrivialBaseline
 
 _CANDIDATES = 8
 """Most frequent references among which the constant output is chosen."""

@@ -33,7 +33,7 @@ from tasks.errors import InputError, stage
 from tasks.evaluation.timing import measure, synchronised_clock
 from tasks.generate.pair import open_pair
 from tasks.models.prompting import SourceEncoder
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 from tasks.text_files import read_text_file
 
 _COUNTS = ("tokens", "large_calls", "small_steps", "drafted", "accepted", "fallbacks", "rollbacks")
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     pair = parser.add_argument_group("the pair")
     pair.add_argument("--task", help="a task of params.yaml (default: the only active one)")
     pair.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
-    pair.add_argument("--arm", choices=DRAFTERS, help="the arm whose drafter drafts (default: the point's, or aligned)")
+    pair.add_argument("--arm", choices=ARMS, help="the arm whose drafter drafts (default: the point's, or aligned)")
     pair.add_argument("--pair", type=Path, help="a folder with pair.json, which the report stage writes: results/TASK/pair")
     pair.add_argument("--large", type=Path, help="a large model of your own: a folder or a name on the hub, with its tokenizer")
     pair.add_argument("--small", type=Path, help="the small model that drafts for it")

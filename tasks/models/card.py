@@ -54,7 +54,7 @@ class Card:
 
     task: str
     name: str
-    """large, small, or one of `paths.DRAFTERS`."""
+    """large, small, or one of `paths.ARMS`."""
     stage: str
     base: str | None
     """The checkpoint that training started from, a folder, a GGUF file or a hub name; None: random weights."""

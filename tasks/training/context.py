@@ -31,7 +31,7 @@ class TrainingJob:
     """One model to train."""
 
     name: str
-    """large, small, or one of `paths.DRAFTERS`."""
+    """large, small, or one of `paths.ARMS`."""
     stage: str
     paths: TaskPaths
     model: ModelSettings

@@ -12,7 +12,7 @@ import torch
 
 from tasks.corpora.example import Example
 from tasks.evaluation.quality import value_of
-from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.results.pair import OutputCheck
 from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings

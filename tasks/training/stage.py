@@ -11,7 +11,7 @@ from tasks import tracking
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
-from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
+from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
 from tasks.files import atomic_write, partial_path, remove
 from tasks.fingerprint import discard_others
 from tasks.lineage import datasets, lineage

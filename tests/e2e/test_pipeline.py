@@ -58,7 +58,7 @@ def test_the_summary_has_every_field_that_programs_read(finished: Finished) -> N
         assert 0 <= summary["vanilla"][model]["quality"] <= 100
     points = summary["points"]
     assert not summary["failed"]
-    assert {(point["method"], point["drafter"]) for point in points} == {
+    assert {(point["method"], point["arm"]) for point in points} == {
         (method, drafter) for method in METHOD_SETTINGS if method not in BASELINES for drafter in ("aligned", "unaligned")
     }
     assert len(points) == 2 * POINTS

@@ -16,7 +16,8 @@ from tasks.decoding.registry import METHODS, Pair, Request, decode
 from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import METHOD_SETTINGS, BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
-from tasks.evaluation.results.rows import MeasuredRow, SweepRowFile, TimedRow
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Split

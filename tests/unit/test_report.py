@@ -20,7 +20,7 @@ from tasks.decoding.pair_folder import read_examples, read_manifest
 from tasks.errors import InputError, stage
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.pair import GridPoint, PairRecord
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary, read_summary
 from tasks.locks import timing_lock
 from tasks.models.settings import TextSettings
@@ -30,12 +30,12 @@ Row = dict[str, Any]
 TEXT = TextSettings(max_source_tokens=24, max_target_tokens=12)
 
 
-def row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
+def row(arm: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
     return {
         "task": "toy",
         "split": split,
         "method": method,
-        "drafter": drafter,
+        "arm": arm,
         "settings": settings,
         "lossless": method != "bild",
         "metric": "rougeL",
@@ -51,15 +51,15 @@ def row(drafter: str, split: str, method: str, settings: Row, quality: float, sp
     }
 
 
-def sweep(drafter: str, best: float) -> list[Row]:
+def sweep(arm: str, best: float) -> list[Row]:
     rows = []
     for split in ("validation", "test"):
         rows += [
-            row(drafter, split, "vanilla_large", {}, 30.0, 1.0),
-            row(drafter, split, "vanilla_small", {}, 25.0, 3.0),
+            row(arm, split, "vanilla_large", {}, 30.0, 1.0),
+            row(arm, split, "vanilla_small", {}, 25.0, 3.0),
         ]
-        rows += [row(drafter, split, "bild", {"fallback_threshold": 0.5}, 30.0, best)]
-    return [*rows, row(drafter, "validation", "bild", {"fallback_threshold": 0.1}, 28.0, 0.9 * best)]
+        rows += [row(arm, split, "bild", {"fallback_threshold": 0.5}, 30.0, best)]
+    return [*rows, row(arm, "validation", "bild", {"fallback_threshold": 0.1}, 28.0, 0.9 * best)]
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskPaths:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # locks of its own
     found = TaskPaths("toy")
-    for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
-        found.rows(drafter).parent.mkdir(parents=True)
-        found.rows(drafter).write_text("".join(json.dumps(one) + "\n" for one in sweep(drafter, best)), encoding="utf-8")
+    for arm, best in (("unaligned", 1.5), ("aligned", 2.0)):
+        found.rows(arm).parent.mkdir(parents=True)
+        found.rows(arm).write_text("".join(json.dumps(one) + "\n" for one in sweep(arm, best)), encoding="utf-8")
     for folder in (found.model("large"), found.model("unaligned", 1), found.model("aligned", 1)):
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(str(folder), encoding="utf-8")
@@ -156,14 +156,14 @@ def test_every_test_set_stands_in_the_report_by_its_name(
     paths: TaskPaths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second set contradicts the choice that the main one confirms."""
-    for drafter, best in (("unaligned", 1.5), ("aligned", 2.0)):
-        rows = [one for one in sweep(drafter, best) if one["split"] == "test"]
+    for arm, best in (("unaligned", 1.5), ("aligned", 2.0)):
+        rows = [one for one in sweep(arm, best) if one["split"] == "test"]
         for one in rows:
             one["split"] = "test.coco"
         rows[-1] |= {"quality": {"rougeL": 28.0}, "quality_difference_interval": [-2.5, -1.5]}
         rows[-1] |= {"difference_bounds": {"lower": -2.4, "upper": -1.6, "compared": 1}, "speedup": best + 1}
         text = "".join(json.dumps(one) + "\n" for one in rows)
-        paths.rows(drafter, test="test.coco").write_text(text, encoding="utf-8")
+        paths.rows(arm, test="test.coco").write_text(text, encoding="utf-8")
     ((_, _, metrics, _, inputs, *_),) = run(monkeypatch, drawn=True, test_sets=["flickr", "coco"])
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
     assert [(one["name"], one["split"], one["examples"]) for one in summary["test_sets"]] == [
@@ -217,7 +217,7 @@ def test_the_report_waits_for_a_timing(paths: TaskPaths, monkeypatch: pytest.Mon
 
 def summary_of(paths: TaskPaths) -> Summary:
     arms = report.read_arms(paths, "rougeL", [1])
-    return summarize("toy", "rougeL", {drafter: rows for (drafter, _), (rows, _) in arms.items()}, arms=arms)
+    return summarize("toy", "rougeL", {arm: rows for (arm, _), (rows, _) in arms.items()}, arms=arms)
 
 
 def test_metrics_are_flat_numbers(paths: TaskPaths) -> None:
@@ -252,7 +252,7 @@ def test_a_row_that_was_not_timed_needs_no_times(paths: TaskPaths) -> None:
         del rows[2][name]
     paths.rows("aligned").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
     summary = summary_of(paths)
-    assert [isinstance(point, TimedPoint) for point in summary.points if point.drafter == "aligned"] == [False, True]
+    assert [isinstance(point, TimedPoint) for point in summary.points if point.arm == "aligned"] == [False, True]
 
 
 def test_rows_of_an_earlier_grid_are_left_out(paths: TaskPaths) -> None:
@@ -266,8 +266,8 @@ def test_rows_of_an_earlier_grid_are_left_out(paths: TaskPaths) -> None:
 
 def test_the_csv_holds_frontiers_alone(paths: TaskPaths) -> None:
     lines = list(csv.DictReader(report.frontier_csv(summary_of(paths)).splitlines()))
-    assert list(lines[0]) == ["relative_latency", "speedup", "quality", "drafter", "method", "settings"]
-    assert [(line["method"], line["drafter"], float(line["speedup"])) for line in lines] == [
+    assert list(lines[0]) == ["relative_latency", "speedup", "quality", "arm", "method", "settings"]
+    assert [(line["method"], line["arm"], float(line["speedup"])) for line in lines] == [
         ("vanilla_large", "", 1.0),
         ("vanilla_small", "unaligned", 3.0),
         ("vanilla_small", "aligned", 3.0),
@@ -320,9 +320,9 @@ def test_a_sweep_of_another_seed_is_refused(paths: TaskPaths) -> None:
 
 
 def test_arms_with_different_margins_are_refused(paths: TaskPaths) -> None:
-    for drafter, margin in (("aligned", 0.5), ("unaligned", 0.2)):
+    for arm, margin in (("aligned", 0.5), ("unaligned", 0.2)):
         margins = {"no_loss": margin, "one_point": 1.0, "confidence": 0.95}
-        paths.rows(drafter).with_name("pair.json").write_text(json.dumps({"margins": margins}), encoding="utf-8")
+        paths.rows(arm).with_name("pair.json").write_text(json.dumps({"margins": margins}), encoding="utf-8")
     with pytest.raises(InputError, match=r"aligned and .*chose their points by different margins; sweep both arms"):
         report.read_arms(paths, "rougeL", [1])
 
@@ -335,7 +335,7 @@ def test_further_temperatures_are_read_from_the_files_that_are_there(paths: Task
         paths.rows("aligned", test=split).write_text(text, encoding="utf-8")
     ((_, _, _, _, inputs, *_),) = run(monkeypatch)
     summary = json.loads((paths.results / "summary.json").read_text(encoding="utf-8"))
-    assert [(one["drafter"], one["temperature"], one["vanilla_quality"]) for one in summary["temperatures"]] == [
+    assert [(one["arm"], one["temperature"], one["vanilla_quality"]) for one in summary["temperatures"]] == [
         ("aligned", 0.5, 30.0),
         ("aligned", 1.0, 30.0),
     ]

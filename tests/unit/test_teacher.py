@@ -17,11 +17,11 @@ from tasks.corpora.example import Example, write_jsonl
 from tasks.evaluation.report.recommendation import as_lines
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.results.codec import Source, decode
-from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.results.pair import OutputCheck
 from tasks.evaluation.settings import GridSettings
 from tasks.loaded_pair import LoadedPair
 from tasks.models.settings import TextSettings
-from tasks.paths import DRAFTERS, TaskPaths
+from tasks.paths import ARMS, TaskPaths
 from tasks.report import read_arms
 from tasks.schema import Params, Task
 from tests.architectures import models
@@ -89,11 +89,11 @@ def verdict(pair: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
     monkeypatch.setattr(sweep_stage, "load_pair", lambda *_: loaded)
     settings = sweep_settings(grid=GRID, latency_examples=3, bootstrap_samples=200)
     task = Task(metric="bleu", text=TEXT, sweep=settings)
-    for drafter in DRAFTERS:
-        sweep_stage.sweep(Params(active={"toy": Path()}, tasks={"toy": task}), task, PATHS, drafter, 1)
+    for arm in ARMS:
+        sweep_stage.sweep(Params(active={"toy": Path()}, tasks={"toy": task}), task, PATHS, arm, 1)
     arms = read_arms(PATHS, "bleu", [1])
-    rows = {drafter: arms[drafter, 1][0] for drafter in DRAFTERS}
-    summary = summarize("toy", "bleu", rows, {drafter: arms[drafter, 1][1] for drafter in DRAFTERS}, arms)
+    rows = {arm: arms[arm, 1][0] for arm in ARMS}
+    summary = summarize("toy", "bleu", rows, {arm: arms[arm, 1][1] for arm in ARMS}, arms)
     return summary, as_lines(summary)
 
 

@@ -17,7 +17,7 @@ from tasks.alignment.calibrating.settings import CalibrateSettings
 from tasks.alignment.calibrating.shards import Shards
 from tasks.alignment.stored import FOLDER
 from tasks.corpora.example import read_jsonl
-from tasks.evaluation.results.output_check import OutputCheck
+from tasks.evaluation.results.pair import OutputCheck
 from tasks.files import atomic_folder
 from tasks.models.settings import TextSettings
 

@@ -17,9 +17,9 @@ from tasks.evaluation.comparing.loaded import LoadedResult, alike, on_split, poi
 from tasks.evaluation.comparing.provenance import Difference, Facts, differing, facts, with_params
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, metric_name, settings_text
-from tasks.evaluation.results.points import OperatingPoint, TimedMeasurements, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedMeasurements, TimedPoint
 from tasks.evaluation.statistics import Interval
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Number:
 class PointCounts:
     """How many points of a method stand in one result alone."""
 
-    drafter: str
+    arm: str
     method: str
     only_first: int
     only_second: int
@@ -104,7 +104,7 @@ def compare(first: LoadedResult, second: LoadedResult, seed: int = 0) -> Compari
 def _facts(first: LoadedResult, second: LoadedResult) -> Iterator[Facts]:
     """What either was made from; the settings of trainings only where they are known of both."""
     for one in (first, second):
-        found = facts({name: one.summary.pairs.of(name) for name in DRAFTERS})
+        found = facts({name: one.summary.pairs.of(name) for name in ARMS})
         yield with_params(found, one.params) if first.params and second.params else found
 
 
@@ -114,13 +114,13 @@ def _numbers(first: LoadedResult, second: LoadedResult, seed: int) -> Iterator[N
             ours, theirs = (on_split(getattr(one.summary.vanilla, key), split) for one in (first, second))
             if ours and theirs:
                 yield _quality(f"vanilla {label}", split, ours, theirs, first.summary.metric)
-    for drafter in DRAFTERS:
-        yield from _acceptance(first, second, drafter)
+    for arm in ARMS:
+        yield from _acceptance(first, second, arm)
     for label, before, after in _choices(first, second):
         split = REPORTED_ON if before.test and after.test else CHOSEN_ON
         yield from _point(label, split, (first, before), (second, after), seed)
-    for drafter in DRAFTERS:
-        yield from _frontiers(first, second, drafter, seed)
+    for arm in ARMS:
+        yield from _frontiers(first, second, arm, seed)
 
 
 def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasurements, metric: str) -> Number:
@@ -129,13 +129,13 @@ def _quality(name: str, split: str, ours: TimedMeasurements, theirs: TimedMeasur
     return Number(f"{name}: {metric_name(metric)}", split, "points", ours.quality, theirs.quality, first, second, change)
 
 
-def _acceptance(first: LoadedResult, second: LoadedResult, drafter: str) -> Iterator[Number]:
+def _acceptance(first: LoadedResult, second: LoadedResult, arm: str) -> Iterator[Number]:
     """The acceptance rate of speculative decoding with each drafter, at the same temperature."""
     for kind in ("greedy", "sampled"):
-        ours, theirs = (one.summary.pairs.of(drafter).acceptance_rate(sampled=kind == "sampled") for one in (first, second))
+        ours, theirs = (one.summary.pairs.of(arm).acceptance_rate(sampled=kind == "sampled") for one in (first, second))
         if ours and theirs and ours.temperature == theirs.temperature:
             change = difference(ours.rate, theirs.rate, error_of(ours.interval), error_of(theirs.interval))
-            name = f"{drafter}: acceptance rate, {kind}"
+            name = f"{arm}: acceptance rate, {kind}"
             yield Number(name, CHOSEN_ON, "share", ours.rate, theirs.rate, ours.interval, theirs.interval, change)
 
 
@@ -143,13 +143,13 @@ def _choices(first: LoadedResult, second: LoadedResult) -> Iterator[tuple[str, T
     """The points chosen in both, each pair of points once: both choices may be one point."""
     chosen = [first.chosen(), second.chosen()]
     together: dict[tuple[str, str, int, int], list[str]] = {}
-    for (drafter, method, choice), index in chosen[0].items():
-        other = chosen[1].get((drafter, method, choice))
+    for (arm, method, choice), index in chosen[0].items():
+        other = chosen[1].get((arm, method, choice))
         if index is not None and other is not None:
-            together.setdefault((drafter, method, index, other), []).append(CHOICE_NAMES[choice])
-    for (drafter, method, index, other), names in together.items():
+            together.setdefault((arm, method, index, other), []).append(CHOICE_NAMES[choice])
+    for (arm, method, index, other), names in together.items():
         points = first.summary.timed_point(index), second.summary.timed_point(other)
-        yield f"{method} {drafter}, {' and '.join(names)}", *points
+        yield f"{method} {arm}, {' and '.join(names)}", *points
 
 
 def _point(
@@ -170,7 +170,7 @@ def _point(
         name = f"{label}: {metric_name(metric)} minus vanilla's"
         yield Number(name, split, "points", losses[0], losses[1], ends[0], ends[1], change, settings=settings)
     found = [first.measured(before, split), second.measured(after, split)]
-    paired = same_timed(first, second, before.drafter, split) and alike(found)
+    paired = same_timed(first, second, before.arm, split) and alike(found)
     ratio = speedup_ratio(found[0], found[1], paired, seed)
     if ratio is not None:
         ends = [one.speedup_interval for one in entries]
@@ -178,16 +178,16 @@ def _point(
         yield Number(f"{label}: speed-up", split, "×", *speeds, ends[0], ends[1], ratio, paired, settings)
 
 
-def _frontiers(first: LoadedResult, second: LoadedResult, drafter: str, seed: int) -> Iterator[Number]:
+def _frontiers(first: LoadedResult, second: LoadedResult, arm: str, seed: int) -> Iterator[Number]:
     """How far B's frontier of all methods lies above A's, on validation, each beside its own vanilla."""
-    curves = [first.curve(drafter), second.curve(drafter)]
-    paired = same_timed(first, second, drafter, CHOSEN_ON) and alike([*curves[0].points, *curves[1].points])
+    curves = [first.curve(arm), second.curve(arm)]
+    paired = same_timed(first, second, arm, CHOSEN_ON) and alike([*curves[0].points, *curves[1].points])
     changes = frontier_changes(curves[0], curves[1], paired, seed)
     if changes is None:
         return
     names = ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
     for name, unit, change in zip(names, ("points", "×"), changes, strict=True):
-        yield Number(f"{drafter} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
+        yield Number(f"{arm} frontier: {name}", CHOSEN_ON, unit, None, None, None, None, change, paired)
 
 
 def _point_counts(first: Sequence[OperatingPoint], second: Sequence[OperatingPoint]) -> list[PointCounts]:
@@ -200,7 +200,7 @@ def _point_counts(first: Sequence[OperatingPoint], second: Sequence[OperatingPoi
 def _unmatched(first: LoadedResult, second: LoadedResult) -> Iterator[str]:
     """What is chosen in one result and not in the other."""
     chosen = [first.chosen(), second.chosen()]
-    for drafter, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
-        points = [one.get((drafter, method, choice)) for one in chosen]
+    for arm, method, choice in dict.fromkeys([*chosen[0], *chosen[1]]):
+        points = [one.get((arm, method, choice)) for one in chosen]
         if (points[0] is None) != (points[1] is None):
-            yield f"{method} {drafter}, {CHOICE_NAMES[choice]}: only {'A' if points[1] is None else 'B'} has such a point"
+            yield f"{method} {arm}, {CHOICE_NAMES[choice]}: only {'A' if points[1] is None else 'B'} has such a point"

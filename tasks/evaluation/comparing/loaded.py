@@ -13,10 +13,17 @@ from tasks.evaluation.changes import MeasuredCurve, MeasuredPoint, measured_poin
 from tasks.evaluation.comparing.provenance import same_examples
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.results.points import ModelAlone, OperatingPoint, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.rows import SweepRow, TimedRow, read_rows
+from tasks.evaluation.results.rows import (
+    ModelAlone,
+    OperatingPoint,
+    SweepRow,
+    TimedMeasurements,
+    TimedPoint,
+    TimedRow,
+    read_rows,
+)
 from tasks.evaluation.results.summary import Summary, read_summary
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 SUMMARY = "summary.json"
 _FIX = "write it with this revision's tasks.report, from rows of this revision"
@@ -36,18 +43,18 @@ class LoadedResult:
 
     def chosen(self) -> dict[tuple[str, str, str], int | None]:
         """`{(drafter, method, choice): index of the point, or None}`."""
-        return {(one.drafter, one.method, one.choice): one.point for one in self.summary.choices}
+        return {(one.arm, one.method, one.choice): one.point for one in self.summary.choices}
 
     def measured(self, point: TimedPoint, split: str) -> MeasuredPoint:
         """A point on a split, or on validation if it was not measured there, with its latencies where there are rows."""
         shown = on_split(point, split) or point
         wanted = (split, point.method, settings_text(point.settings))
-        rows = [row for row in self.rows.get(point.drafter, ()) if isinstance(row, TimedRow) and _key(row) == wanted]
+        rows = [row for row in self.rows.get(point.arm, ()) if isinstance(row, TimedRow) and _key(row) == wanted]
         return measured_point(shown, rows[-1] if rows else None)
 
-    def curve(self, drafter: str) -> MeasuredCurve:
+    def curve(self, arm: str) -> MeasuredCurve:
         """Every timed point of a drafter on validation, whatever the method."""
-        points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(drafter)]
+        points = [self.measured(point, CHOSEN_ON) for point in self.summary.timed_points(arm)]
         return MeasuredCurve(points, self.summary.vanilla.large.quality)
 
 
@@ -64,8 +71,8 @@ def load_result(path: Path, name: str) -> LoadedResult:
     summary = path / SUMMARY if path.is_dir() else path
     if not summary.is_file():
         raise InputError(f"{name}: no {summary.name} there; write it by: python -m tasks.report --task NAME")
-    files = {drafter: Path("sweep", drafter, "rows.jsonl") for drafter in DRAFTERS}
-    rows = {drafter: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for drafter, file in files.items()}
+    files = {arm: Path("sweep", arm, "rows.jsonl") for arm in ARMS}
+    rows = {arm: read_rows(summary.parent / file, _FIX, f"{name}: {file}") for arm, file in files.items()}
     return LoadedResult(name, read_summary(summary, f"{name}: {summary.name}", _FIX), rows)
 
 
@@ -74,12 +81,12 @@ def on_split(measured: TimedPoint | ModelAlone | None, split: str) -> TimedMeasu
     return measured if measured is None or split == CHOSEN_ON else measured.test
 
 
-def same_timed(first: LoadedResult, second: LoadedResult, drafter: str, split: str) -> bool:
+def same_timed(first: LoadedResult, second: LoadedResult, arm: str, split: str) -> bool:
     """Whether both are known to have timed the same examples: by what they recorded, or by one and the same fingerprint of
     settings, data and code."""
-    prints = [{row.fingerprint for row in one.rows.get(drafter, ())} for one in (first, second)]
+    prints = [{row.fingerprint for row in one.rows.get(arm, ())} for one in (first, second)]
     one_print = len(prints[0]) == 1 and prints[0] == prints[1] and "" not in prints[0]
-    return one_print or same_examples(first.summary.pairs.of(drafter), second.summary.pairs.of(drafter), split)
+    return one_print or same_examples(first.summary.pairs.of(arm), second.summary.pairs.of(arm), split)
 
 
 def alike(points: Sequence[MeasuredPoint]) -> bool:
@@ -94,4 +101,4 @@ def _key(row: SweepRow) -> tuple[str, str, str]:
 
 def point_key(point: OperatingPoint) -> tuple[str, str, str]:
     """Names a point in both results: drafter, method and settings."""
-    return point.drafter, point.method, settings_text(point.settings)
+    return point.arm, point.method, settings_text(point.settings)

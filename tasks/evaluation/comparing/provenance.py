@@ -31,15 +31,15 @@ def facts(pairs: Mapping[str, PairRecord]) -> Facts:
     Returns:
         A fact that both sweeps share once, and one that they do not share under the name of each drafter.
     """
-    recorded = {drafter: _facts_of(pair) for drafter, pair in pairs.items()}
+    recorded = {arm: _facts_of(pair) for arm, pair in pairs.items()}
     merged: Facts = {section: {} for section in SECTIONS}
     for section, found in merged.items():
         for name in dict.fromkeys(name for one in recorded.values() for name in one[section]):
-            values = {drafter: one[section][name] for drafter, one in recorded.items() if name in one[section]}
+            values = {arm: one[section][name] for arm, one in recorded.items() if name in one[section]}
             if len(set(values.values())) == 1:
                 found[name] = next(iter(values.values()))
             else:
-                found.update({f"{name} ({drafter})": value for drafter, value in values.items()})
+                found.update({f"{name} ({arm})": value for arm, value in values.items()})
     return merged
 
 

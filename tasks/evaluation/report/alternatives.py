@@ -14,10 +14,10 @@ from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
 from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless, is_faster, reported, unproven
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import TimedMeasurements, TimedPoint
+from tasks.evaluation.results.rows import TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.selection.choosing import keeps_quality
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}
 GREEDY_ONLY = " (in greedy decoding; when sampling, the same distribution)"
@@ -44,7 +44,7 @@ def alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[s
     if sure is not None and not point.lossless:
         values = f"{point_text(sure)}: {_speed_on_split(sure)}, with identical output{GREEDY_ONLY}"
         yield f"If the output must be the large model's own on any text, take {values}."
-    if point.drafter == "aligned":
+    if point.arm == "aligned":
         other = fastest(_standing(summary, choice, "unaligned"))
         if other is None:
             yield f"Without aligning the drafter, no timed setting is {words}."
@@ -55,15 +55,15 @@ def alternatives(summary: Summary, point: TimedPoint, choice: str) -> Iterator[s
             share = f"{speed_text(others)} on {split}, {others.speedup / own.speedup:.0%} of the speed-up recommended"
             yield f"Without aligning the drafter the best {words}, {_ranked(point, other)}, is {point_text(other)}: {share}."
     yield from _not_timed(summary, point, choice)
-    yield from conditions(summary, point.drafter)
+    yield from conditions(summary, point.arm)
 
 
-def _standing(summary: Summary, choice: str, drafter: str | None = None) -> list[TimedPoint]:
+def _standing(summary: Summary, choice: str, arm: str | None = None) -> list[TimedPoint]:
     """The points chosen for this whose quality test does not contradict."""
     margin = summary.margins.of(choice)
     return [
         point
-        for point in chosen(summary, choice, drafter)
+        for point in chosen(summary, choice, arm)
         if (status := test_status(point.test, margin)) is None or status.quality != "contradicted"
     ]
 
@@ -153,14 +153,14 @@ def _not_timed(summary: Summary, recommended: TimedPoint, choice: str) -> Iterat
 
 def missed_gain(summary: Summary) -> Iterator[str]:
     """Where vanilla stays: what theory allows each pair of models, and how conditions matter."""
-    for drafter in DRAFTERS:
-        pair = summary.pairs.of(drafter)
+    for arm in ARMS:
+        pair = summary.pairs.of(arm)
         alpha, ratio = pair.acceptance_rate(), pair.cost_ratio
         if alpha is not None and ratio is not None:
             length = best_draft_length(alpha.rate, ratio, _LONGEST)
             expected = expected_speedup(alpha.rate, length, ratio)
             yield (
-                f"Theory (SD, Theorem 3.8) expects {expected:.2f}× of the {drafter} pair in lossless speculative decoding with "
+                f"Theory (SD, Theorem 3.8) expects {expected:.2f}× of the {arm} pair in lossless speculative decoding with "
                 f"γ {length}, if a check costs one step{_with_measured_check(pair, alpha.rate, ratio)}: it agrees on "
                 f"{alpha.rate:.0%} of tokens (α) and a small step costs {ratio:.2f} of a large one (c). A drafter that agrees "
                 "more often, or costs less, would gain more."
@@ -179,19 +179,19 @@ def _with_measured_check(pair: PairRecord, rate: float, ratio: float) -> str:
     return f", and {expected:.2f}× with γ {length} at the measured {check:.2f} steps for a check of {length + 1} positions"
 
 
-def conditions(summary: Summary, drafter: str) -> Iterator[str]:
+def conditions(summary: Summary, arm: str) -> Iterator[str]:
     """What else was measured under: sampling, and the machine."""
-    pair = summary.pairs.of(drafter)
+    pair = summary.pairs.of(arm)
     greedy, sampled = pair.acceptance_rate(), pair.acceptance_rate(sampled=True)
     # A perplexity is of temperature 1 alone.
     if greedy is not None and sampled is not None and metric_of(summary.metric).name != PERPLEXITY:
         less = "less" if sampled.rate < greedy.rate else "no less"
         yield (
-            f"Sampling at temperature {sampled.temperature:g}, the {drafter} pair agrees {less} than greedily (α "
+            f"Sampling at temperature {sampled.temperature:g}, the {arm} pair agrees {less} than greedily (α "
             f"{sampled.rate:.2f} against {greedy.rate:.2f}); speed-ups and thresholds will differ."
         )
     if pair.batches is not None:
-        yield f"By batch size, with the {drafter} drafter on test, {batch_sentence(pair.batches)}."
+        yield f"By batch size, with the {arm} drafter on test, {batch_sentence(pair.batches)}."
     machine = pair.origin("host_gpu") or pair.origin("host_cpu")
     where = ", ".join(filter(None, (machine, pair.runtime, "batch 1")))
     costs = "" if pair.cost_ratio is None else f" (here a small step takes {pair.cost_ratio:.2f} of a large one)"

@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 
 from tasks.decoding.settings import OF_SMALL
 from tasks.evaluation.report.points import SweepPoints, latest
-from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import Choice, OperatingPoint, TimedPoint
-from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.rows import Choice, OperatingPoint, SweepRow, TimedPoint
+from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
 from tasks.evaluation.statistics import Interval
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 SPECULATIVE, NO_LOSS, ONE_POINT = "speculative", "bild_no_loss", "bild_one_point"
 PURPOSES = {
@@ -48,14 +47,14 @@ def compare_arms(task: str, sweeps: Mapping[tuple[str, int], Swept]) -> ArmCompa
     Raises:
         InputError: a sweep has no measured vanilla large row on validation.
     """
-    results = [_arm_result(task, drafter, seed, rows, pair or PairRecord()) for (drafter, seed), (rows, pair) in sweeps.items()]
+    results = [_arm_result(task, arm, seed, rows, pair or PairRecord()) for (arm, seed), (rows, pair) in sweeps.items()]
     effects = (effect_of(purpose, results) for purpose in PURPOSES)
     return ArmComparison(results=results, effects=[effect for effect in effects if effect is not None])
 
 
-def _arm_result(task: str, drafter: str, seed: int, rows: Sequence[SweepRow], pair: PairRecord) -> ArmResult:
+def _arm_result(task: str, arm: str, seed: int, rows: Sequence[SweepRow], pair: PairRecord) -> ArmResult:
     found = SweepPoints()
-    found.add(task, drafter, latest(rows), pair, pair.margins or DEFAULT_MARGINS)
+    found.add(task, arm, latest(rows), pair, pair.margins or DEFAULT_MARGINS)
     chosen = {(one.method, one.choice): one for one in found.choices}
     points = [
         _arm_point(purpose, choice, None if choice.point is None else found.points[choice.point])
@@ -63,7 +62,7 @@ def _arm_result(task: str, drafter: str, seed: int, rows: Sequence[SweepRow], pa
         if (choice := chosen.get(wanted)) is not None
     ]
     measured = [point for point in points if point is not None]
-    return ArmResult(drafter=drafter, seed=seed, training=pair.training, points=measured)
+    return ArmResult(arm=arm, seed=seed, training=pair.training, points=measured)
 
 
 def _arm_point(purpose: str, choice: Choice, point: OperatingPoint | None) -> ArmPoint | None:
@@ -89,11 +88,11 @@ def effect_of(purpose: str, results: Sequence[ArmResult]) -> AlignmentEffect | N
 
     A seed counts only where the arms' own models draft: a copy or a table drafts alike in both, and its speed is no effect.
     """
-    by_arm: dict[str, dict[int, ArmPoint]] = {drafter: {} for drafter in DRAFTERS}
+    by_arm: dict[str, dict[int, ArmPoint]] = {arm: {} for arm in ARMS}
     for result in results:
         for point in result.points:
             if point.purpose == purpose and _drafts_by_model(point):
-                by_arm[result.drafter][result.seed] = point
+                by_arm[result.arm][result.seed] = point
     seeds = [seed for seed in by_arm["unaligned"] if seed in by_arm["aligned"]]
     if not seeds:
         return None

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tasks.evaluation.report.arms import NO_LOSS, ONE_POINT, PURPOSES, SPECULATIVE
 from tasks.evaluation.report.formatting import interval_text, settings_text
 from tasks.evaluation.report.marks import mark_of
-from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
-from tasks.paths import DRAFTERS
+from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
+from tasks.paths import ARMS
 
 PURPOSE_NAMES = {
     SPECULATIVE: "speculative decoding",
@@ -45,11 +45,11 @@ def seed_sentence(arms: ArmComparison, purpose: str | None, seed: int | None) ->
     if effect is None or len(effect.by_seed) < 2:
         return ""
     spans = []
-    for drafter in DRAFTERS:
-        own = [(one.speedup, one.quality_difference) for one in _points(arms, drafter, purpose)]
+    for arm in ARMS:
+        own = [(one.speedup, one.quality_difference) for one in _points(arms, arm, purpose)]
         speeds, losses = zip(*own, strict=True)
         quality = f"{min(losses):+.2f} to {max(losses):+.2f} points"
-        spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {drafter}")
+        spans.append(f"{min(speeds):.2f} to {max(speeds):.2f}× ({quality}) {arm}")
     place = list(effect.by_seed).index(seed) + 1 if seed in effect.by_seed else None
     this = "" if place is None else f"this drafter is seed {place} of {len(effect.by_seed)}; "
     ratio = f"{effect.mean:.2f}{interval_text(effect.interval)}"
@@ -72,8 +72,8 @@ def _effect(arms: ArmComparison, purpose: str | None) -> AlignmentEffect | None:
     return next((one for one in arms.effects if one.purpose == purpose), None)
 
 
-def _points(arms: ArmComparison, drafter: str, purpose: str | None) -> list[ArmPoint]:
-    own = (result for result in arms.results if result.drafter == drafter)
+def _points(arms: ArmComparison, arm: str, purpose: str | None) -> list[ArmPoint]:
+    own = (result for result in arms.results if result.arm == arm)
     return [point for result in own for point in result.points if point.purpose == purpose]
 
 
@@ -91,7 +91,7 @@ def arms_table(arms: ArmComparison) -> tuple[list[str], list[list[str]]]:
 def _drafter_row(result: ArmResult) -> list[str]:
     training, points = result.training, {point.purpose: point for point in result.points}
     taken = ["", ""] if training is None else [str(training.steps), f"{training.target_tokens:,}"]
-    return [result.drafter, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in PURPOSE_NAMES)]
+    return [result.arm, str(result.seed), *taken, *(_point_cell(points.get(purpose)) for purpose in PURPOSE_NAMES)]
 
 
 def _point_cell(point: ArmPoint | None) -> str:

@@ -9,9 +9,8 @@ from tasks.evaluation.report.batches import paying_in_brief
 from tasks.evaluation.report.candidates import Candidate
 from tasks.evaluation.report.headline import processor
 from tasks.evaluation.report.selection import reported
-from tasks.evaluation.results.outputs import OutputStatistics
 from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import OutputStatistics, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 
@@ -39,7 +38,7 @@ def outputs_sentence(summary: Summary, point: TimedPoint) -> str:
 
 
 def _lines(summary: Summary, found: Candidate | None) -> Iterator[tuple[str, str]]:
-    pair = summary.pairs.of(found.point.drafter if found else "unaligned")
+    pair = summary.pairs.of(found.point.arm if found else "unaligned")
     yield "texts and models", "; ".join(filter(None, (summary.corpus, _models(pair))))
     yield "measured", _measured(summary, found, pair)
     if found is None:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import CHOICE_NAMES, field_text, method_name, settings_text
 from tasks.evaluation.report.selection import Sweeps, rows_of
-from tasks.evaluation.results.beside_bild import BesideBild
-from tasks.evaluation.results.points import TimedPoint
-from tasks.evaluation.results.rows import TimedRound, TimedRow
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.rows import TimedPoint, TimedRound, TimedRow
+from tasks.evaluation.results.summary import OverBild, Summary
 from tasks.evaluation.rounds import speed_ratio, speedup_of
 from tasks.evaluation.settings import CHOICES
 from tasks.evaluation.statistics import Interval
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 HEADINGS = ["chosen for", "drafter", "method", "over BiLD", "speed-up", "quality − vanilla", "settings"]
 NOTES = [
@@ -29,37 +27,37 @@ _BILD, _VANILLA = "bild", "none: vanilla"
 _SAMPLES, _SEED = 1000, 1
 
 
-def beside_bild(summary: Summary, sweeps: Sweeps) -> list[BesideBild]:
+def beside_bild(summary: Summary, sweeps: Sweeps) -> list[OverBild]:
     """A row for each choice, drafter and method but BiLD, the fastest beside BiLD first; none where BiLD was not swept.
 
     Args:
         summary: Points and choices, unrounded.
         sweeps: The rows that they were made of.
     """
-    found: list[BesideBild] = []
+    found: list[OverBild] = []
     for choice in CHOICES:
-        for drafter in DRAFTERS:
+        for arm in ARMS:
             chosen = {
                 one.method: None if one.point is None else summary.timed_point(one.point)
                 for one in summary.choices
-                if (one.choice, one.drafter) == (choice, drafter)
+                if (one.choice, one.arm) == (choice, arm)
             }
             if _BILD in chosen:
                 bild = chosen.pop(_BILD)
-                rows = [_compared(method, choice, drafter, point, bild, sweeps) for method, point in chosen.items()]
+                rows = [_compared(method, choice, arm, point, bild, sweeps) for method, point in chosen.items()]
                 found += sorted(rows, key=lambda row: -row.over_bild)
     return found
 
 
 def _compared(
-    method: str, choice: str, drafter: str, point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps
-) -> BesideBild:
+    method: str, choice: str, arm: str, point: TimedPoint | None, bild: TimedPoint | None, sweeps: Sweeps
+) -> OverBild:
     tested = all(one.test is not None for one in (point, bild) if one is not None)
     split = REPORTED_ON if tested else CHOSEN_ON
     ratio, interval = _over(_rounds(point, sweeps, split), _rounds(bild, sweeps, split))
-    found = BesideBild(
+    found = OverBild(
         method=method,
-        drafter=drafter,
+        arm=arm,
         choice=choice,
         split=split,
         bild_settings=None if bild is None else bild.settings,
@@ -104,12 +102,12 @@ def _of_vanilla(rounds: Sequence[TimedRound]) -> list[TimedRound]:
     return [TimedRound(latency_ms=one.vanilla_latency_ms, vanilla_latency_ms=one.vanilla_latency_ms) for one in rounds]
 
 
-def table_cells(rows: Sequence[BesideBild]) -> list[list[str]]:
+def table_cells(rows: Sequence[OverBild]) -> list[list[str]]:
     """The body of the table under `HEADINGS`."""
     return [
         [
             CHOICE_NAMES[row.choice],
-            row.drafter,
+            row.arm,
             method_name(row.method),
             field_text(row, "over_bild") + ("" if row.split == REPORTED_ON else f", on {row.split}"),
             field_text(row, "speedup"),

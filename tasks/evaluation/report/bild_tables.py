@@ -9,25 +9,25 @@ from tasks.evaluation.report.formatting import CHOICE_NAMES
 from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, temperature, warning
 from tasks.evaluation.results.bild_tables import EarlyExitRow, SampledRow, SizesRow
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.costs import ModelSizes
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.pair import ModelSizes
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import PointFigures
 from tasks.evaluation.selection.choosing import keeps_quality
 from tasks.evaluation.settings import CHOICES
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 
 def sizes_rows(summary: Summary) -> Iterator[SizesRow]:
     """Table 2: the decoders of the large model and of the small ones, which mostly have one shape."""
-    sizes = {drafter: summary.pairs.of(drafter).sizes for drafter in DRAFTERS}
+    sizes = {arm: summary.pairs.of(arm).sizes for arm in ARMS}
     large = next((one.large for one in sizes.values() if one and one.large), None)
-    small = {drafter: one.small for drafter, one in sizes.items() if one and one.small}
+    small = {arm: one.small for arm, one in sizes.items() if one and one.small}
     if large is not None:
         yield _sizes_row("large model", large)
     alike = len(set(small.values())) == 1
-    for drafter, one in small.items():
-        yield _sizes_row("small model" if alike else f"small model, {drafter}", one)
+    for arm, one in small.items():
+        yield _sizes_row("small model" if alike else f"small model, {arm}", one)
         if alike:
             return
 
@@ -44,15 +44,15 @@ def sampled_rows(summary: Summary) -> Iterator[SampledRow]:
     if not drawn:
         return
     nothing: Settings = {}
-    alone = {"label": "vanilla large", "drafter": "", "settings": nothing, "speedup": None, "speedup_interval": None}
+    alone = {"label": "vanilla large", "arm": "", "settings": nothing, "speedup": None, "speedup_interval": None}
     yield joined(SampledRow, _sampling(drawn[0]), summary.vanilla.large, **alone)
-    chosen = {(one.drafter, one.choice): point for one, point in summary.chosen_points() if one.method == "bild"}
-    for drafter in DRAFTERS:
-        found = {"BiLD, best": best([point for point in drawn if point.drafter == drafter])}
-        found |= {f"BiLD, {CHOICE_NAMES[choice]}": chosen.get((drafter, choice)) for choice in CHOICES}
+    chosen = {(one.arm, one.choice): point for one, point in summary.chosen_points() if one.method == "bild"}
+    for arm in ARMS:
+        found = {"BiLD, best": best([point for point in drawn if point.arm == arm])}
+        found |= {f"BiLD, {CHOICE_NAMES[choice]}": chosen.get((arm, choice)) for choice in CHOICES}
         for label, point in found.items():
             if point is not None and temperature(point) > 0:
-                words = f"{label}, {drafter}{warning(summary, label, point)}"
+                words = f"{label}, {arm}{warning(summary, label, point)}"
                 yield joined(SampledRow, _sampling(point), point, label=words)
 
 
@@ -65,15 +65,15 @@ def early_exit_rows(summary: Summary) -> Iterator[EarlyExitRow]:
 
     BiLD stands there by what drafts for it: with `early_layer` both leave the same model early.
     """
-    for drafter in DRAFTERS:
-        calm, bild = summary.timed_points(drafter, "calm"), summary.timed_points(drafter, "bild")
+    for arm in ARMS:
+        calm, bild = summary.timed_points(arm, "calm"), summary.timed_points(arm, "bild")
         for proposer in dict.fromkeys(map(other_drafter, bild)) if calm else ():
             own = [point for point in bild if other_drafter(point) == proposer]
-            where = f"{proposer and f'drafts: {proposer}, '}{drafter}"
+            where = f"{proposer and f'drafts: {proposer}, '}{arm}"
             for choice in CHOICES:
                 margin = summary.margins.of(choice)
                 yield _early_exit(f"{CHOICE_NAMES[choice]}, {where}", _keeping(calm, margin), _keeping(own, margin))
-            for point in summary.front(drafter, "calm"):
+            for point in summary.front(arm, "calm"):
                 yield _early_exit(f"as good as CALM, {where}", point, fastest_at(own, point.quality))
                 fast = [one for one in own if one.speedup >= point.speedup]
                 yield _early_exit(f"as fast as CALM, {where}", point, best(fast))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tasks.evaluation.report.formatting import point_text, points_text
 from tasks.evaluation.report.points import test_status
 from tasks.evaluation.report.selection import chosen, fastest_lossless, is_faster
-from tasks.evaluation.results.points import TestStatus, TimedPoint
+from tasks.evaluation.results.rows import TestStatus, TimedPoint
 from tasks.evaluation.results.summary import PassedOver, Summary
 from tasks.evaluation.settings import CHOICES
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tasks.decoding.settings import METHOD_SETTINGS, OF_SMALL
 from tasks.evaluation.results.codec import Setting
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.paths import TaskPaths
 
@@ -31,7 +31,7 @@ def configuration(summary: Summary, point: TimedPoint | None) -> list[str]:
     if point is None:
         return [*lines, "method: vanilla_large"]
     if point.settings.get("drafter", "small") in OF_SMALL:
-        lines.append(f"small_model: {paths.model(point.drafter, summary.pairs.of(point.drafter).seed)}")
+        lines.append(f"small_model: {paths.model(point.arm, summary.pairs.of(point.arm).seed)}")
     lines.append(f"method: {point.method}")
     # A switch that is off is the default of every method.
     named = {name: value for name, value in point.settings.items() if value is not False}
@@ -42,7 +42,7 @@ def explained(point: TimedPoint) -> list[str]:
     """The method and the drafter in a sentence each, then a sentence for each setting that is not switched off."""
     found = [_METHODS[point.method]] if point.method in _METHODS else []
     if point.settings.get("drafter", "small") in OF_SMALL:
-        found.append(_DRAFTERS[point.drafter])
+        found.append(_DRAFTERS[point.arm])
     named = {name: value for name, value in point.settings.items() if name != "drafter" or value != "small"}
     return found + [_sentence(point, name, value) for name, value in named.items() if value is not False]
 

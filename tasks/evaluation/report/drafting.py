@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tasks.decoding.settings import LOOK_UPS
-from tasks.evaluation.results.acceptances import AcceptanceRate
-from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.pair import AcceptanceRate, PairRecord
+from tasks.evaluation.results.rows import OperatingPoint
 
 
 def acceptance_of(pair: PairRecord, point: OperatingPoint) -> AcceptanceRate | None:

@@ -6,7 +6,7 @@ import re
 
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.points import Measurements, OperatingPoint, PointHeader, TestMeasurements
+from tasks.evaluation.results.rows import Measurements, OperatingPoint, PointHeader, TestMeasurements
 from tasks.evaluation.statistics import Interval
 
 METRIC_NAMES = {
@@ -131,7 +131,7 @@ def parameters_text(number: int) -> str:
 def point_text(point: PointHeader) -> str:
     """A point in a sentence: `BiLD with the aligned drafter (α_FB 0.6 α_RB 2 ≤ 10)`."""
     settings = settings_text(point.settings)
-    return f"{method_name(point.method)} with the {point.drafter} drafter" + (f" ({settings})" if settings else "")
+    return f"{method_name(point.method)} with the {point.arm} drafter" + (f" ({settings})" if settings else "")
 
 
 def speed_text(measured: Measurements) -> str:

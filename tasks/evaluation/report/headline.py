@@ -5,7 +5,7 @@ from __future__ import annotations
 from tasks.evaluation.report.candidates import Candidate
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import fastest_lossless, is_faster, reported
-from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements
+from tasks.evaluation.results.rows import OperatingPoint, TestMeasurements, TimedMeasurements
 from tasks.evaluation.results.summary import Summary
 
 _SPLITS = {

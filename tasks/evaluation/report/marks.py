@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks.evaluation.report.formatting import CHOICE_NAMES, points_text
-from tasks.evaluation.results.points import TestStatus
+from tasks.evaluation.results.rows import TestStatus
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.selection.status import Status
 

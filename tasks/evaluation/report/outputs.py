@@ -10,10 +10,8 @@ from difflib import SequenceMatcher
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.formatting import NOTHING, number_text, point_text
 from tasks.evaluation.report.selection import Sweeps, rows_of
-from tasks.evaluation.results.outputs import PointOutputs, WorstOutput
-from tasks.evaluation.results.points import Measurements, TimedMeasurements
-from tasks.evaluation.results.rows import TimedRow
-from tasks.evaluation.results.summary import Summary
+from tasks.evaluation.results.rows import Measurements, TimedMeasurements, TimedRow, WorstOutput
+from tasks.evaluation.results.summary import PointOutputs, Summary
 
 HEADINGS = [
     "point",

@@ -19,7 +19,7 @@ from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON
 from tasks.evaluation.report.headline import processor
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.points import Measurements
+from tasks.evaluation.results.rows import Measurements
 from tasks.evaluation.results.summary import Summary
 from tasks.models.settings import TextSettings
 from tasks.paths import TaskPaths
@@ -49,18 +49,18 @@ def export_pair(summary: Summary, text: TextSettings, paths: TaskPaths, seed: in
         InputError: a model is missing.
     """
     best = summary.recommended
-    drafter = _DRAFTER if best is None else best.drafter
+    arm = _DRAFTER if best is None else best.arm
     point = configure_method("vanilla_large", {}) if best is None else configure_method(best.method, best.settings)
     manifest = PairManifest(
         point,
         text,
         summary.task,
         summary.recommendation.headline or summary.recommendation.text,
-        {**measured(summary), "accepted": list(accepted(summary, drafter))},
-        {"drafter": drafter, "seed": seed, "sweep": summary.pairs.of(drafter).lineage or {}},
+        {**measured(summary), "accepted": list(accepted(summary, arm))},
+        {"drafter": arm, "seed": seed, "sweep": summary.pairs.of(arm).lineage or {}},
     )
-    large, small = paths.model("large"), paths.model(drafter, seed)
-    for folder, stage in ((large, "finetune_large"), (small, "align" if drafter == _DRAFTER else "control")):
+    large, small = paths.model("large"), paths.model(arm, seed)
+    for folder, stage in ((large, "finetune_large"), (small, "align" if arm == _DRAFTER else "control")):
         if not folder.is_dir():
             raise InputError(f"{folder} is missing; train it with dvc repro {stage}@{paths.task} (make repro trains all)")
     examples = [example.source for example in itertools.islice(stream_jsonl(paths.split(CHOSEN_ON)), _EXAMPLES)]
@@ -78,7 +78,7 @@ def measured(summary: Summary) -> dict[str, Any]:
         "signature": summary.signature,
         "corpus": summary.corpus,
         "processor": processor(summary),
-        "runtime": summary.pairs.of(_DRAFTER if best is None else best.drafter).runtime,
+        "runtime": summary.pairs.of(_DRAFTER if best is None else best.arm).runtime,
         summary.split: _numbers(best),
         "test": _numbers(best and best.test),
         "vanilla": {summary.split: _numbers(vanilla), "test": _numbers(vanilla.test)},
@@ -92,14 +92,14 @@ def _numbers(found: Measurements | None) -> dict[str, Any] | None:
     return {name: values[name] for name in _MEASURED if values.get(name) is not None}
 
 
-def accepted(summary: Summary, drafter: str) -> Iterator[dict[str, Any]]:
+def accepted(summary: Summary, arm: str) -> Iterator[dict[str, Any]]:
     """How much of its drafts the large model kept, for each setting of a method whose output is the large model's own, and for
     the recommended point, on the split of the choice. These are exact counts of the replay, greedy, not predictions.
     """
     best = summary.recommended
     for point in summary.points:
         wanted = point is best or (point.lossless and point.settings.get("drafter", "small") == "small")
-        if point.drafter == drafter and wanted and point.counts.drafted:
+        if point.arm == arm and wanted and point.counts.drafted:
             counts = point.counts
             yield {
                 "method": point.method,

@@ -16,7 +16,7 @@ from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_le
 from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, REPORTED_ON, VANILLA, tradeoff_of
 from tasks.evaluation.measurements import measure, measure_timed
 from tasks.evaluation.operations import relative_operations
-from tasks.evaluation.results import points as records
+from tasks.evaluation.results import rows as records
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
@@ -24,7 +24,7 @@ from tasks.evaluation.results.summary import VanillaModels
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS, choose_rows
 from tasks.evaluation.selection.status import status_of
 from tasks.evaluation.settings import CHOICES, MarginSettings
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _Point = records.TimedPoint | records.UntimedPoint
 _FROM_ROW = {one.name for one in fields(records.PointHeader)} - {"timed"}
@@ -41,7 +41,7 @@ class SweepPoints:
     choices: list[records.Choice] = field(default_factory=list)
 
     def add(
-        self, task: str, drafter: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
+        self, task: str, arm: str, rows: Sequence[SweepRow], pair: PairRecord, margins: MarginSettings = DEFAULT_MARGINS
     ) -> None:
         """Adds the points of one sweep and the choices among them.
 
@@ -59,8 +59,8 @@ class SweepPoints:
         vanilla = {row.split: row.value for row in timed if row.method == VANILLA}
         if CHOSEN_ON not in vanilla:
             raise InputError(
-                f"the {drafter} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
-                f"make it by: {sweep_command(task, drafter)}"
+                f"the {arm} sweep of task {task} has no measured {VANILLA} row on the {CHOSEN_ON} split; "
+                f"make it by: {sweep_command(task, arm)}"
             )
         swept = [row for row in rows if row.split == CHOSEN_ON]
         tests = {_setting_key(row): row for row in timed if row.split == REPORTED_ON}
@@ -76,9 +76,7 @@ class SweepPoints:
         for (method, name), found in choices.items():
             index, margin = index_of.get(found), margins.of(name)
             status = None if index is None else test_status(self.points[index].test, margin)
-            self.choices.append(
-                records.Choice(method=method, drafter=drafter, choice=name, margin=margin, point=index, test=status)
-            )
+            self.choices.append(records.Choice(method=method, arm=arm, choice=name, margin=margin, point=index, test=status))
 
 
 def test_status(test: records.TestMeasurements | None, margin: float) -> records.TestStatus | None:
@@ -134,7 +132,7 @@ def models_alone(sweeps: Mapping[str, Sequence[SweepRow]]) -> VanillaModels:
     """
     large = _alone(sweeps["unaligned"], VANILLA)
     assert large is not None  # noqa: S101 (`SweepPoints` refuses such a sweep)
-    small, small_aligned = (_alone(sweeps[drafter], "vanilla_small") for drafter in ("unaligned", "aligned"))
+    small, small_aligned = (_alone(sweeps[arm], "vanilla_small") for arm in ("unaligned", "aligned"))
     return VanillaModels(large=large, small=small, small_aligned=small_aligned)
 
 
@@ -145,9 +143,9 @@ def _alone(rows: Sequence[SweepRow], method: str) -> records.ModelAlone | None:
 
 def failures(sweeps: Mapping[str, Sequence[SweepRow]]) -> list[records.FailedPoint]:
     """The rows that hold an error, or numbers that are not finite."""
-    failed = [(drafter, row) for drafter in DRAFTERS for row in sweeps[drafter] if has_failed(row)]
+    failed = [(arm, row) for arm in ARMS for row in sweeps[arm] if has_failed(row)]
     other = "no finite quality and speed-up"
-    return [joined(records.FailedPoint, row, drafter=drafter, error=getattr(row, "error", other)) for drafter, row in failed]
+    return [joined(records.FailedPoint, row, arm=arm, error=getattr(row, "error", other)) for arm, row in failed]
 
 
 def has_failed(row: SweepRow) -> bool:
@@ -172,6 +170,6 @@ def latest(rows: Iterable[SweepRow]) -> list[SweepRow]:
     return list({(row.split, _setting_key(row)): row for row in rows}.values())
 
 
-def sweep_command(task: str, drafter: str) -> str:
+def sweep_command(task: str, arm: str) -> str:
     """The command that makes the rows of a sweep."""
-    return f"python -m tasks.sweep --task {task} --arm {drafter}"
+    return f"python -m tasks.sweep --task {task} --arm {arm}"

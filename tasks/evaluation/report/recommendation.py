@@ -27,9 +27,9 @@ from tasks.evaluation.report.marks import mark_of
 from tasks.evaluation.report.points import test_status
 from tasks.evaluation.report.selection import chosen, fastest, unproven
 from tasks.evaluation.report.unsupported import reasons_against, unsupported
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Recommendation, Summary
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _CHOICES = {"no_loss": "at no loss", "one_point": "within one point of vanilla"}
 
@@ -157,7 +157,7 @@ def _short(loss: float) -> str:
 
 def _drafters(summary: Summary, point: TimedPoint, choice: str) -> Iterator[str]:
     """Aligned against unaligned: the best of the other drafter at the same margin, and the two frontiers of BiLD."""
-    other = next(drafter for drafter in DRAFTERS if drafter != point.drafter)
+    other = next(arm for arm in ARMS if arm != point.arm)
     best = fastest(chosen(summary, choice, other))
     if best is None:
         yield f"With the {other} drafter no timed setting is {_CHOICES[choice]}."
@@ -184,7 +184,7 @@ def _grounds(summary: Summary) -> Iterator[str]:
         yield "Nothing was measured but the models alone."
         return
     yield f"Of {len(points)} settings of both sweeps {timed} were timed; only these were compared."
-    errors = [error for drafter in DRAFTERS if (error := summary.pairs.of(drafter).sample_error) is not None]
+    errors = [error for arm in ARMS if (error := summary.pairs.of(arm).sample_error) is not None]
     count = sum(error.points for error in errors)
     if timed < len(points) and count:
         mean = sum(error.mean * error.points for error in errors) / count

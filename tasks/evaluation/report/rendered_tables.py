@@ -107,9 +107,9 @@ def _memory(summary: Summary) -> list[RenderedTable]:
 
 
 def _beside_bild(summary: Summary) -> list[RenderedTable]:
-    if not summary.beside_bild:
+    if not summary.over_bild:
         return []
-    title, rows = "Every method beside BiLD, on test", beside_bild.table_cells(summary.beside_bild)
+    title, rows = "Every method beside BiLD, on test", beside_bild.table_cells(summary.over_bild)
     return [RenderedTable("beside_bild", title, beside_bild.NOTES, beside_bild.HEADINGS, rows, [])]
 
 

@@ -6,27 +6,27 @@ import dataclasses
 from collections.abc import Iterator
 
 from tasks.evaluation.report.formatting import settings_text
-from tasks.evaluation.results.points import TestMeasurements, TimedPoint
 from tasks.evaluation.results.risk_tables import ControlledRow
+from tasks.evaluation.results.rows import TestMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.risk_control import TestedSequence, controlled, hoeffding_bentkus, threshold_of
 from tasks.evaluation.selection.status import Status
 from tasks.evaluation.settings import RiskSettings
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 
 def controlled_rows(summary: Summary) -> Iterator[ControlledRow]:
     """A row for each tested sequence of each sweep; none where no losses of CALM were measured."""
-    for drafter in DRAFTERS:
-        risk = summary.pairs.of(drafter).risk or RiskSettings()
-        for sequence in controlled(summary.timed_points(drafter), risk):
-            yield _row(sequence, drafter, risk)
+    for arm in ARMS:
+        risk = summary.pairs.of(arm).risk or RiskSettings()
+        for sequence in controlled(summary.timed_points(arm), risk):
+            yield _row(sequence, arm, risk)
 
 
-def _row(sequence: TestedSequence[TimedPoint], drafter: str, risk: RiskSettings) -> ControlledRow:
+def _row(sequence: TestedSequence[TimedPoint], arm: str, risk: RiskSettings) -> ControlledRow:
     row = ControlledRow(
-        label=f"CALM, {settings_text(sequence.fixed)}, {drafter} sweep",
-        drafter=drafter,
+        label=f"CALM, {settings_text(sequence.fixed)}, {arm} sweep",
+        arm=arm,
         tested=len(sequence.points),
         accepted=sequence.accepted,
         tolerance_share=risk.tolerance,

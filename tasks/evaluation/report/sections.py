@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.report.basis import outputs_sentence
-from tasks.evaluation.report.batches import batch_sentence, energy_text, memory_facts
+from tasks.evaluation.report.batches import batch_sentence, memory_facts
 from tasks.evaluation.report.formatting import (
     CHOICE_NAMES,
     NOTHING,
@@ -18,13 +18,11 @@ from tasks.evaluation.report.formatting import (
 )
 from tasks.evaluation.report.headline import cost_text, processor
 from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported, rows_of
-from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.plan import VanillaScatter
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
-from tasks.evaluation.results.rows import ShownExample, TimedRow
+from tasks.evaluation.results.pair import PairRecord, VanillaScatter
+from tasks.evaluation.results.rows import OperatingPoint, ShownExample, TimedPoint, TimedRow
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.rounds import scatter_text
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 Pairs = list[tuple[str, str]]
 """Names and their texts."""
@@ -52,13 +50,13 @@ def timed_examples(summary: Summary) -> str:
 def evidence(summary: Summary) -> list[tuple[str, Pairs]]:
     """For each sweep that recorded its models: the plan, the error of its predictions, the costs and the machine."""
     found = []
-    for drafter in DRAFTERS:
-        pair = summary.pairs.of(drafter)
+    for arm in ARMS:
+        pair = summary.pairs.of(arm)
         if pair != PairRecord():
             lineage = ((words, pair.origin(name) or "") for name, words in _LINEAGE.items())
-            measured = [*_plan(pair), *_acceptance(pair), *_costs(pair), *_batches(pair), *memory_facts(summary, drafter)]
+            measured = [*_plan(pair), *_acceptance(pair), *_costs(pair), *_batches(pair), *memory_facts(summary, arm)]
             facts = [*measured, ("runtime", pair.runtime or NOTHING), *lineage]
-            found.append((drafter, [(words, text) for words, text in facts if text]))
+            found.append((arm, [(words, text) for words, text in facts if text]))
     return found
 
 
@@ -102,8 +100,6 @@ def _costs(pair: PairRecord) -> Iterator[tuple[str, str]]:
 def _batches(pair: PairRecord) -> Iterator[tuple[str, str]]:
     if pair.batches is not None:
         yield "by batch size", batch_sentence(pair.batches)
-        if pair.batches.vanilla:
-            yield "energy of a text, vanilla", energy_text(pair.batches.vanilla[0].joules_per_text)
 
 
 def cost_lines(summary: Summary) -> list[str]:
@@ -161,23 +157,19 @@ def grounds(summary: Summary, sweeps: Sweeps) -> Pairs:
             f"95 %, paired with the large model. Those of quality cover examples, those of speed {covered}; those of what "
             "alignment gives also cover seeds.",
         ),
-        *(
-            (f"{drafter} sweep", scatter_text(scatter, drafter))
-            for drafter in DRAFTERS
-            if (scatter := _scatter(summary, drafter))
-        ),
+        *((f"{arm} sweep", scatter_text(scatter, arm)) for arm in ARMS if (scatter := _scatter(summary, arm))),
         ("predictions", "Stand in columns of their own. A point that was only predicted is never chosen."),
     ]
 
 
-def _scatter(summary: Summary, drafter: str) -> VanillaScatter | None:
-    return summary.pairs.of(drafter).vanilla_scatter
+def _scatter(summary: Summary, arm: str) -> VanillaScatter | None:
+    return summary.pairs.of(arm).vanilla_scatter
 
 
 def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[TimedPoint, str, list[ShownExample]]]:
     """Outputs of the recommended point and of each drafter's fastest chosen point, with a title each; all of one split."""
     wanted = [("recommended", summary.recommended)] if summary.recommended else []
-    for choice, point in filter(None, (fastest_choice(summary, drafter) for drafter in DRAFTERS)):
+    for choice, point in filter(None, (fastest_choice(summary, arm) for arm in ARMS)):
         if point is not summary.recommended:
             wanted.append((CHOICE_NAMES[choice], point))
     for split in (REPORTED_ON, CHOSEN_ON):
@@ -193,7 +185,7 @@ def examples(summary: Summary, sweeps: Sweeps) -> list[tuple[TimedPoint, str, li
 
 POINT_COLUMNS: dict[str, Callable[[OperatingPoint], str]] = {
     "method": lambda point: method_name(point.method),
-    "drafter": lambda point: point.drafter,
+    "drafter": lambda point: point.arm,
     "settings": lambda point: " = ".join(filter(None, (field_text(point, "settings"), settings_text(point.same_as or {})))),
     "quality": lambda point: field_text(point, "quality"),
     "− vanilla": lambda point: field_text(point, "quality_difference"),

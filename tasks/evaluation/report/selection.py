@@ -7,8 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.points import OperatingPoint, TestMeasurements, TimedMeasurements, TimedPoint
-from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
+from tasks.evaluation.results.rows import (
+    MeasuredRow,
+    OperatingPoint,
+    SweepRow,
+    TestMeasurements,
+    TimedMeasurements,
+    TimedPoint,
+    TimedRow,
+)
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
 
@@ -37,9 +44,9 @@ def fastest(points: Iterable[TimedPoint]) -> TimedPoint | None:
     return max(points, key=lambda point: (point.speedup, point.quality), default=None)
 
 
-def chosen(summary: Summary, choice: str, drafter: str | None = None) -> list[TimedPoint]:
+def chosen(summary: Summary, choice: str, arm: str | None = None) -> list[TimedPoint]:
     """The points of all methods, or of a drafter's, that were chosen for one of `CHOICES`, in the order of the points."""
-    found = {one.point for one in summary.choices if one.choice == choice and drafter in (None, one.drafter)}
+    found = {one.point for one in summary.choices if one.choice == choice and arm in (None, one.arm)}
     return [summary.timed_point(index) for index in range(len(summary.points)) if index in found]
 
 
@@ -49,9 +56,9 @@ def fastest_lossless(summary: Summary) -> TimedPoint | None:
     return fastest(filter(is_faster, lossless))
 
 
-def fastest_choice(summary: Summary, drafter: str) -> tuple[str, TimedPoint] | None:
+def fastest_choice(summary: Summary, arm: str) -> tuple[str, TimedPoint] | None:
     """A drafter's fastest chosen point, and what it was chosen for: no loss or, where nothing was, one point of loss."""
-    found = ((choice, fastest(chosen(summary, choice, drafter))) for choice in CHOICES)
+    found = ((choice, fastest(chosen(summary, choice, arm))) for choice in CHOICES)
     return next(((choice, point) for choice, point in found if point is not None), None)
 
 
@@ -59,7 +66,7 @@ def strictest_choices(summary: Summary) -> list[TimedPoint]:
     """For each drafter and method the chosen point, by the strictest choice that found one."""
     found: dict[tuple[str, str], TimedPoint] = {}
     for choice, point in summary.chosen_points():
-        found.setdefault((choice.drafter, choice.method), point)
+        found.setdefault((choice.arm, choice.method), point)
     return list(found.values())
 
 
@@ -75,7 +82,7 @@ def speedup_of(point: OperatingPoint, points: Sequence[OperatingPoint]) -> tuple
 def rows_of(point: OperatingPoint, sweeps: Sweeps) -> list[MeasuredRow]:
     """The measured rows behind a point, the reported split first; of several rows of a split the last counts."""
     wanted = _key(point, point.settings)
-    rows = [row for row in sweeps[point.drafter] if isinstance(row, MeasuredRow) and _key(row, row.settings) == wanted]
+    rows = [row for row in sweeps[point.arm] if isinstance(row, MeasuredRow) and _key(row, row.settings) == wanted]
     by_split = {row.split: row for row in rows}
     return [by_split[split] for split in (REPORTED_ON, CHOSEN_ON) if split in by_split]
 
@@ -88,4 +95,4 @@ def reported_row(point: OperatingPoint, sweeps: Sweeps) -> TimedRow | None:
 def _key(point: OperatingPoint | MeasuredRow, settings: Settings) -> str:
     """Identifies a point to the six digits that a summary keeps."""
     short = {name: f"{value:.6g}" if type(value) in (int, float) else value for name, value in settings.items()}
-    return json.dumps([point.method, point.drafter, short, repr(point.sampling)], sort_keys=True)
+    return json.dumps([point.method, point.arm, short, repr(point.sampling)], sort_keys=True)

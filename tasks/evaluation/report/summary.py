@@ -26,7 +26,7 @@ from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Recommendation, Summary, SweptPairs, rounded
 from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 
 def summarize(
@@ -58,13 +58,13 @@ def summarize(
     Raises:
         InputError: a sweep lacks a measured vanilla large row on the validation split.
     """
-    about = SweptPairs(**{drafter: (pairs or {}).get(drafter) for drafter in DRAFTERS})
+    about = SweptPairs(**{arm: (pairs or {}).get(arm) for arm in ARMS})
     margins = next((pair.margins for pair in (about.unaligned, about.aligned) if pair and pair.margins), DEFAULT_MARGINS)
-    rows = {drafter: latest(sweeps[drafter]) for drafter in DRAFTERS}
+    rows = {arm: latest(sweeps[arm]) for arm in ARMS}
     found = SweepPoints()
-    for drafter in DRAFTERS:
-        found.add(task, drafter, rows[drafter], about.of(drafter), margins)
-    signatures = (row.signature for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, MeasuredRow))
+    for arm in ARMS:
+        found.add(task, arm, rows[arm], about.of(arm), margins)
+    signatures = (row.signature for arm in ARMS for row in rows[arm] if isinstance(row, MeasuredRow))
     vanilla = models_alone(rows)
     summary = Summary(
         task=task,
@@ -89,11 +89,11 @@ def summarize(
         temperatures=temperature_points(task, temperatures or {}, pairs or {}),
     )
     # Tables of the papers and the recommendation are made from unrounded numbers, Table 1 from those that the user reads.
-    timed = (row for drafter in DRAFTERS for row in rows[drafter] if isinstance(row, TimedRow))
+    timed = (row for arm in ARMS for row in rows[arm] if isinstance(row, TimedRow))
     summary = dataclasses.replace(
         summary,
         worst=chosen_outputs(summary, rows),
-        beside_bild=beside_bild(summary, rows),
+        over_bild=beside_bild(summary, rows),
         chrf_signature=next((row.chrf_signature for row in timed if row.chrf_signature), None),
     )
     summary = dataclasses.replace(summary, tables=paper_tables(summary), recommendation=recommend(summary))

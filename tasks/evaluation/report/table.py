@@ -20,12 +20,12 @@ from tasks.evaluation.report.formatting import (
 from tasks.evaluation.report.headline import vanilla_milliseconds
 from tasks.evaluation.report.marks import Mark, mark_of
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.points import Choice, ModelAlone, TimedPoint
 from tasks.evaluation.results.published import PublishedColumn, anything_published, published, table_1_columns
+from tasks.evaluation.results.rows import Choice, ModelAlone, TimedPoint
 from tasks.evaluation.results.summary import FrontierGap, Summary
 from tasks.evaluation.results.tables import PublishedResult, TableEntry, TableRow
 from tasks.evaluation.rounds import scatter_text
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _VANILLA_ROWS = {
     "vanilla_large": "vanilla large",
@@ -51,7 +51,7 @@ def table_rows(summary: Summary) -> list[TableRow]:
 
     Where both choices of such a method are one point, it stands once.
     """
-    chosen = {(choice.method, choice.drafter, choice.choice): (choice, point) for choice, point in summary.chosen_points()}
+    chosen = {(choice.method, choice.arm, choice.choice): (choice, point) for choice, point in summary.chosen_points()}
     models = (summary.vanilla.large, summary.vanilla.small, summary.vanilla.small_aligned)
     columns = table_1_columns(summary.dataset, summary.metric)
     rows = [_row(name, label, model, columns) for (name, label), model in zip(_VANILLA_ROWS.items(), models, strict=True)]
@@ -59,11 +59,11 @@ def table_rows(summary: Summary) -> list[TableRow]:
         choice, point = chosen.get(wanted, (None, None))
         rows.append(_row(name, label, point, columns, choice))
     known, seen = {wanted[:2] for _, wanted in _CHOICE_ROWS.values()}, set[int | None]()
-    for (method, drafter, purpose), (choice, point) in chosen.items():
-        if (method, drafter) not in known and point.speedup > 1 and choice.point not in seen:
+    for (method, arm, purpose), (choice, point) in chosen.items():
+        if (method, arm) not in known and point.speedup > 1 and choice.point not in seen:
             seen.add(choice.point)
-            label = f"{method.replace('_', ' ')}, {drafter}, {CHOICE_NAMES[purpose]}"
-            rows.append(_row(f"{method}_{drafter}_{purpose}", label, point, columns, choice))
+            label = f"{method.replace('_', ' ')}, {arm}, {CHOICE_NAMES[purpose]}"
+            rows.append(_row(f"{method}_{arm}_{purpose}", label, point, columns, choice))
     return rows
 
 
@@ -199,12 +199,12 @@ def notes(summary: Summary) -> list[str]:
     if summary.failed:
         count = len(summary.failed)
         found.append(f"{count} point{'s' if count > 1 else ''} failed; see `failed` in summary.json.")
-    for drafter in DRAFTERS:
-        if scatter := summary.pairs.of(drafter).vanilla_scatter:
-            found.append(scatter_text(scatter, drafter))
+    for arm in ARMS:
+        if scatter := summary.pairs.of(arm).vanilla_scatter:
+            found.append(scatter_text(scatter, arm))
     if summary.signature:
         found.append(f"{METRIC_NAMES[metric_of(summary.metric).name]}: {summary.signature}.")
-    found += {f"Warning: {one}." for drafter in DRAFTERS if (one := summary.pairs.of(drafter).misfit)}
+    found += {f"Warning: {one}." for arm in ARMS if (one := summary.pairs.of(arm).unsupported_script)}
     if summary.chrf_signature:
         found.append(f"chrF: {summary.chrf_signature}.")
     return found + _published_notes(summary)

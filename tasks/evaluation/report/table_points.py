@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tasks.evaluation.report.marks import is_contradicted, marks_of_point
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 # A difference of nothing may be slightly less than 0 in floating point.
 _EDGE = 1e-9
 
 
-def points_of(summary: Summary, drafter: str, method: str) -> list[OperatingPoint]:
+def points_of(summary: Summary, arm: str, method: str) -> list[OperatingPoint]:
     """The points of a method, timed or not: their counts are exact either way."""
-    return [point for point in summary.points if (point.drafter, point.method) == (drafter, method)]
+    return [point for point in summary.points if (point.arm, point.method) == (arm, method)]
 
 
 def best(points: Sequence[TimedPoint]) -> TimedPoint | None:
@@ -40,8 +40,8 @@ def warning(summary: Summary, label: str, point: TimedPoint) -> str:
 
 def other_drafter(point: OperatingPoint) -> str:
     """What drafts; empty where it is the small model."""
-    drafter = str(point.settings.get("drafter", "small"))
-    return "" if drafter == "small" else drafter
+    arm = str(point.settings.get("drafter", "small"))
+    return "" if arm == "small" else arm
 
 
 def temperature(point: OperatingPoint) -> float:

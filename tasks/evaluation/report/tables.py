@@ -17,14 +17,14 @@ from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.report.risk_table import controlled_rows
 from tasks.evaluation.report.table_points import best, fastest_at, other_drafter, points_of, temperature, warning
 from tasks.evaluation.results import tables as records
-from tasks.evaluation.results.acceptances import AcceptanceRate
 from tasks.evaluation.results.bild_tables import PublishedEarlyExitRow, PublishedSampledRow, PublishedSizesRow
 from tasks.evaluation.results.codec import joined
+from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.paper_tables import PaperTables
-from tasks.evaluation.results.points import OperatingPoint
 from tasks.evaluation.results.published import TableName, published_rows
+from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _Measured = TypeVar("_Measured", bound=records.MeasuredTableRow)
 _Published = TypeVar("_Published", bound=records.PublishedTableRow)
@@ -64,16 +64,16 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
     fixed window too, which low confidence never ends: there a fallback can only be control passed to the large model. So here
     both are for each generated token: runs of the large model, and runs that replaced a drafted token.
     """
-    chosen = {(choice.drafter, choice.method, choice.choice): point for choice, point in summary.chosen_points()}
-    for drafter in DRAFTERS:
-        bild = summary.timed_points(drafter, "bild")
-        speculative = chosen.get((drafter, "speculative", "no_loss"))
+    chosen = {(choice.arm, choice.method, choice.choice): point for choice, point in summary.chosen_points()}
+    for arm in ARMS:
+        bild = summary.timed_points(arm, "bild")
+        speculative = chosen.get((arm, "speculative", "no_loss"))
         found = {
             "speculative": speculative,
             "BiLD as fast as speculative": speculative and best([p for p in bild if p.speedup >= speculative.speedup]),
             "BiLD as good as speculative": speculative and fastest_at(bild, speculative.quality),
-            "BiLD, no loss": chosen.get((drafter, "bild", "no_loss")),
-            "BiLD, ≤ 1 point": chosen.get((drafter, "bild", "one_point")),
+            "BiLD, no loss": chosen.get((arm, "bild", "no_loss")),
+            "BiLD, ≤ 1 point": chosen.get((arm, "bild", "one_point")),
         }
         for label, point in found.items():
             if point is not None:
@@ -81,7 +81,7 @@ def _shares(summary: Summary) -> Iterator[records.SharesRow]:
                 yield joined(
                     records.SharesRow,
                     point,
-                    label=f"{label}, {drafter}{warning(summary, label, point)}",
+                    label=f"{label}, {arm}{warning(summary, label, point)}",
                     fallback_share=ratio(counts.large_calls, counts.tokens),
                     rollback_share=ratio(counts.rollbacks, counts.tokens),
                 )
@@ -96,19 +96,19 @@ def _variant(point: OperatingPoint) -> tuple[str, str]:
 
 def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
     """SpecCascade, Table 2: how fast at the large model's quality, and how good within the large model's latency."""
-    for drafter in DRAFTERS:
-        timed = summary.timed_points(drafter)
+    for arm in ARMS:
+        timed = summary.timed_points(arm)
         for variant, proposer in dict.fromkeys(map(_variant, timed)):
             own = [point for point in timed if _variant(point) == (variant, proposer)]
             # Every sweep has its own run of vanilla; its quality is what the differences were taken from.
             equal = fastest_at(own, own[0].quality - (own[0].quality_difference or 0.0))
             within = best([point for point in own if point.speedup >= 1.0])
             method, _, rule = variant.partition(" ")
-            words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", drafter]
+            words = [method_name(method) + (f" [{rule}]" if rule else ""), proposer and f"drafts: {proposer}", arm]
             yield records.CascadeRow(
                 label=", ".join(filter(None, words)),
                 variant=variant,
-                drafter=drafter,
+                arm=arm,
                 timed=len(own),
                 at_quality=None if equal is None else joined(records.PointFigures, equal),
                 at_latency=None if within is None else joined(records.PointFigures, within),
@@ -117,13 +117,13 @@ def _cascade(summary: Summary) -> Iterator[records.CascadeRow]:
 
 def _speculative(summary: Summary) -> Iterator[records.SpeculativeRow]:
     """SD, Tables 2 to 4: α and c as measured, what the theorems expect of them, and what was measured."""
-    for drafter in DRAFTERS:
-        pair = summary.pairs.of(drafter)
-        for point in points_of(summary, drafter, "speculative"):
+    for arm in ARMS:
+        pair = summary.pairs.of(arm)
+        for point in points_of(summary, arm, "speculative"):
             length = int(point.settings["draft_length"] or 0)
             alpha, cost, work = acceptance_of(pair, point), cost_of(pair, point), work_of(pair, point)
             check = None if pair.costs is None else pair.costs.check_cost(length + 1)
-            label = ", ".join(filter(None, ("speculative", _drafts(point), drafter, f"γ {length}")))
+            label = ", ".join(filter(None, ("speculative", _drafts(point), arm, f"γ {length}")))
             row = joined(
                 records.SpeculativeRow,
                 point,
@@ -162,7 +162,7 @@ def _oracle_speedup(alpha: AcceptanceRate, cost: float | None) -> float | None:
 def _acceptance(summary: Summary) -> Iterator[records.AcceptanceRow]:
     """SD, Table 3: α of both small models and of each other drafter of the grid."""
     rows: dict[str, records.AcceptanceRow] = {}
-    for arm in DRAFTERS:
+    for arm in ARMS:
         pair = summary.pairs.of(arm)
         measured = () if pair.acceptance is None else pair.acceptance.others
         for drafter in ("small", *(one.drafter for one in measured if one.lenience == 1)):
@@ -190,15 +190,15 @@ def _acceptance_row(
 
 def _lenience(summary: Summary) -> Iterator[records.LenienceRow]:
     """SD, Table 5: what lenience gains and costs. `checked_share` is of the tokens that were checked, not of all drafted."""
-    for drafter in DRAFTERS:
-        pair = summary.pairs.of(drafter)
-        for point in points_of(summary, drafter, "speculative_lenient"):
+    for arm in ARMS:
+        pair = summary.pairs.of(arm)
+        for point in points_of(summary, arm, "speculative_lenient"):
             counts, length = point.counts, int(point.settings["draft_length"] or 0)
             alpha, cost = acceptance_of(pair, point), cost_of(pair, point)
             yield joined(
                 records.LenienceRow,
                 point,
-                label=", ".join(filter(None, ("speculative lenient", _drafts(point), drafter, f"γ {length}"))),
+                label=", ".join(filter(None, ("speculative lenient", _drafts(point), arm, f"γ {length}"))),
                 temperature=temperature(point),
                 draft_length=length,
                 lenience=point.settings["lenience"],

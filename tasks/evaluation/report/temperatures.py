@@ -9,7 +9,7 @@ from tasks.evaluation.frontier import CHOSEN_ON, VANILLA
 from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow
-from tasks.evaluation.results.temperatures import TemperaturePoints, split_at
+from tasks.evaluation.results.summary import TemperaturePoints, split_at
 
 
 def temperature_points(
@@ -26,11 +26,11 @@ def temperature_points(
         InputError: a temperature lacks a measured vanilla row.
     """
     found = []
-    for (drafter, temperature), rows in sweeps.items():
+    for (arm, temperature), rows in sweeps.items():
         own = [dataclasses.replace(row, split=CHOSEN_ON) for row in latest(rows) if row.split == split_at(temperature)]
         swept = SweepPoints()
-        swept.add(task, drafter, own, pairs.get(drafter) or PairRecord())
+        swept.add(task, arm, own, pairs.get(arm) or PairRecord())
         vanilla = next(row.value for row in own if isinstance(row, MeasuredRow) and row.method == VANILLA)
         points = [dataclasses.replace(point, chosen=None) for point in swept.points]
-        found.append(TemperaturePoints(drafter=drafter, temperature=temperature, vanilla_quality=vanilla, points=points))
+        found.append(TemperaturePoints(arm=arm, temperature=temperature, vanilla_quality=vanilla, points=points))
     return found

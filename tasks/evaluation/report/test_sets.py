@@ -13,10 +13,9 @@ from tasks.evaluation.report.points import SweepPoints, latest, models_alone
 from tasks.evaluation.report.table import row_mark, table_rows
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import SweepRow
-from tasks.evaluation.results.summary import Summary, rounded
+from tasks.evaluation.results.summary import NamedTestSet, Summary, rounded
 from tasks.evaluation.results.tables import TableRow
-from tasks.evaluation.results.test_sets import NamedTestSet
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 Arms = Mapping[tuple[str, int], Swept]
 """The sweeps by drafter and seed, the first seed first."""
@@ -42,10 +41,10 @@ def named_test_sets(summary: Summary, names: Sequence[str], arms: Arms, further:
 def _further(summary: Summary, name: str, arms: Arms, further: Arms) -> NamedTestSet:
     """Table 1 and the effects with another set in place of test: the points are those that validation chose all the same."""
     swept = {key: (_in_place_of_test(arms[key][0], further[key][0]), arms[key][1]) for key in arms}
-    rows = {drafter: latest(next(rows for (one, _), (rows, _) in swept.items() if one == drafter)) for drafter in DRAFTERS}
+    rows = {arm: latest(next(rows for (one, _), (rows, _) in swept.items() if one == arm)) for arm in ARMS}
     found = SweepPoints()
-    for drafter in DRAFTERS:
-        found.add(summary.task, drafter, rows[drafter], PairRecord(), summary.margins)
+    for arm in ARMS:
+        found.add(summary.task, arm, rows[arm], PairRecord(), summary.margins)
     vanilla = models_alone(rows)
     of_set = rounded(dataclasses.replace(summary, points=found.points, choices=found.choices, vanilla=vanilla))
     return NamedTestSet(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tasks.evaluation.report.formatting import interval_text, metric_name
-from tasks.evaluation.results.output_check import against_teacher
+from tasks.evaluation.results.pair import against_teacher
 from tasks.evaluation.results.summary import Recommendation, Summary
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 
 def reasons_against(summary: Summary) -> list[str]:
@@ -14,7 +14,7 @@ def reasons_against(summary: Summary) -> list[str]:
     Args:
         summary: with vanilla and pairs; all comparisons are of the validation split.
     """
-    checks = [check for drafter in DRAFTERS if (check := summary.pairs.of(drafter).outputs) is not None]
+    checks = [check for arm in ARMS if (check := summary.pairs.of(arm).outputs) is not None]
     clauses = [clause for check in checks for clause in against_teacher(check)]
     return [*dict.fromkeys(clauses), *_small_is_as_good(summary)]
 
@@ -40,12 +40,12 @@ def unsupported(reasons: list[str]) -> Recommendation:
 def _small_is_as_good(summary: Summary) -> list[str]:
     """A clause for each small model alone that is not worse than the large one beyond its interval, where that is known."""
     found = []
-    for drafter, small in summary.vanilla.small_models():
+    for arm, small in summary.vanilla.small_models():
         interval = small.quality_difference_interval
         if interval is not None and interval[1] >= 0:
             difference = f"{small.quality - summary.vanilla.large.quality:+.2f}{interval_text(interval, '+')}"
             found.append(
-                f"the large model is not better than the {drafter} small model alone, which differs from it by {difference} "
+                f"the large model is not better than the {arm} small model alone, which differs from it by {difference} "
                 f"{metric_name(summary.metric)} points"
             )
     return found

@@ -14,7 +14,7 @@ from tasks.evaluation.statistics import Interval
 class ControlledRow(MeasuredTableRow):
     """CALM's smallest valid threshold by Learn then Test, for one combination of its other settings."""
 
-    drafter: str
+    arm: str
     """Whose sweep measured it; CALM itself uses no small model."""
     settings: Settings | None = None
     """Of the chosen point; None where no threshold was shown to be valid."""

@@ -1,19 +1,89 @@
-"""Rows of a sweep, one line of `rows.jsonl` each: a point that failed, that was measured, or that was also timed."""
+"""Rows of a sweep, one line of `rows.jsonl` each, and the operating points that the summary makes of them.
+
+A row is a point that failed, that was measured, or that was also timed. A point is a setting with its measurements, on
+validation and, where it was measured there, on test.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Len
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
-from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
-from tasks.evaluation.results.row_file import RowFile
+from tasks.evaluation.selection.status import Status
 from tasks.evaluation.statistics import Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputStatistics:
+    """Counts over the outputs of a split."""
+
+    looping: int
+    """Outputs that contain a loop (`repetition.is_looping`)."""
+    cut_off: int
+    """Outputs that end at the length limit, without an end token."""
+    empty: int
+    """Outputs without a word."""
+    exact: int
+    """Outputs equal to one of their references."""
+    differs: int
+    """Outputs whose text differs from vanilla large's."""
+    length_ratio: float | None = None
+    """Words of all outputs over words of their references, of several the one nearest in length; None without any word."""
+    vanilla_length_ratio: float | None = None
+    """Tokens of all outputs over those of vanilla large's outputs, end tokens included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthBand:
+    """Quality on a third of the examples, by the length of their sources."""
+
+    shortest: int
+    """Tokens of the shortest source, end token included."""
+    longest: int
+    examples: int
+    quality: float
+    """By the task's metric, in points."""
+    difference: float
+    """From vanilla large on the same examples."""
+    difference_interval: Interval
+    """95 %, paired."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstOutput:
+    """An output beside vanilla large's, which is better by the sentence-level metric."""
+
+    example: int
+    """Index in the split."""
+    source: str
+    references: list[str]
+    vanilla: str
+    output: str
+    loss: float
+    """Sentence-level quality of vanilla's output minus that of the point's, in points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputDetails:
+    """Of a timed point."""
+
+    chrf: float | None = None
+    """chrF in points, beside BLEU; None for other metrics."""
+    chrf_signature: str | None = None
+    """How chrF was computed, in sacrebleu's own words."""
+    by_length: list[LengthBand] | None = None
+    """Shortest sources first."""
+    loss_share: float | None = None
+    """Mean over the examples of what an output loses against vanilla large's by the sentence-level metric, in [0, 1]; an output
+    that gains counts as 0."""
+    worst: list[WorstOutput] | None = None
+    """The outputs that lose most against vanilla large's, the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +135,7 @@ class RowHeader:
     """What a row says of its point before anything is measured."""
 
     task: str = ""
-    drafter: str
+    arm: str
     """Which small model: `unaligned` or `aligned`."""
     split: str
     method: str
@@ -206,26 +276,171 @@ def read_rows(path: Path, fix: str, name: str = "") -> list[SweepRow]:
     return [row_from(parse(line, source), source) for line, source in zip(lines, sources, strict=True) if line.strip()]
 
 
-class SweepRowFile(RowFile[SweepRow]):
-    """The rows of one sweep."""
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """Measurements of one row on its split, with the ratios of its counts; times are None for a row without them."""
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
-        super().__init__(path, fingerprint, _measured)
-        self.compact()
+    quality: float
+    """By the task's metric, in points, of which more is better."""
+    quality_interval: Interval | None = None
+    quality_difference_interval: Interval | None = None
+    """Of quality minus vanilla large's, paired, 95 %."""
+    difference_bounds: DifferenceBounds | None = None
+    """One-sided; the lower one is corrected where points were chosen by it."""
+    qualities: dict[str, float | None]
+    """By metric; of perplexity less is better."""
+    speedup: float | None = None
+    speedup_interval: Interval | None = None
+    latency_ms: float | None = None
+    """Mean over the timed examples."""
+    latency_ms_p50: float | None = None
+    latency_ms_p95: float | None = None
+    latency_ms_p99: float | None = None
+    relative_latency: float | None = None
+    """1 / speedup."""
+    predicted: Prediction | None = None
+    time_ms: dict[str, float] | None = None
+    """Mean milliseconds of an example by part: encoders, small, large, other."""
+    large_calls_per_token: float | None = None
+    small_steps_per_token: float | None = None
+    accepted_share: float | None = None
+    mean_accepted_length: float | None = None
+    tokens_per_large_call: float | None = None
+    """Accepted length as engines count it: with the corrected or bonus token."""
+    fallback_rate: float | None = None
+    rollback_rate: float | None = None
+    counts: DecodingCounts
+    outputs: OutputStatistics | None = None
+    """Loops, cut-off outputs, lengths, differences from vanilla."""
+    chrf: float | None = None
+    """chrF in points; of timed points, beside BLEU."""
+    loss_share: float | None = None
+    """Mean loss of an output against vanilla's by the sentence-level metric, gains as 0, in [0, 1]; of timed points."""
+    by_length: list[LengthBand] | None = None
+    """Quality by the length of the source; of timed points."""
+    examples: int | None = None
+    """Examples of the split."""
+    timed_examples: int = 0
 
-    def compact(self) -> None:
-        """Leave only the last row of each point and split: a point has a row after each of its rounds."""
-        last = {(row.split, row.method, str(row.settings)): row for row in self.rows}
-        if len(last) < len(self.rows):
-            kept = {id(row) for row in last.values()}
-            self.replace([row for row in self.rows if id(row) in kept])
 
-    def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
-        """The last row of a point on a split, if there is one."""
-        wanted = split, method, settings
-        return next((row for row in reversed(self.rows) if (row.split, row.method, row.settings) == wanted), None)
+@dataclass(frozen=True, kw_only=True)
+class TimedMeasurements(Measurements):
+    """Measurements of a row that was timed."""
+
+    speedup: float
+    latency_ms: float
+    latency_ms_p50: float
+    latency_ms_p95: float
+    relative_latency: float
 
 
-def _measured(value: Json, source: Source) -> MeasuredRow | None:
-    row = row_from(value, source)
-    return row if isinstance(row, MeasuredRow) else None
+@dataclass(frozen=True, kw_only=True)
+class ModelAlone(TimedMeasurements):
+    """A model decoding alone, on validation and, where it was measured there, on test."""
+
+    test: TimedMeasurements | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestMeasurements(TimedMeasurements):
+    """A point on the test split."""
+
+    quality_difference: float | None = None
+    """Quality minus that of vanilla large of the same sweep and split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationsRatio:
+    """Theory: work of one generated token relative to the large model alone."""
+
+    flops: float
+    bytes: float
+    intensity: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointHeader:
+    """A setting of the grid with one small model."""
+
+    method: str
+    arm: str
+    """Which small model: `unaligned` or `aligned`."""
+    settings: Settings
+    sampling: SamplingSettings | None = None
+    lossless: bool
+    timed: bool
+    """Whether the point is a `TimedPoint`."""
+    how: str | None = None
+    """`replayed`, `decoded` or, of given texts, `scored`."""
+    why: str | None = None
+    """Why the point was timed."""
+    same_as: Settings | None = None
+    """Settings of another point that behaves the same on every example."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint(Measurements, PointHeader):
+    """A method at one setting on validation: a `TimedPoint` or an `UntimedPoint`."""
+
+    quality_difference: float | None = None
+    """Quality minus that of vanilla large of the same sweep and split, in points."""
+    accepted_lengths: dict[int, int] | None = None
+    """Verified drafts by the number of their tokens that were kept."""
+    acceptance_by_position: list[float] | None = None
+    """P(token i of a draft is kept | all before it were), for i = 1, 2, …"""
+    operations: OperationsRatio | None = None
+    chosen: str | None = None
+    """The strictest of `CHOICES` that the point was chosen for."""
+    test: TestMeasurements | None = None
+    """The same point on the test split; None where it was not measured there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedPoint(TimedMeasurements, OperatingPoint):
+    """A point that was timed: the only kind that can be chosen or lie on a frontier."""
+
+    timed: Literal[True] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntimedPoint(OperatingPoint):
+    """A point whose quality and counts are exact, and whose speed is at most predicted."""
+
+    timed: Literal[False] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestStatus:
+    """What the test split says of a choice, each by one-sided bounds: confirmed, open or contradicted."""
+
+    quality: Status | None = None
+    """Whether the difference to vanilla lies above minus the margin; None where it was not measured."""
+    speed: Status | None = None
+    """Whether the speed-up lies above 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The fastest timed point of a method that keeps the quality to a margin beyond doubt."""
+
+    method: str
+    arm: str
+    choice: str
+    """One of `CHOICES`: `no_loss` or `one_point`."""
+    margin: float | None = None
+    """Points that it may lose."""
+    point: int | None = None
+    """Index into the summary's points; None where no timed setting keeps the quality."""
+    test: TestStatus | None = None
+    """None where the point was not measured on test."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedPoint:
+    """A row that holds an error, or numbers that are not finite."""
+
+    method: str
+    arm: str
+    split: str
+    settings: Settings
+    error: str

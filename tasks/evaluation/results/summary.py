@@ -6,17 +6,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tasks.evaluation.results.arms import ArmComparison
-from tasks.evaluation.results.beside_bild import BesideBild
-from tasks.evaluation.results.codec import VERSION, Source, decode, encode, parse
-from tasks.evaluation.results.outputs import PointOutputs
+from tasks.evaluation.frontier import CHOSEN_ON
+from tasks.evaluation.results.codec import VERSION, Settings, Source, decode, encode, parse
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.paper_tables import PaperTables
-from tasks.evaluation.results.points import (
+from tasks.evaluation.results.rows import (
     Choice,
     FailedPoint,
     ModelAlone,
@@ -24,12 +22,140 @@ from tasks.evaluation.results.points import (
     TestStatus,
     TimedPoint,
     UntimedPoint,
+    WorstOutput,
 )
 from tasks.evaluation.results.tables import TableRow
-from tasks.evaluation.results.temperatures import TemperaturePoints
-from tasks.evaluation.results.test_sets import NamedTestSet
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.statistics import Interval
+from tasks.models.checkpoints import TrainingRecord
+
+Finding = Literal["helps", "hurts", "open"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmPoint:
+    """The point that the sweep of one drafter chooses for a purpose, measured on test; vanilla where it chooses none."""
+
+    purpose: str
+    """A key of `report.summarize.PURPOSES`."""
+    settings: Settings | None = None
+    """None for vanilla, whose speed-up is 1 and whose quality difference is 0."""
+    speedup: float = 1.0
+    speedup_interval: Interval | None = None
+    quality_difference: float = 0.0
+    quality_difference_interval: Interval | None = None
+    margin: float | None = None
+    """Points that the choice may lose; None for vanilla."""
+    test: TestStatus | None = None
+    """What test says of the choice; None for vanilla."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmResult:
+    """The drafter of one arm and seed."""
+
+    arm: str
+    seed: int
+    training: TrainingRecord | None = None
+    points: list[ArmPoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentEffect:
+    """Speed of the aligned drafter over that of the unaligned one of the same seed, for one purpose, on test."""
+
+    purpose: str
+    by_seed: dict[int, float]
+    mean: float
+    """Geometric mean over seeds."""
+    interval: Interval | None = None
+    """95 %, over seeds and examples; None with one seed, whose spread is not known."""
+    finding: Finding
+    """`helps` where the whole interval lies above 1, `hurts` where it lies below, otherwise `open`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmComparison:
+    """Both arms over all seeds."""
+
+    results: list[ArmResult]
+    effects: list[AlignmentEffect]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverBild:
+    """The choice of a method beside the choice of BiLD, of one arm and margin, and the ratio of their speed-ups."""
+
+    method: str
+    arm: str
+    choice: str
+    """One of `CHOICES`, of both methods."""
+    split: str
+    """Of all numbers here: test, or validation where one of the two points was not measured on test."""
+    settings: Settings | None = None
+    """None where no timed setting was shown to keep the quality: vanilla takes its place."""
+    quality_difference: float | None = None
+    """Quality minus vanilla's, in points; None for vanilla."""
+    quality_difference_interval: Interval | None = None
+    speedup: float = 1.0
+    speedup_interval: Interval | None = None
+    bild_settings: Settings | None = None
+    """None where vanilla takes the place of BiLD."""
+    over_bild: float = 1.0
+    """Its speed-up over BiLD's."""
+    over_bild_interval: Interval | None = None
+    """95 %, over examples and rounds; None where vanilla takes the place of both."""
+
+
+STEM = f"{CHOSEN_ON}.T"
+"""Begins the name of their split."""
+
+
+def split_at(temperature: float) -> str:
+    """The name of the split that rows at a further temperature have: `validation.T0.5`."""
+    return f"{STEM}{temperature:g}"
+
+
+def temperature_of(split: str) -> float:
+    """The temperature in such a name."""
+    return float(split.removeprefix(STEM))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemperaturePoints:
+    """One arm's points at one temperature; all differences and speed-ups are from vanilla at the same temperature."""
+
+    arm: str
+    temperature: float
+    vanilla_quality: float
+    """Of the large model alone at this temperature, in points."""
+    points: list[Annotated[TimedPoint | UntimedPoint, Field(discriminator="timed")]]
+    """None of them is chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTestSet:
+    """One test set: Table 1 with this set in place of test, and what alignment gives on it."""
+
+    name: str
+    split: str
+    """Its split: `test` for the main one, on which everything else of the report is measured, or `test.NAME`."""
+    examples: int | None = None
+    table: list[TableRow]
+    """`test` and `test_status` of a row are of this set; without published numbers but for the main one."""
+    effects: list[AlignmentEffect]
+    """Aligned drafters over unaligned ones, over all seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointOutputs:
+    """The worst outputs of a chosen point on one split."""
+
+    point: int
+    """Index into the summary's points."""
+    split: str
+    worst: list[WorstOutput]
+
 
 ALL_METHODS = "all"
 """In place of a method's name: all methods together."""
@@ -46,9 +172,9 @@ class VanillaModels:
     small_aligned: ModelAlone | None = None
 
     def small_models(self) -> list[tuple[str, ModelAlone]]:
-        """The small models that were measured, each with its drafter's name."""
+        """The small models that were measured, each with its arm."""
         both = (("unaligned", self.small), ("aligned", self.small_aligned))
-        return [(drafter, model) for drafter, model in both if model is not None]
+        return [(arm, model) for arm, model in both if model is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +210,7 @@ class BildFrontiers:
 class ParetoFront:
     """The timed points of one method, or of all, that no other beats."""
 
-    drafter: str
+    arm: str
     method: str
     """A method's name or `ALL_METHODS`."""
     points: list[int]
@@ -98,9 +224,9 @@ class SweptPairs:
     unaligned: PairRecord | None = None
     aligned: PairRecord | None = None
 
-    def of(self, drafter: str) -> PairRecord:
-        """The record of a drafter's sweep; one that knows nothing where it left none."""
-        return (self.aligned if drafter == "aligned" else self.unaligned) or PairRecord()
+    def of(self, arm: str) -> PairRecord:
+        """The record of an arm's sweep; one that knows nothing where it left none."""
+        return (self.aligned if arm == "aligned" else self.unaligned) or PairRecord()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,19 +303,19 @@ class Summary:
     recommendation: Annotated[Recommendation, Field(alias="verdict")]
     table: list[TableRow]
     """Table 1."""
-    beside_bild: list[BesideBild] = field(default_factory=list)
-    """Every other method beside BiLD, chosen alike."""
+    over_bild: list[OverBild] = field(default_factory=list)
+    """Every other method against BiLD, chosen alike."""
     temperatures: list[TemperaturePoints] = field(default_factory=list)
-    """The grid at further temperatures, by drafter."""
+    """The grid at further temperatures, by arm."""
     test_sets: list[NamedTestSet] = field(default_factory=list)
     """Where the test sets have names: the main one first."""
 
-    def timed_points(self, drafter: str | None = None, method: str | None = None) -> list[TimedPoint]:
-        """The points that were timed; of a drafter, or of a method, where given."""
+    def timed_points(self, arm: str | None = None, method: str | None = None) -> list[TimedPoint]:
+        """The points that were timed; of an arm, or of a method, where given."""
         return [
             point
             for point in self.points
-            if isinstance(point, TimedPoint) and drafter in (None, point.drafter) and method in (None, point.method)
+            if isinstance(point, TimedPoint) and arm in (None, point.arm) and method in (None, point.method)
         ]
 
     def timed_point(self, index: int) -> TimedPoint:
@@ -213,9 +339,9 @@ class Summary:
         """The point to deploy; None for vanilla large."""
         return None if self.recommendation.point is None else self.timed_point(self.recommendation.point)
 
-    def front(self, drafter: str, method: str = ALL_METHODS) -> list[TimedPoint]:
+    def front(self, arm: str, method: str = ALL_METHODS) -> list[TimedPoint]:
         """The points of a frontier, the fastest first; empty where nothing was timed."""
-        found = (one for one in self.pareto if (one.drafter, one.method) == (drafter, method))
+        found = (one for one in self.pareto if (one.arm, one.method) == (arm, method))
         return [self.timed_point(index) for one in found for index in one.points]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks.evaluation.results.codec import Settings
-from tasks.evaluation.results.points import TestStatus
+from tasks.evaluation.results.rows import TestStatus
 from tasks.evaluation.statistics import Interval
 
 
@@ -61,7 +61,7 @@ class TableRow:
 class PointFigures:
     """A point as the papers' tables show it, on validation."""
 
-    drafter: str
+    arm: str
     settings: Settings
     quality: float
     quality_interval: Interval | None = None
@@ -102,7 +102,7 @@ class SharesRow(PointFigures, MeasuredTableRow):
 class PublishedSharesRow(PublishedTableRow):
     """BiLD, Tables 3 and 4, unaligned drafter."""
 
-    drafter: str = "unaligned"
+    arm: str = "unaligned"
     method: str
     configuration: str
     """In the paper's words."""
@@ -119,7 +119,7 @@ class CascadeRow(MeasuredTableRow):
 
     variant: str
     """Method and rule."""
-    drafter: str
+    arm: str
     timed: int
     """Timed settings of the variant."""
     at_quality: PointFigures | None = None

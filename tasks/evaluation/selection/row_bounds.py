@@ -11,15 +11,15 @@ from tasks.evaluation.results.rows import DifferenceBounds
 from tasks.evaluation.selection.bounds import bonferroni_bounds, max_t_bounds, upper_bounds
 from tasks.evaluation.selection.differences import paired_differences
 from tasks.evaluation.settings import MarginSettings
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 
 _EQUAL = DifferenceBounds(lower=0.0, upper=0.0, compared=0)
 """Of a point whose output is vanilla's: there is nothing to compare."""
 
 
-def level_of_drafter(margins: MarginSettings) -> float:
+def level_of_arm(margins: MarginSettings) -> float:
     """The level at which one drafter's bounds may miss: the fastest point is taken over all drafters, which share it."""
-    return (1.0 - margins.confidence) / len(DRAFTERS)
+    return (1.0 - margins.confidence) / len(ARMS)
 
 
 def grid_bounds(
@@ -46,7 +46,7 @@ def grid_bounds(
     bounds = {index: _EQUAL for index, quality in points.items() if index in lossless and _equals(quality, vanilla)}
     others = [index for index in points if index not in bounds]
     if others:
-        level = level_of_drafter(margins) * min(1.0, len(points) / max(compared, 1))
+        level = level_of_arm(margins) * min(1.0, len(points) / max(compared, 1))
         differences = paired_differences(np.stack([points[index].statistics for index in others]), vanilla.statistics)
         lower = max_t_bounds(differences, level, seed)
         upper = upper_bounds(differences, 1.0 - margins.confidence)
@@ -74,7 +74,7 @@ def point_bounds(
         return _EQUAL
     differences = paired_differences(quality.statistics[None], vanilla.statistics)
     level = 1.0 - margins.confidence
-    own = level if compared is None else level_of_drafter(margins)
+    own = level if compared is None else level_of_arm(margins)
     [lower], [upper] = bonferroni_bounds(differences, own, compared or 1), upper_bounds(differences, level)
     return DifferenceBounds(lower=float(lower), upper=float(upper), compared=compared or 1)
 

@@ -19,9 +19,8 @@ from tasks.decoding.generation import Generation
 from tasks.decoding.method import DecodingMethod
 from tasks.decoding.registry import build_method
 from tasks.errors import InputError
-from tasks.evaluation.energy import EnergyMeter
-from tasks.evaluation.results.batch_timings import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.results.codec import Source, decode, encode, parse
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.results.rows import SweepRow, TimedRow
 from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
@@ -65,14 +64,8 @@ class _Lap:
     """What one contender took at one batch size in one round, batch by batch."""
 
     seconds: list[float] = field(default_factory=list)
-    joules: list[float | None] = field(default_factory=list)
     texts: int = 0
     tokens: int = 0
-
-    def joules_per_text(self) -> float | None:
-        """None where a batch could not be read."""
-        known = [one for one in self.joules if one is not None]
-        return sum(known) / self.texts if len(known) == len(self.joules) else None
 
 
 _Laps = dict[tuple[SweepPoint, int], list[_Lap]]
@@ -82,8 +75,8 @@ _Laps = dict[tuple[SweepPoint, int], list[_Lap]]
 class BatchTimer:
     """Times points on a few examples of a split in batches."""
 
-    def __init__(self, evaluator: PointEvaluator, split: Split, meter: EnergyMeter | None = None) -> None:
-        """Take the evaluator of the sweep, the examples, and what reads the energy of this machine."""
+    def __init__(self, evaluator: PointEvaluator, split: Split) -> None:
+        """Take the evaluator of the sweep and the examples."""
         sweep = evaluator.sweep
         rng = random.Random(f"{sweep.seed} batches {split.name}")  # noqa: S311 (a sample, not a secret)
         count = min(sweep.batch_examples, len(split.examples))
@@ -91,7 +84,6 @@ class BatchTimer:
         self._examples = rng.sample(range(len(split.examples)), count)
         self._sizes = [size for size in sweep.batch_sizes if size <= count]
         self._evaluator, self._split, self._rng = evaluator, split, rng
-        self._meter = EnergyMeter() if meter is None else meter
         self._known: dict[tuple[SweepPoint, int], Sequence[int]] = {}
 
     def load_or_measure(self, points: Sequence[SweepPoint], cache: Path) -> BatchTimings:
@@ -154,11 +146,9 @@ class BatchTimer:
 
     def _time(self, point: SweepPoint, method: DecodingMethod, batch: Batch, lap: _Lap) -> None:
         clock = self._evaluator.clock
-        before = self._meter.read()
         begun = clock()
         generations = self._decode(method, batch)
         lap.seconds.append(clock() - begun)
-        lap.joules.append(self._meter.joules(before, self._meter.read()))
         lap.texts += len(batch)
         lap.tokens += sum(len(one.tokens) for one in generations)
         self._check(point, batch, generations)
@@ -179,9 +169,7 @@ class BatchTimer:
 def _vanilla(size: int, laps: Sequence[_Lap], alone: Sequence[_Lap]) -> VanillaBatch:
     """Vanilla at a batch size, beside itself at batch 1."""
     rate, rate_alone = (one[0].tokens / _seconds(one) for one in (laps, alone))
-    return VanillaBatch(
-        batch_size=size, tokens_per_second=rate, throughput=rate / rate_alone, joules_per_text=_joules_per_text(laps)
-    )
+    return VanillaBatch(batch_size=size, tokens_per_second=rate, throughput=rate / rate_alone)
 
 
 def _timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
@@ -194,7 +182,6 @@ def _timing(point: SweepPoint, size: int, laps: _Laps) -> BatchTiming:
         # Of the rounds' ratios, so that it lies within their range; a ratio of medians need not.
         speedup=statistics.median(rounds),
         rounds=rounds,
-        joules_per_text=_joules_per_text(own),
     )
 
 
@@ -202,9 +189,3 @@ def _seconds(laps: Sequence[_Lap]) -> float:
     """All batches, each the median of its rounds: against single slow calls."""
     batches: Iterable[tuple[float, ...]] = zip(*(lap.seconds for lap in laps), strict=True)
     return sum(statistics.median(rounds) for rounds in batches)
-
-
-def _joules_per_text(laps: Sequence[_Lap]) -> float | None:
-    """Median over the rounds; None where one could not be read."""
-    known = [joules for joules in (lap.joules_per_text() for lap in laps) if joules is not None]
-    return statistics.median(known) if known and len(known) == len(laps) else None

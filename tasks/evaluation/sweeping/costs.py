@@ -22,7 +22,7 @@ from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.costs import MeasuredCosts, interpolated
+from tasks.evaluation.results.pair import MeasuredCosts, interpolated
 from tasks.evaluation.sweeping.overheads import Overheads, Work, fitted_overheads
 from tasks.files import atomic_write
 

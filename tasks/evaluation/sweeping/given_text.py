@@ -23,8 +23,8 @@ from tasks.decoding.methods.vanilla import SmallModelMethod, as_small
 from tasks.decoding.registry import METHODS, Pair, Request
 from tasks.errors import InputError
 from tasks.evaluation.quality import Quality, score_likelihoods
-from tasks.evaluation.results.output_check import OutputCheck
-from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
+from tasks.evaluation.results.pair import OutputCheck
+from tasks.evaluation.results.rows import OutputDetails, OutputStatistics
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split

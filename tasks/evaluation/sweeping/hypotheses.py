@@ -12,7 +12,7 @@ from tasks.evaluation.chrf import chrf_of, chrf_signature
 from tasks.evaluation.metrics import metric_of, texts_to_match
 from tasks.evaluation.quality import quality_difference, sentence_scores, value_of
 from tasks.evaluation.repetition import is_looping
-from tasks.evaluation.results.outputs import LengthBand, OutputDetails, OutputStatistics, WorstOutput
+from tasks.evaluation.results.rows import LengthBand, OutputDetails, OutputStatistics, WorstOutput
 from tasks.evaluation.sweeping.outputs import Split
 
 _BANDS = 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.evaluation.results.costs import MethodOverhead
+from tasks.evaluation.results.pair import MethodOverhead
 
 Array = NDArray[np.float64]
 _TEXT, _CALL, _SMALL = 3.0, 0.15, 0.5

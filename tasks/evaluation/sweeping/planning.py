@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tasks.decoding.generation import Counts
 from tasks.evaluation.frontier import TradeOff, resolution
-from tasks.evaluation.results.plan import ErrorStatistics, PredictionError
+from tasks.evaluation.results.pair import ErrorStatistics, PredictionError
 from tasks.evaluation.selection.choosing import choose, keeps_quality
 from tasks.evaluation.settings import CHOICES, MarginSettings
 from tasks.evaluation.sweeping.costs import Costs

@@ -14,9 +14,17 @@ from tasks.decoding.generation import Counts, Generation
 from tasks.decoding.registry import METHODS, Pair, Request, build_method
 from tasks.decoding.settings import ORACLES
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.results.output_check import OutputCheck
-from tasks.evaluation.results.outputs import OutputDetails, OutputStatistics
-from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, TimedRound, Timing
+from tasks.evaluation.results.pair import OutputCheck
+from tasks.evaluation.results.rows import (
+    DecodingCounts,
+    DifferenceBounds,
+    Outcome,
+    OutputDetails,
+    OutputStatistics,
+    RowHeader,
+    TimedRound,
+    Timing,
+)
 from tasks.evaluation.rounds import combined, speedup_interval
 from tasks.evaluation.selection.row_bounds import grid_bounds, point_bounds
 from tasks.evaluation.settings import SweepSettings
@@ -57,11 +65,11 @@ class PointEvaluator:
         self._vanilla: dict[str, tuple[Outputs, Quality]] = {}
         self._compared: dict[str, int] = {}
 
-    def header(self, point: SweepPoint, split: Split, task: str, drafter: str) -> RowHeader:
+    def header(self, point: SweepPoint, split: Split, task: str, arm: str) -> RowHeader:
         """The part of a row that is known before anything is measured."""
         return RowHeader(
             task=task,
-            drafter=drafter,
+            arm=arm,
             split=split.name,
             method=point.method,
             settings=point.row_settings,

@@ -7,17 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tasks.evaluation.results.codec import Settings, joined
-from tasks.evaluation.results.hypothesis_file import HypothesisFile, point_key
-from tasks.evaluation.results.rows import (
-    FailedRow,
-    MeasuredRow,
-    Outcome,
-    Prediction,
-    RowHeader,
-    SweepRow,
-    SweepRowFile,
-    TimedRow,
-)
+from tasks.evaluation.results.files import HypothesisFile, SweepRowFile, point_key
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, RowHeader, SweepRow, TimedRow
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
@@ -31,7 +22,7 @@ class RowWriter:
     evaluator: PointEvaluator
     rows: SweepRowFile
     task: str
-    drafter: str
+    arm: str
     on_row: Callable[[SweepRow], object] = id
     """Called with each finished row."""
     costs: Costs | None = None
@@ -147,7 +138,7 @@ class RowWriter:
         return self._files[split.name]
 
     def _header(self, point: SweepPoint, split: Split) -> RowHeader:
-        return self.evaluator.header(point, split, self.task, self.drafter)
+        return self.evaluator.header(point, split, self.task, self.arm)
 
     def _find(self, point: SweepPoint, split: Split) -> SweepRow | None:
         return self.rows.find(split.name, point.method, point.row_settings)

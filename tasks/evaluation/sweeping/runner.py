@@ -16,7 +16,7 @@ from typing import TypeVar
 from tasks.console import log, progress
 from tasks.evaluation.frontier import CHOSEN_ON, tradeoff_of
 from tasks.evaluation.metrics import metric_of
-from tasks.evaluation.results.plan import SweepPlan
+from tasks.evaluation.results.pair import SweepPlan
 from tasks.evaluation.results.rows import Outcome, Prediction, SweepRow, TimedRow
 from tasks.evaluation.risk_control import controlled
 from tasks.evaluation.selection.choosing import choose_rows
@@ -236,7 +236,7 @@ class SweepRunner:
         return rows + [self._writer.write_failed(grid.points[index], split, error) for index, error in failed]
 
     def _label(self, activity: str, split: Split) -> str:
-        return f"{activity} {self._writer.drafter} {split.name}"
+        return f"{activity} {self._writer.arm} {split.name}"
 
 
 def _speedups(row: SweepRow) -> tuple[float | None, float | None]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tasks.decoding.settings import GREEDY_ONLY
-from tasks.evaluation.results.rows import SweepRow, SweepRowFile
-from tasks.evaluation.results.temperatures import STEM, split_at
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.summary import STEM, split_at
 from tasks.evaluation.sweeping.fan_out import FanOut
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Split
@@ -60,7 +61,7 @@ def measure_temperatures(
         split.name = split_at(temperature)
         work = fingerprint({"work": main.rows.fingerprint, "temperature": temperature}, [], [])
         rows = SweepRowFile(folder / f"rows-{split.name}.jsonl", work)
-        writer = RowWriter(evaluator_at(temperature), rows, main.task, main.drafter, main.on_row)
+        writer = RowWriter(evaluator_at(temperature), rows, main.task, main.arm, main.on_row)
         found += SweepRunner(writer, cache, fan_out).validate(points_at(temperature, points), split)
         rows.compact()
     return found

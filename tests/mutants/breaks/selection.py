@@ -82,8 +82,8 @@ BREAKS = (
     Break(
         "drafters-do-not-share-the-level",
         "tasks.evaluation.selection.row_bounds",
-        "level_of_drafter",
-        " / len(DRAFTERS)",
+        "level_of_arm",
+        " / len(ARMS)",
         "",
         (f"{_UNIT}/selection/test_row_bounds.py",),
     ),

@@ -24,7 +24,7 @@ from tasks.corpora.example import Example, write_jsonl
 from tasks.decoding.settings import BildSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
-from tasks.evaluation.results.row_file import row_line
+from tasks.evaluation.results.files import row_line
 from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, Outcome, RowHeader, TimedRow, Timing
 from tasks.models.checkpoints import save_model
 from tasks.models.settings import TokenizerSettings
@@ -145,7 +145,7 @@ def test_a_fast_bild_that_loses_quality_misses_its_target() -> None:
 
 
 def row(method: str, quality: float, speedup: float, **settings: Any) -> str:
-    header = RowHeader(drafter="aligned", split="validation", method=method, settings=settings, lossless=False, metric="bleu")
+    header = RowHeader(arm="aligned", split="validation", method=method, settings=settings, lossless=False, metric="bleu")
     bounds = DifferenceBounds(lower=quality - 40.2, upper=quality - 39.8, compared=2)
     outcome = Outcome(quality={"bleu": quality}, difference_bounds=bounds, counts=DecodingCounts(tokens=1))
     timing = Timing(latency_ms=[1.0], vanilla_latency_ms=[speedup], speedup=speedup)

@@ -14,7 +14,7 @@ from tasks.evaluation.sweeping.grid import expand
 
 def row(name: int, quality: float, speedup: float | None, method: str = "bild") -> MeasuredRow:
     untimed = MeasuredRow(
-        drafter="unaligned",
+        arm="unaligned",
         split="validation",
         method=method,
         settings={"max_draft": name},

@@ -78,8 +78,8 @@ def summary_record(
     dataset: str = "none",
 ) -> Summary:
     """The summary of sweeps given as JSON rows."""
-    about = {drafter: pair_record(pair) for drafter, pair in (pairs or {}).items()}
-    return summarize(task, metric, {drafter: records(rows) for drafter, rows in sweeps.items()}, about, dataset=dataset)
+    about = {arm: pair_record(pair) for arm, pair in (pairs or {}).items()}
+    return summarize(task, metric, {arm: records(rows) for arm, rows in sweeps.items()}, about, dataset=dataset)
 
 
 def summarized(
@@ -99,13 +99,13 @@ def measured_by(metric: str, sweeps: dict[str, list[Row]]) -> dict[str, list[Row
     return sweeps
 
 
-def _row(drafter: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
+def _row(arm: str, split: str, method: str, settings: Row, quality: float, speedup: float) -> Row:
     small = 0 if method == "vanilla_large" else 90
     return {
         "task": "toy",
         "split": split,
         "method": method,
-        "drafter": drafter,
+        "arm": arm,
         "settings": settings,
         "lossless": method in ("vanilla_large", "speculative"),
         "metric": "bleu",
@@ -138,25 +138,25 @@ def untimed(row: Row, speedup: float) -> Row:
     return {**kept, "how": "replayed", "predicted": {"latency_ms": 20 / speedup, "speedup": speedup}}
 
 
-def _bild(drafter: str, split: str, threshold: float, quality: float, speedup: float) -> Row:
-    return _row(drafter, split, "bild", {"fallback_threshold": threshold, "rollback_threshold": 2.0}, quality, speedup)
+def _bild(arm: str, split: str, threshold: float, quality: float, speedup: float) -> Row:
+    return _row(arm, split, "bild", {"fallback_threshold": threshold, "rollback_threshold": 2.0}, quality, speedup)
 
 
-def _speculative(drafter: str, split: str, length: int, speedup: float) -> Row:
-    return _row(drafter, split, "speculative", {"draft_length": length}, 60.0, speedup)
+def _speculative(arm: str, split: str, length: int, speedup: float) -> Row:
+    return _row(arm, split, "speculative", {"draft_length": length}, 60.0, speedup)
 
 
-def _baselines(drafter: str, split: str, small: float) -> list[Row]:
+def _baselines(arm: str, split: str, small: float) -> list[Row]:
     return [
-        _row(drafter, split, "vanilla_large", {}, 60.0, 1.0),
-        _row(drafter, split, "vanilla_small", {}, small, 4.0),
+        _row(arm, split, "vanilla_large", {}, 60.0, 1.0),
+        _row(arm, split, "vanilla_small", {}, small, 4.0),
     ]
 
 
 @pytest.fixture
 def sweeps() -> dict[str, list[Row]]:
     """Unaligned: no loss is 0.9 (1.2x), at most one point is 0.7 (1.5x). Aligned: 0.7 (1.6x), on the edge, is both."""
-    failed = {"split": "validation", "method": "bild", "drafter": "unaligned", "settings": {"fallback_threshold": 0.1}}
+    failed = {"split": "validation", "method": "bild", "arm": "unaligned", "settings": {"fallback_threshold": 0.1}}
     return {
         "unaligned": [
             *_baselines("unaligned", "validation", 40.0),

@@ -18,7 +18,7 @@ from tasks.decoding.turn import DraftRule
 from tasks.evaluation import acceptance
 from tasks.evaluation.acceptance import Drafting, measure_acceptance, measure_acceptance_of
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
-from tasks.evaluation.results.acceptances import AcceptanceRate
+from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.loaded_pair import draftings

@@ -36,7 +36,7 @@ def test_a_frontier_of_nothing_is_empty() -> None:
 
 def timed(method: str, quality: float, speedup: float, split: str = "validation") -> TimedRow:
     return TimedRow(
-        drafter="aligned",
+        arm="aligned",
         split=split,
         method=method,
         settings={},

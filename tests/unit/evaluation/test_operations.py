@@ -21,9 +21,8 @@ from tasks.decoding.runtimes.choose import open_pair
 from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
 from tasks.evaluation.model_sizes import pair_memory, sizes_of
 from tasks.evaluation.operations import operations_of, relative_operations
-from tasks.evaluation.results.costs import ModelSizes, PairSizes
-from tasks.evaluation.results.points import OperationsRatio
-from tasks.evaluation.results.rows import DecodingCounts
+from tasks.evaluation.results.pair import ModelSizes, PairSizes
+from tasks.evaluation.results.rows import DecodingCounts, OperationsRatio
 from tasks.loaded_pair import measure_pair
 from tasks.models.layers import model_from_layers
 from tasks.models.settings import LayersSettings

@@ -14,8 +14,7 @@ import pytest
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation import record
 from tasks.evaluation.record import SweepRecord, acceptance_metrics, pair_metrics, record_report, uploaded_hypotheses
-from tasks.evaluation.results.pair import PairRecord
-from tasks.evaluation.results.plan import SweepPlan
+from tasks.evaluation.results.pair import PairRecord, SweepPlan
 from tasks.paths import TaskPaths
 from tasks.tracking import RegisteredModel, outbox_folder, upload_all
 from tasks.tracking.contents import NOTE_TAG, TABLES_TAG
@@ -43,7 +42,7 @@ PAIR = {
 }
 ROW = {
     "task": "toy",
-    "drafter": "aligned",
+    "arm": "aligned",
     "split": "validation",
     "method": "bild",
     "settings": {"drafter": "small", "fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10},
@@ -75,7 +74,7 @@ TIMED = {
     "speedup": 1.5,
     "speedup_interval": [1.3, 1.7],
 }
-FAILED = {name: ROW[name] for name in ("drafter", "split", "method", "settings", "lossless", "metric")} | {
+FAILED = {name: ROW[name] for name in ("arm", "split", "method", "settings", "lossless", "metric")} | {
     "error": "RuntimeError: memory"
 }
 
@@ -119,7 +118,7 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: MemoryMlfl
         >= {
             "kind": "point",
             "method": "bild",
-            "drafter": "aligned",
+            "arm": "aligned",
             "lossless": "False",
             "split": "validation",
             "timed": "True",
@@ -131,8 +130,8 @@ def test_a_timed_point_is_a_child_with_what_the_pages_compare(mlflow: MemoryMlfl
         "fallback_threshold": "0.6",
         "rollback_threshold": "inf",
         "max_draft": "10",
-        "proposer": "small",
-        "drafter": "aligned",
+        "drafter": "small",
+        "arm": "aligned",
         "method": "bild",
     }
     expected = {
@@ -194,8 +193,8 @@ def test_the_parent_says_what_the_sweep_is_and_what_it_cost(mlflow: MemoryMlflow
     swept([TIMED])
     sweep = runs(mlflow)["sweep aligned"]
     assert sweep.info.status == "FINISHED"
-    assert sweep.data.params == {"seed": "1", "drafter": "aligned"}
-    assert sweep.data.tags.items() >= {"kind": "sweep", "drafter": "aligned", "runtime": "native"}.items()
+    assert sweep.data.params == {"seed": "1", "arm": "aligned"}
+    assert sweep.data.tags.items() >= {"kind": "sweep", "arm": "aligned", "runtime": "native"}.items()
     assert values(sweep) == {
         "cost_ratio": 0.2,
         "points": 60,
@@ -246,7 +245,7 @@ def test_of_a_large_grid_only_timed_and_failed_points_are_runs_and_the_table_hol
         (False, None, None),
     ]
     assert [row["error"] for row in rows] == [None, None, "RuntimeError: memory"]
-    assert (rows[0]["drafter"], rows[0]["method"], rows[0]["split"]) == ("aligned", "bild", "validation")
+    assert (rows[0]["arm"], rows[0]["method"], rows[0]["split"]) == ("aligned", "bild", "validation")
     assert rows[0]["settings"] == "fallback_threshold=0.6 rollback_threshold=inf max_draft=10"
 
 

@@ -140,7 +140,7 @@ def test_the_ratio_of_equal_methods_seldom_excludes_one(rounds: int) -> None:
 
 
 UNTIMED = MeasuredRow(
-    drafter="aligned",
+    arm="aligned",
     split="validation",
     method="bild",
     settings={},

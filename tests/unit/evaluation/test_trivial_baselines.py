@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tasks.corpora.example import Example
-from tasks.evaluation.results.output_check import OutputCheck, against_teacher, described, length_warning
+from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
 from tasks.evaluation.trivial_baselines import check_outputs
 
 WORDS = [f"word{number}" for number in range(60)]

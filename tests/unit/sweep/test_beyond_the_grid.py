@@ -16,14 +16,14 @@ from tasks.evaluation.metrics import metric_of
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown
-from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
+from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.rows import Timing
 from tasks.evaluation.risk_control import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
 from tasks.evaluation.sweeping.grid import SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.paths import DRAFTERS
+from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import pair_of
 from tests.sweeps import Row, in_file
@@ -87,7 +87,7 @@ def test_a_sweep_by_any_metric_becomes_a_report(records: list[Recorded], monkeyp
     assert all(0 < row["quality"][metric_of(metric).name] < 100 for row in rows)
     assert all(row["outputs"]["length_ratio"] > 0 for row in rows)
     found = read_rows_of(PATHS, metric, "aligned")
-    text = as_markdown(summarize("toy", metric, dict.fromkeys(DRAFTERS, found)))
+    text = as_markdown(summarize("toy", metric, dict.fromkeys(ARMS, found)))
     assert metric_name(metric) in text and "chrF" not in text and "BLEU" not in text
 
 

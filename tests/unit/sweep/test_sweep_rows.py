@@ -14,7 +14,7 @@ from tasks import sweep as stage
 from tasks.corpora.example import read_jsonl
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.quality import value_of
-from tasks.evaluation.results.hypothesis_file import point_key, read_hypotheses
+from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tests.architectures import models
 from tests.sweeps import in_file
@@ -28,7 +28,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
     path = PATHS.rows("aligned")
     validation = [row for row in rows if row["split"] == "validation"]
     assert len(validation) == len(named(validation)) == 2 + 6 + 4
-    assert {(row["task"], row["drafter"]) for row in rows} == {("toy", "aligned")}
+    assert {(row["task"], row["arm"]) for row in rows} == {("toy", "aligned")}
     assert sorted(in_file(path), key=str) == sorted(rows, key=str)
     assert any("speedup" not in row for row in rows)
     pair = json.loads(path.with_name("pair.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
@@ -42,7 +42,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "sizes",
         "outputs",
         "costs",
-        "misfit",
+        "unsupported_script",
     }
     assert pair.keys() == of_pair | {
         "version",
@@ -54,7 +54,7 @@ def test_a_sweep_writes_its_rows_and_the_record_of_its_pair(records: list[Record
         "grid",
         "memory",
         "batches",
-        "misfit",
+        "unsupported_script",
     }
     small, large = models("t5")
     assert pair["sizes"]["small"] == dataclasses.asdict(sizes_of(small))

@@ -10,14 +10,14 @@ from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS, PALE
 from tasks.evaluation.report.formatting import method_name
 from tasks.evaluation.report.selection import strictest_choices
-from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
 
 
 def accepted_lengths(summary: Summary) -> Figure | None:
     """Kept tokens of a draft, and acceptance by position, of the chosen points; None where drafts were not recorded."""
     points = [point for point in strictest_choices(summary) if point.method in ("bild", "speculative")]
-    points = sorted((point for point in points if point.accepted_lengths), key=lambda point: (point.drafter, point.method))
+    points = sorted((point for point in points if point.accepted_lengths), key=lambda point: (point.arm, point.method))
     if not points:
         return None
     series = [_series(point) for point in points]
@@ -39,10 +39,10 @@ def accepted_lengths(summary: Summary) -> Figure | None:
 
 
 def _series(point: OperatingPoint) -> Series:
-    name = f"{method_name(point.method)}, {point.drafter}"
+    name = f"{method_name(point.method)}, {point.arm}"
     if point.method == "bild":
-        return Series(name, COLORS[point.drafter])
-    return Series(name, PALE[point.drafter], "diamond", parts.DASHED)
+        return Series(name, COLORS[point.arm])
+    return Series(name, PALE[point.arm], "diamond", parts.DASHED)
 
 
 def _histogram(point: OperatingPoint) -> list[Record]:

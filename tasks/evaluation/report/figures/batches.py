@@ -22,16 +22,16 @@ def speed_by_batch(summary: Summary) -> Figure | None:
         return None
     vanilla = Series("vanilla large", REFERENCE)
     series, same, alone = [vanilla], list[Record](), list[Record]()
-    for drafter, timings in found.items():
+    for arm, timings in found.items():
         gained = {one.batch_size: one.throughput for one in timings.vanilla}
         for size, gain in gained.items():
             text = f"vanilla large, batch {size}\n{gain:.2f}× its throughput at batch 1"
-            alone.append({"x": size, "y": gain, "series": vanilla.name, "curve": drafter, "text": text})
+            alone.append({"x": size, "y": gain, "series": vanilla.name, "curve": arm, "text": text})
         for point in timings.by_point():
             if len(series) == _MOST_SERIES:
                 break
-            name, number = point_name(point[0], drafter), len(series) - 1
-            look = Series(name, PALETTE[number], SHAPES[number], SOLID if drafter == "aligned" else DASHED)
+            name, number = point_name(point[0], arm), len(series) - 1
+            look = Series(name, PALETTE[number], SHAPES[number], SOLID if arm == "aligned" else DASHED)
             series.append(look)
             for one in point:
                 low, high, gain = min(one.rounds), max(one.rounds), one.speedup * gained[one.batch_size]
@@ -50,7 +50,7 @@ def speed_by_batch(summary: Summary) -> Figure | None:
         alt.layer(*parts.reference_line(1.0, "vanilla"), spread, *parts.curves(same, series, x, _SAME, "text:N")),
         alt.layer(*parts.curves(alone, series, x, _ALONE, "text:N")),
     ]
-    results = [f"{drafter.capitalize()}: {batch_sentence(timings)}." for drafter, timings in found.items()]
+    results = [f"{arm.capitalize()}: {batch_sentence(timings)}." for arm, timings in found.items()]
     caption = (
         "The fastest chosen points on the same test texts in batches, the median of the rounds; lines span them. "
         f"From batch 2 on all methods run in the general loop, with Python between two model runs. {' '.join(results)}"

@@ -16,7 +16,7 @@ from tasks.evaluation.report.figures.series import Record, Series, point_record
 from tasks.evaluation.report.figures.theme import COLORS, DIVERGING, INK, PALETTE
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.report.selection import speedup_of
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 _THRESHOLDS = ("fallback_threshold", "rollback_threshold")
@@ -34,17 +34,17 @@ def threshold_maps(summary: Summary) -> Figure | None:
     """Quality and speed-up over both thresholds; None where no drafter was swept over two values of each."""
     panels: list[Panel] = []
     rows = 0
-    for drafter in COLORS:
-        points = _largest_grid(_bild(summary, drafter))
+    for arm in COLORS:
+        points = _largest_grid(_bild(summary, arm))
         fallbacks, rollbacks = ([_number(x) for x in sorted({_threshold(p, name) for p in points})] for name in _THRESHOLDS)
         if min(len(fallbacks), len(rollbacks)) > 1:
             rows = max(rows, len(rollbacks))
             x = alt.X("x:O", sort=fallbacks, title="fallback threshold (probability)", scale=_GAPS, axis=alt.Axis(labelAngle=0))
             y = alt.Y("y:O", sort=rollbacks[::-1], title="rollback threshold (nats)", scale=_GAPS)
             cells = [_cell(summary, point, points) for point in points]
-            title = f"{drafter}: {metric_name(summary.metric)} − vanilla large (points)"
+            title = f"{arm}: {metric_name(summary.metric)} − vanilla large (points)"
             panels.append(_heat_map(cells, x, y, "difference", 0.0, "+.2f", title))
-            panels.append(_heat_map(cells, x, y, "speedup", 1.0, ".2f", f"{drafter}: speed-up over vanilla large (×)"))
+            panels.append(_heat_map(cells, x, y, "speedup", 1.0, ".2f", f"{arm}: speed-up over vanilla large (×)"))
     caption = (
         "Each cell is one setting. Left: quality minus that of vanilla large. Right: speed-up; framed bold numbers were "
         "measured, the others are predicted from counts. Further right the small model falls back more often, further down "
@@ -54,8 +54,8 @@ def threshold_maps(summary: Summary) -> Figure | None:
     return Figure("BiLD's thresholds", caption, panels, after, height, zoom=False) if panels else None
 
 
-def _bild(summary: Summary, drafter: str) -> list[OperatingPoint]:
-    own = [point for point in summary.points if (point.method, point.drafter) == ("bild", drafter)]
+def _bild(summary: Summary, arm: str) -> list[OperatingPoint]:
+    own = [point for point in summary.points if (point.method, point.arm) == ("bild", arm)]
     return [point for point in own if set(_THRESHOLDS) <= point.settings.keys()]
 
 
@@ -104,9 +104,7 @@ def _heat_map(cells: Sequence[Record], x: alt.X, y: alt.Y, field: str, middle: f
 def oracle_curve(summary: Summary) -> Figure | None:
     """Quality against the share of tokens that the large model replaced; None where no oracle was swept."""
     records = [
-        point_record(
-            summary, point, x=100 * share, y=point.quality, series=point.drafter, **parts.bounds(point.quality_interval)
-        )
+        point_record(summary, point, x=100 * share, y=point.quality, series=point.arm, **parts.bounds(point.quality_interval))
         for point in summary.points
         if point.method == "bild_oracle" and (share := ratio(point.counts.rollbacks, point.counts.tokens)) is not None
     ]
@@ -127,8 +125,8 @@ def oracle_curve(summary: Summary) -> Figure | None:
 def ablations(summary: Summary) -> Figure | None:
     """BiLD with and without each of its policies; None where no timed point leaves one out."""
     panels: list[Panel] = []
-    for drafter in COLORS:
-        timed = [point for point in _bild(summary, drafter) if isinstance(point, TimedPoint)]
+    for arm in COLORS:
+        timed = [point for point in _bild(summary, arm) if isinstance(point, TimedPoint)]
         kinds = {policy.name: [point for point in timed if _policy(point) == policy.name] for policy in _POLICIES}
         if sum(bool(points) for points in kinds.values()) > 1:
             records = [
@@ -139,7 +137,7 @@ def ablations(summary: Summary) -> Figure | None:
             titles = ("latency relative to vanilla large (= 1)", f"{metric_name(summary.metric)} (points)")
             reference = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
             drawn = [policy for policy in _POLICIES if kinds[policy.name]]
-            panels.append(alt.layer(*parts.curves(records, drawn, *titles), *reference, title=drafter))
+            panels.append(alt.layer(*parts.curves(records, drawn, *titles), *reference, title=arm))
     caption = (
         "BiLD against itself with one policy off: a fixed window instead of falling back when unsure, or no rollback. Lines "
         "join the settings that no other setting of the same kind beats; further left is faster."

@@ -17,7 +17,7 @@ from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS, INK, MOST_SERIES, PALETTE, SHAPES
 from tasks.evaluation.report.formatting import method_name, metric_name
-from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
 
 _CASCADES = ("speculative_cascade", "token_cascade", "sequence_cascade", "speculative_lossy")
@@ -41,10 +41,10 @@ def deferral_curves(summary: Summary) -> Figure | None:
     if not any(point.method in _DEFERRING for point in points):
         return None
     large, panels = summary.vanilla.large.quality, list[Panel]()
-    for drafter, small in summary.vanilla.small_models():
+    for arm, small in summary.vanilla.small_models():
         ends = [*parts.reference_line(large, "vanilla large"), *_models_alone(small.quality, large)]
-        own = [point for point in points if point.drafter == drafter]
-        panels += _panels(summary, own, {"deferrals to the large model for each token": _deferrals}, drafter, ends)
+        own = [point for point in points if point.arm == arm]
+        panels += _panels(summary, own, {"deferrals to the large model for each token": _deferrals}, arm, ends)
     caption = (
         "Each curve is one deferral rule as its α moves from the small model alone to the large model alone. The oracle runs "
         "both models at every step, so it shows only what its rule could do. Speculative decoding has a mark for each window: "
@@ -85,9 +85,9 @@ def cascade_curves(summary: Summary) -> Figure | None:
     # A legend of more than eight entries is hard to read: further curves have panels of their own.
     for first in range(0, len(names), MOST_SERIES):
         page = [point for point in points if curve_name(point) in names[first : first + MOST_SERIES]]
-        for drafter in COLORS:
-            own = [point for point in page if point.drafter == drafter]
-            panels += _panels(summary, own, shares, drafter, vanilla, names[first : first + MOST_SERIES])
+        for arm in COLORS:
+            own = [point for point in page if point.arm == arm]
+            panels += _panels(summary, own, shares, arm, vanilla, names[first : first + MOST_SERIES])
     caption = (
         "Each curve is one deferral rule as its α moves. Further left the large model is asked, or rejects, less often; higher "
         "is better. The rejected share is of the drafted tokens that the large model verified."
@@ -105,10 +105,10 @@ def by_block_size(summary: Summary) -> Figure | None:
     shown = [*timed, *filter(_is_speculative, summary.timed_points())]
     names = list(dict.fromkeys(map(curve_name, shown)))[:MOST_SERIES]
     vanilla, panels = parts.reference_line(summary.vanilla.large.quality, "vanilla large"), list[Panel]()
-    for drafter in COLORS:
+    for arm in COLORS:
         for length in lengths:
-            own = [p for p in shown if (p.drafter, p.settings["draft_length"]) == (drafter, length) and curve_name(p) in names]
-            panels += _panels(summary, own, {LATENCY: lambda p: p.relative_latency}, f"{drafter}, γ {length}", vanilla, names)
+            own = [p for p in shown if (p.arm, p.settings["draft_length"]) == (arm, length) and curve_name(p) in names]
+            panels += _panels(summary, own, {LATENCY: lambda p: p.relative_latency}, f"{arm}, γ {length}", vanilla, names)
     caption = (
         "Each curve is one rule as its α moves, each panel one block size. Only timed points are drawn; further left is faster."
         + (f" The first {MOST_SERIES} rules of the grid are drawn." if len(names) == MOST_SERIES else "")
@@ -166,8 +166,8 @@ def curve_name(point: OperatingPoint) -> str:
     name = method_name(point.method) + (f" [{variant}]" if variant else "")
     if "tuned" in settings:
         name += ", β tuned" if settings["tuned"] else ", β = 1"
-    drafter = settings.get("drafter", "small")
-    return name if drafter == "small" else f"{name}, {drafter}"
+    arm = settings.get("drafter", "small")
+    return name if arm == "small" else f"{name}, {arm}"
 
 
 def _is_speculative(point: OperatingPoint) -> bool:

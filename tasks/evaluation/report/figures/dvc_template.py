@@ -27,10 +27,10 @@ def frontier_template() -> str:
     marks = chart.mark_point(filled=True, size=60, opacity=0.9).encode(
         x=alt.X("<DVC_METRIC_X>:Q", title="latency relative to vanilla large (= 1)", scale=PADDED),
         y=alt.Y("<DVC_METRIC_Y>:Q", title="<DVC_METRIC_Y_LABEL> (points)", scale=PADDED),
-        color=alt.Color("drafter:N", scale=alt.Scale(domain=list(_COLORS), range=list(_COLORS.values())), legend=alone),
+        color=alt.Color("arm:N", scale=alt.Scale(domain=list(_COLORS), range=list(_COLORS.values())), legend=alone),
         shape="method:N",
         column=alt.Column("rev:N", title=None),
-        tooltip=["method:N", "drafter:N", "settings:N", "quality:Q", "speedup:Q"],
+        tooltip=["method:N", "arm:N", "settings:N", "quality:Q", "speedup:Q"],
     )
     config = {**CONFIG, "legend": {**CONFIG["legend"], "columns": 4}}
     spec = {**marks.to_dict(), "$schema": _SCHEMA, "config": config, "data": {"values": "<DVC_METRIC_DATA>"}}

@@ -15,7 +15,7 @@ from tasks.evaluation.report.figures.theme import COLORS, CONTRADICTED, LATENCY_
 from tasks.evaluation.report.formatting import CHOICE_NAMES, difference_text, method_name, metric_name
 from tasks.evaluation.report.marks import is_contradicted, marks_of_point
 from tasks.evaluation.report.selection import chosen, fastest
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
 
@@ -40,7 +40,7 @@ class Lettered:
     def key(self) -> str:
         """Its line under the title of the validation panel."""
         warning = " (contradicted on test)" if self.contradicted else ""
-        method = f"{method_name(self.point.method)}, {self.point.drafter}"
+        method = f"{method_name(self.point.method)}, {self.point.arm}"
         return f"{self.letter}  {self.point.speedup:.2f}× {method}: {', '.join(self.names)}{warning}"
 
     @property
@@ -56,8 +56,8 @@ class Lettered:
 def lettered_points(summary: Summary) -> list[Lettered]:
     """For each drafter and kind of choice the fastest chosen point of all methods, and the recommended point."""
     purposes: dict[int, list[str]] = {}
-    for drafter, (choice, name) in itertools.product(COLORS, CHOICE_NAMES.items()):
-        point = fastest(chosen(summary, choice, drafter))
+    for arm, (choice, name) in itertools.product(COLORS, CHOICE_NAMES.items()):
+        point = fastest(chosen(summary, choice, arm))
         if point is not None:
             purposes.setdefault(summary.index_of(point), []).append(name)
     if summary.recommended is not None:
@@ -120,7 +120,7 @@ def _padded(values: Sequence[float], share: float) -> Domain:
 
 def tone(one: Lettered) -> str:
     """The colour of a point's letter."""
-    return CONTRADICTED if one.contradicted else COLORS[one.point.drafter]
+    return CONTRADICTED if one.contradicted else COLORS[one.point.arm]
 
 
 def _record(one: Lettered) -> Record | None:
@@ -132,5 +132,5 @@ def _record(one: Lettered) -> Record | None:
     place = {"x": test.relative_latency, "y": test.quality_difference, "left": 1 / slow, "right": 1 / fast}
     before = {"from_x": point.relative_latency, "from_y": point.quality_difference}
     name = f"{one.letter} contradicted" if one.contradicted else one.letter
-    look = {"series": point.drafter, "where": "on test", "name": name, "tone": tone(one), "point": one.index}
+    look = {"series": point.arm, "where": "on test", "name": name, "tone": tone(one), "point": one.index}
     return {**place, **before, **look, "low": low, "high": high}

@@ -19,7 +19,7 @@ from tasks.evaluation.report.figures.lettered import SIDES, Lettered, lettered_p
 from tasks.evaluation.report.figures.series import DRAFTER_SERIES, Record, Series, bounds, color, data, reference_line
 from tasks.evaluation.report.figures.theme import COLORS, INK, LATENCY_TICKS, REFERENCE, SHAPES
 from tasks.evaluation.report.formatting import method_name, metric_name
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.settings import CHOICES
 
@@ -107,14 +107,14 @@ def _records(summary: Summary, predicted: bool) -> list[Record]:
 
 def _record(summary: Summary, point: OperatingPoint, predicted: bool) -> Record | None:
     if isinstance(point, TimedPoint):
-        leads = any(point is one for one in summary.front(point.drafter))
+        leads = any(point is one for one in summary.front(point.arm))
         x, state = point.relative_latency, "chosen" if point.chosen else "leading" if leads else "beaten"
     elif predicted and point.predicted:
         x, state = round(1 / point.predicted.speedup, 5), "predicted"
     else:
         return None
     method = method_name(point.method)
-    return parts.point_record(summary, point, x=x, y=point.quality, series=point.drafter, method=method, state=state)
+    return parts.point_record(summary, point, x=x, y=point.quality, series=point.arm, method=method, state=state)
 
 
 def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_scale: alt.Scale) -> list[alt.Chart]:
@@ -137,19 +137,19 @@ def _marks(summary: Summary, records: Sequence[Record], x_scale: alt.Scale, y_sc
 
 def _steps(summary: Summary) -> Iterable[Record]:
     """The best quality within each latency: level from a point of the frontier to the next one, and on to vanilla's latency."""
-    for drafter in COLORS:
-        best = [(point.relative_latency, point.quality) for point in summary.front(drafter)]
+    for arm in COLORS:
+        best = [(point.relative_latency, point.quality) for point in summary.front(arm)]
         best += [(max(1.0, best[-1][0]), best[-1][1])] if best else []
-        yield from ({"x": x, "y": y, "series": drafter} for x, y in best)
+        yield from ({"x": x, "y": y, "series": arm} for x, y in best)
 
 
 def _models_alone(summary: Summary) -> list[alt.Chart]:
     """The models alone, named beside their marks, with the interval of their quality."""
     large = summary.vanilla.large
     models = [("vanilla large", 1.0, large, INK, "square")]
-    for drafter, small in summary.vanilla.small_models():
+    for arm, small in summary.vanilla.small_models():
         x = small.relative_latency
-        models.append((f"small {1 / x:.1f}×", x, small, COLORS[drafter], "triangle-down"))
+        models.append((f"small {1 / x:.1f}×", x, small, COLORS[arm], "triangle-down"))
     records: list[Record] = [
         {"x": x, "y": model.quality, **bounds(model.quality_interval, model.quality), "text": text, "tone": tone, "form": form}
         for text, x, model, tone, form in models
@@ -168,7 +168,7 @@ def _named(summary: Summary, one: Lettered) -> Record:
     point, vanilla = one.point, summary.vanilla.large.quality
     fast, slow = point.speedup_interval or (point.speedup, point.speedup)
     worst, best = point.quality_difference_interval or (point.quality - vanilla, point.quality - vanilla)
-    place = {"x": point.relative_latency, "y": point.quality, "series": point.drafter, "name": one.letter, "tone": tone(one)}
+    place = {"x": point.relative_latency, "y": point.quality, "series": point.arm, "name": one.letter, "tone": tone(one)}
     return {**place, "left": 1 / slow, "right": 1 / fast, "low": vanilla + worst, "high": vanilla + best}
 
 

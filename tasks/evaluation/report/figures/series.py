@@ -10,7 +10,7 @@ import altair as alt
 from pydantic import JsonValue
 
 from tasks.evaluation.report.figures.theme import COLORS, REFERENCE
-from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.statistics import Interval
 

@@ -12,7 +12,7 @@ from tasks.evaluation.report.figures.series import Record, Series, color, data, 
 from tasks.evaluation.report.figures.theme import COLORS, INK, PARTS, REFERENCE
 from tasks.evaluation.report.formatting import CHOICE_NAMES, method_name
 from tasks.evaluation.report.selection import Sweeps, fastest_choice, reported_row, strictest_choices
-from tasks.evaluation.results.points import TimedPoint
+from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 _MOST_BARS = 8
@@ -26,7 +26,7 @@ _FROM_ZERO = alt.Scale(zero=True)
 def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
     """Each timed example under the chosen point against its own vanilla run; None where nothing was chosen."""
     panels: list[Panel] = []
-    for drafter, (_, point) in _fastest(summary).items():
+    for arm, (_, point) in _fastest(summary).items():
         row = reported_row(point, sweeps)
         if row is None:
             continue
@@ -35,9 +35,9 @@ def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
         records = [{"x": large, "y": own, "text": text.format(large, own, large / own)} for large, own in pairs]
         line, scale = parts.diagonal([value for pair in pairs for value in pair], "as fast as vanilla")
         x, y = alt.X("x:Q", title="vanilla large (ms)", scale=scale), alt.Y("y:Q", title="chosen point (ms)", scale=scale)
-        marks = alt.Chart(data(records)).mark_point(filled=True, size=45, opacity=0.6, color=COLORS[drafter])
+        marks = alt.Chart(data(records)).mark_point(filled=True, size=45, opacity=0.6, color=COLORS[arm])
         share = sum(own < large for large, own in pairs) / len(pairs)
-        title = [f"{drafter}, {method_name(point.method)} ({row.split})", f"{share:.0%} of {len(pairs)} examples faster"]
+        title = [f"{arm}, {method_name(point.method)} ({row.split})", f"{share:.0%} of {len(pairs)} examples faster"]
         panels.append(alt.layer(*line, marks.encode(x=x, y=y, tooltip=["text:N"]), title=alt.TitleParams(title)))
     caption = (
         "Each mark is one example: its time by the chosen point against its time by the vanilla large model, run one right "
@@ -49,16 +49,16 @@ def latency_scatter(summary: Summary, sweeps: Sweeps) -> Figure | None:
 
 def _fastest(summary: Summary) -> dict[str, tuple[str, TimedPoint]]:
     """By drafter the fastest chosen point, and what it was chosen for; a drafter without one is left out."""
-    return {drafter: found for drafter in COLORS if (found := fastest_choice(summary, drafter)) is not None}
+    return {arm: found for arm in COLORS if (found := fastest_choice(summary, arm)) is not None}
 
 
 def operations_bars(summary: Summary) -> Figure | None:
     """Computed work beside measured speed, of the chosen points; None where the models' sizes are not known."""
     columns = [*_OPERATIONS.values(), "speed-up|(measured)"]
     bars = {Series("vanilla large", REFERENCE): [1.0] * len(columns)}
-    for drafter, (choice, point) in _fastest(summary).items():
+    for arm, (choice, point) in _fastest(summary).items():
         if point.operations is not None:
-            series = Series(f"{method_name(point.method)}, {drafter}, {CHOICE_NAMES[choice]}", COLORS[drafter])
+            series = Series(f"{method_name(point.method)}, {arm}, {CHOICE_NAMES[choice]}", COLORS[arm])
             bars[series] = [*(getattr(point.operations, field) for field in _OPERATIONS), point.speedup]
     if len(bars) == 1:
         return None
@@ -82,9 +82,9 @@ def operations_bars(summary: Summary) -> Figure | None:
 def time_parts(summary: Summary) -> Figure | None:
     """Milliseconds of an example by part, of the models alone and of the chosen points; None where no row has parts."""
     bars = [("vanilla large", summary.vanilla.large.time_ms)]
-    bars += [(f"vanilla small|{drafter}", model.time_ms) for drafter, model in summary.vanilla.small_models()]
+    bars += [(f"vanilla small|{arm}", model.time_ms) for arm, model in summary.vanilla.small_models()]
     chosen = sorted(strictest_choices(summary), key=lambda point: -point.speedup)
-    bars += [(f"{method_name(point.method)}|{point.drafter}", point.time_ms) for point in chosen]
+    bars += [(f"{method_name(point.method)}|{point.arm}", point.time_ms) for point in chosen]
     known = [(name, times) for name, times in bars if times][:_MOST_BARS]
     records: list[Record] = [
         {"y": name, "x": times[part], "series": part, "order": place, "text": f"{part} {times[part]:.3f} ms"}
@@ -110,7 +110,7 @@ def time_parts(summary: Summary) -> Figure | None:
 def prediction(summary: Summary) -> Figure | None:
     """Measured against predicted speed-up; None where nothing was predicted before it was timed."""
     records = [
-        point_record(summary, point, x=point.predicted.speedup, y=point.speedup, series=point.drafter)
+        point_record(summary, point, x=point.predicted.speedup, y=point.speedup, series=point.arm)
         | {"kind": "random sample" if point.why == "sample" else "timed by plan", **parts.bounds(point.speedup_interval)}
         for point in summary.timed_points()
         if point.predicted
@@ -128,9 +128,9 @@ def prediction(summary: Summary) -> Figure | None:
         marks.transform_filter("datum.kind != 'random sample'").mark_point(size=45, filled=False, opacity=0.8),
         marks.transform_filter("datum.kind == 'random sample'").mark_point(size=55, filled=True, opacity=1),
     )
-    errors = [(drafter, summary.pairs.of(drafter).sample_error) for drafter in COLORS]
+    errors = [(arm, summary.pairs.of(arm).sample_error) for arm in COLORS]
     text = "{} {:.1%} on average and {:.1%} at worst over {} points"
-    described = [text.format(drafter, one.mean, one.worst, one.points) for drafter, one in errors if one]
+    described = [text.format(arm, one.mean, one.worst, one.points) for arm, one in errors if one]
     error = f" Error of the sample: {'; '.join(described)}." if described else ""
     caption = (
         "The cost model's speed-up, from counts alone, against the measured one with its 95 % interval. Only the random "

@@ -13,9 +13,8 @@ from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS, MOST_SERIES, PALETTE, SHAPES
 from tasks.evaluation.report.formatting import field_text, metric_name, settings_text
 from tasks.evaluation.report.table_points import temperature
-from tasks.evaluation.results.points import OperatingPoint
-from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.results.temperatures import TemperaturePoints
+from tasks.evaluation.results.rows import OperatingPoint
+from tasks.evaluation.results.summary import Summary, TemperaturePoints
 
 
 def by_temperature(summary: Summary) -> Figure | None:
@@ -27,9 +26,9 @@ def by_temperature(summary: Summary) -> Figure | None:
     series = [Series(name, PALETTE[place], SHAPES[place]) for place, name in enumerate(names[:MOST_SERIES])]
     panels = [
         panel
-        for drafter in COLORS
+        for arm in COLORS
         for one in sorted(swept, key=lambda one: one.temperature)
-        if one.drafter == drafter
+        if one.arm == arm
         for panel in _panels(summary, one, series)
     ]
     caption = (
@@ -42,11 +41,11 @@ def by_temperature(summary: Summary) -> Figure | None:
 
 def _own(summary: Summary) -> Iterator[TemperaturePoints]:
     """The points of each sweep at its own temperature."""
-    for drafter in COLORS:
-        points = [point for point in summary.points if point.drafter == drafter]
+    for arm in COLORS:
+        points = [point for point in summary.points if point.arm == arm]
         if points:
             quality = points[0].quality - (points[0].quality_difference or 0.0)
-            yield TemperaturePoints(drafter=drafter, temperature=temperature(points[0]), vanilla_quality=quality, points=points)
+            yield TemperaturePoints(arm=arm, temperature=temperature(points[0]), vanilla_quality=quality, points=points)
 
 
 def _panels(summary: Summary, swept: TemperaturePoints, series: Sequence[Series]) -> Iterator[Panel]:
@@ -61,7 +60,7 @@ def _panels(summary: Summary, swept: TemperaturePoints, series: Sequence[Series]
         ]
         if records:
             lines = parts.curves(records, series, axis, f"{metric_name(summary.metric)} (points)", tooltip="text:N")
-            yield alt.layer(*lines, *vanilla, title=f"{swept.drafter}, T = {swept.temperature:g}")
+            yield alt.layer(*lines, *vanilla, title=f"{swept.arm}, T = {swept.temperature:g}")
 
 
 def _record(summary: Summary, point: OperatingPoint, x: float) -> Record:

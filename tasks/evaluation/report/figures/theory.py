@@ -24,7 +24,7 @@ from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.labels import names
 from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import INK, PALETTE, REFERENCE, SHAPES
-from tasks.evaluation.results.points import OperatingPoint, TimedPoint
+from tasks.evaluation.results.rows import OperatingPoint, TimedPoint
 from tasks.evaluation.results.summary import Summary
 
 _ALPHAS = [number / 50 for number in range(50)]
@@ -140,11 +140,11 @@ def speed_and_operations(summary: Summary) -> Figure | None:
 def _measured(summary: Summary) -> list[_Measured]:
     found = []
     for point in summary.points:
-        pair = summary.pairs.of(point.drafter)
+        pair = summary.pairs.of(point.arm)
         alpha = acceptance_of(pair, point) if point.method == "speculative" else None
         if alpha is not None:
             drafter = str(point.settings.get("drafter", "small"))
-            name = f"small, {point.drafter}" if drafter == "small" else drafter
+            name = f"small, {point.arm}" if drafter == "small" else drafter
             length = int(point.settings["draft_length"] or 0)
             found.append(_Measured(point, alpha.rate, length, name, cost_of(pair, point), work_of(pair, point)))
     return found

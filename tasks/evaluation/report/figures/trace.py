@@ -27,11 +27,11 @@ _MOST_PANELS = 4
 def token_trace(summary: Summary, sweeps: Sweeps) -> Figure | None:
     """Strips of tokens of the chosen points; None where no row tells who proposed its tokens."""
     panels: list[Panel] = []
-    for point in sorted(strictest_choices(summary), key=lambda point: (point.drafter, point.method)):
+    for point in sorted(strictest_choices(summary), key=lambda point: (point.arm, point.method)):
         row = reported_row(point, sweeps) if point.method in _METHODS else None
         shown = [one for one in (row.shown or () if row is not None else ()) if one.proposers]
         if row is not None and shown and len(panels) < _MOST_PANELS:
-            title = [f"{method_name(point.method)}, {point.drafter} ({row.split})", settings_text(point.settings)]
+            title = [f"{method_name(point.method)}, {point.arm} ({row.split})", settings_text(point.settings)]
             panels.append(_panel(shown, title))
     caption = (
         "Of the points chosen on validation, the first timed texts: each square is a token. A run of the large model adds the "

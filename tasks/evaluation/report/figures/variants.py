@@ -16,7 +16,7 @@ from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Series
 from tasks.evaluation.report.figures.theme import COLORS, INK, MOST_SERIES, PALETTE, SHAPES
 from tasks.evaluation.report.formatting import metric_name, settings_text
-from tasks.evaluation.results.points import OperatingPoint
+from tasks.evaluation.results.rows import OperatingPoint
 from tasks.evaluation.results.summary import Summary
 
 _FEWEST = 3
@@ -80,14 +80,14 @@ def _panels(
     """For each drafter the curves against each axis; latencies are of timed points alone."""
     series = [Series(name, INK if name.startswith(_STAR) else PALETTE[at], SHAPES[at]) for at, name in enumerate(names)]
     vanilla = parts.reference_line(summary.vanilla.large.quality, "vanilla large")
-    for drafter in COLORS:
+    for arm in COLORS:
         for axis in axes:
             records = [
                 parts.point_record(summary, point, x=x, y=point.quality, series=name_of(point))
                 for point in points
-                if point.drafter == drafter and name_of(point) in names
+                if point.arm == arm and name_of(point) in names
                 if (x := point.relative_latency if axis == LATENCY else point.large_calls_per_token) is not None
             ]
             if records:
                 lines = parts.curves(records, series, axis, f"{metric_name(summary.metric)} (points)")
-                yield alt.layer(*lines, *vanilla, title=drafter)
+                yield alt.layer(*lines, *vanilla, title=arm)

@@ -33,14 +33,14 @@ def test_every_number_is_there_once_on_the_split_that_holds_it() -> None:
         "unaligned: acceptance rate, greedy (validation)",
         "aligned: acceptance rate, greedy (validation)",
         *(
-            f"bild {drafter}, {choice}: {what} (test)"
-            for drafter in ("unaligned", "aligned")
+            f"bild {arm}, {choice}: {what} (test)"
+            for arm in ("unaligned", "aligned")
             for choice in ("no loss", "≤ 1 point")
             for what in ("BLEU", "BLEU minus vanilla's", "speed-up")
         ),
         *(
-            f"{drafter} frontier: {what} (validation)"
-            for drafter in ("unaligned", "aligned")
+            f"{arm} frontier: {what} (validation)"
+            for arm in ("unaligned", "aligned")
             for what in ("quality minus vanilla's at equal latency", "speed-up at equal quality minus vanilla's")
         ),
     ]
@@ -86,7 +86,7 @@ def test_one_fingerprint_means_the_same_examples() -> None:
     for seed in (0, 1):
         summary, rows = finished(seed=seed)
         summary["pairs"] = {}
-        marked = {drafter: [{**row, "fingerprint": "f"} for row in lines] for drafter, lines in rows.items()}
+        marked = {arm: [{**row, "fingerprint": "f"} for row in lines] for arm, lines in rows.items()}
         results.append(loaded("one", summary, marked))
     first, second = results
     assert numbers(compare(first, second))["bild aligned, no loss: speed-up (test)"].paired

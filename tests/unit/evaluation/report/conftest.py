@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.points import OperatingPoint, OperationsRatio
-from tasks.evaluation.results.rows import SweepRow
+from tasks.evaluation.results.rows import OperatingPoint, OperationsRatio, SweepRow
 from tasks.evaluation.results.summary import Summary
 from tests.unit.evaluation.conftest import SIZES, records, summary_record
 
@@ -54,9 +53,9 @@ def counts_of(agreement: float, length: float, fallbacks: bool) -> Row:
     }
 
 
-def row_of(drafter: str, split: str, method: str, settings: Row, quality: float, counts: Row, why: str | None) -> Row:
+def row_of(arm: str, split: str, method: str, settings: Row, quality: float, counts: Row, why: str | None) -> Row:
     """One row; `why` None leaves it untimed."""
-    draw = random.Random(f"{drafter} {split} {method} {sorted(settings.items())}")
+    draw = random.Random(f"{arm} {split} {method} {sorted(settings.items())}")
     alone = method == "vanilla_small"
     parts = {
         "encoders": ENCODERS / (3 if alone else 1),
@@ -69,7 +68,7 @@ def row_of(drafter: str, split: str, method: str, settings: Row, quality: float,
     shift = -0.3 if split == "test" and method != "vanilla_large" else 0.0
     row: Row = {
         "task": "translation",
-        "drafter": drafter,
+        "arm": arm,
         "split": split,
         "method": method,
         "settings": settings,
@@ -121,69 +120,69 @@ SHOWN = [
 ]
 
 
-def baselines(drafter: str, split: str) -> list[Row]:
+def baselines(arm: str, split: str) -> list[Row]:
     nothing = {"drafted": 0, "accepted": 0, "fallbacks": 0, "rollbacks": 0, "layers": 0, "kept": {}}
     large = {"tokens": TOKENS, "small_steps": 0, "large_calls": TOKENS, "verified": {"1": TOKENS}, **nothing}
     small = {"tokens": TOKENS, "small_steps": TOKENS, "large_calls": 0, "verified": {}, **nothing}
     return [
-        row_of(drafter, split, "vanilla_large", {}, LARGE, large, "baseline"),
-        row_of(drafter, split, "vanilla_small", {}, SMALL[drafter], small, "baseline"),
+        row_of(arm, split, "vanilla_large", {}, LARGE, large, "baseline"),
+        row_of(arm, split, "vanilla_small", {}, SMALL[arm], small, "baseline"),
     ]
 
 
-def bild(drafter: str, split: str, fallback: float, rollback: float, why: str | None) -> Row:
+def bild(arm: str, split: str, fallback: float, rollback: float, why: str | None) -> Row:
     """Quality falls with both thresholds' laxness; drafts grow shorter as fallback grows."""
     lax = (1.0 - fallback) * (0.35 + 0.65 * (1 - math.exp(-rollback / 4)))
-    quality = LARGE + 0.15 - (LARGE - SMALL[drafter]) * 0.75 * lax**1.7
+    quality = LARGE + 0.15 - (LARGE - SMALL[arm]) * 0.75 * lax**1.7
     length = max(2, round(10 * (1.05 - fallback)))
-    agreement = min(0.985, AGREEMENT[drafter] + 0.035 * math.log1p(min(rollback, 50)))
+    agreement = min(0.985, AGREEMENT[arm] + 0.035 * math.log1p(min(rollback, 50)))
     settings = {
         "fallback_threshold": fallback,
         "rollback_threshold": "inf" if math.isinf(rollback) else rollback,
         "max_draft": 10,
     }
-    return row_of(drafter, split, "bild", settings, quality, counts_of(agreement, length, fallbacks=True), why)
+    return row_of(arm, split, "bild", settings, quality, counts_of(agreement, length, fallbacks=True), why)
 
 
-def lossy(drafter: str, method: str, settings: Row, ease: float, slope: float, why: str | None) -> Row:
+def lossy(arm: str, method: str, settings: Row, ease: float, slope: float, why: str | None) -> Row:
     """A method that keeps more the larger `ease`, and loses `slope` for it."""
-    agreement = AGREEMENT[drafter] + (0.99 - AGREEMENT[drafter]) * ease
-    quality = LARGE + 0.5 * ease * (1 - ease) - slope * (LARGE - SMALL[drafter]) * ease**2
+    agreement = AGREEMENT[arm] + (0.99 - AGREEMENT[arm]) * ease
+    quality = LARGE + 0.5 * ease * (1 - ease) - slope * (LARGE - SMALL[arm]) * ease**2
     length = settings.get("draft_length", 4)
-    return row_of(drafter, "validation", method, settings, quality, counts_of(agreement, length, fallbacks=False), why)
+    return row_of(arm, "validation", method, settings, quality, counts_of(agreement, length, fallbacks=False), why)
 
 
-def validation(drafter: str) -> list[Row]:
-    rows = baselines(drafter, "validation")
+def validation(arm: str) -> list[Row]:
+    rows = baselines(arm, "validation")
     rollbacks = (1.0, 2.0, 3.0, 5.0, math.inf)
     for index, (fallback, rollback) in enumerate(itertools.product((0.0, 0.5, 0.6, 0.7, 0.8, 0.9), rollbacks)):
-        rows.append(bild(drafter, "validation", fallback, rollback, (None, "frontier", "sample")[index % 3]))
+        rows.append(bild(arm, "validation", fallback, rollback, (None, "frontier", "sample")[index % 3]))
     twin = {**rows[3], "settings": {**rows[3]["settings"], "max_draft": 12}, "same_as": rows[3]["settings"]}
     rows.append({name: value for name, value in twin.items() if name not in TIMES})
     for length in (3, 5, 7):
-        rows.append(lossy(drafter, "speculative", {"draft_length": length}, 0.0, 0.0, "anchor"))
+        rows.append(lossy(arm, "speculative", {"draft_length": length}, 0.0, 0.0, "anchor"))
     for lenience in (0.7, 0.5, 0.3, 0.1):
         lenient = {"draft_length": 5, "lenience": lenience}
-        rows.append(lossy(drafter, "speculative_lenient", lenient, (1 - lenience) / 2, 0.4, "frontier"))
+        rows.append(lossy(arm, "speculative_lenient", lenient, (1 - lenience) / 2, 0.4, "frontier"))
     for rule, cost in itertools.product(("chow", "opt", "token_v3"), (0.1, 0.3, 0.5, 0.8)):
         settings: Row = {"draft_length": 5, "rule": rule, "deferral_cost": cost}
         slope = {"chow": 0.5, "opt": 0.35, "token_v3": 0.2}[rule]
-        rows.append(lossy(drafter, "speculative_cascade", settings, cost, slope, "frontier" if cost < 0.4 else None))
+        rows.append(lossy(arm, "speculative_cascade", settings, cost, slope, "frontier" if cost < 0.4 else None))
     for cost in (0.2, 0.4, 0.6):
-        rows.append(lossy(drafter, "token_cascade", {"deferral_cost": cost, "max_draft": 10}, cost, 0.8, None))
+        rows.append(lossy(arm, "token_cascade", {"deferral_cost": cost, "max_draft": 10}, cost, 0.8, None))
     for threshold in (0.5, 1.0, 2.0, 4.0):
-        rows.append(oracle(drafter, threshold))
+        rows.append(oracle(arm, threshold))
     failed = {"fallback_threshold": 0.1, "rollback_threshold": 2.0, "max_draft": 10}
-    lost = {name: rows[0][name] for name in ("task", "drafter", "split", "sampling", "metric", "fingerprint", "lossless")}
+    lost = {name: rows[0][name] for name in ("task", "arm", "split", "sampling", "metric", "fingerprint", "lossless")}
     return [*rows, {**lost, "method": "bild", "settings": failed, "error": "RuntimeError: out of memory"}]
 
 
 TIMES = ("why", "latency_ms", "vanilla_latency_ms", "speedup", "speedup_interval", "time_ms", "shown")
 
 
-def oracle(drafter: str, threshold: float) -> Row:
-    share = (1 - AGREEMENT[drafter]) * 1.4 * math.exp(-threshold / 3)
-    quality = LARGE + 0.3 - (LARGE - SMALL[drafter]) * math.exp(-share * 30)
+def oracle(arm: str, threshold: float) -> Row:
+    share = (1 - AGREEMENT[arm]) * 1.4 * math.exp(-threshold / 3)
+    quality = LARGE + 0.3 - (LARGE - SMALL[arm]) * math.exp(-share * 30)
     counts = counts_of(1 - share, 1, fallbacks=False) | {
         "small_steps": TOKENS,
         "large_calls": TOKENS,
@@ -191,14 +190,14 @@ def oracle(drafter: str, threshold: float) -> Row:
         "accepted": round(TOKENS * (1 - share)),
         "rollbacks": round(TOKENS * share),
     }
-    return row_of(drafter, "validation", "bild_oracle", {"rollback_threshold": threshold}, quality, counts, None)
+    return row_of(arm, "validation", "bild_oracle", {"rollback_threshold": threshold}, quality, counts, None)
 
 
-def pair_of(drafter: str) -> Row:
+def pair_of(arm: str) -> Row:
     """What the sweep writes about its two models."""
     sizes = {**SIZES, "parameters": 2_100_000, "decoder_parameters": 1_400_000, "layers": 8, "width": 128}
     return {
-        "drafter": drafter,
+        "arm": arm,
         "runtime": "native, float32, 1 thread",
         "lineage": {
             "git_commit": "0123456789abcdef0123456789abcdef01234567",
@@ -213,11 +212,11 @@ def pair_of(drafter: str) -> Row:
             "encode_large_ms": 0.42,
             "small_step_ms": STEP,
             "verify_ms": {"1": VERIFY, "6": VERIFY * 1.2},
-            "beside_ms": {"bild": {"text": 0.05, "call": 0.01}},
+            "overhead_ms": {"bild": {"text": 0.05, "call": 0.01}},
             "cost_ratio": STEP / VERIFY,
         },
         "acceptance": {
-            "greedy": {"rate": AGREEMENT[drafter], "interval": [0.83, 0.91], "tokens": TOKENS},
+            "greedy": {"rate": AGREEMENT[arm], "interval": [0.83, 0.91], "tokens": TOKENS},
             "sampled": {"temperature": 1.0, "rate": 0.78, "interval": [0.76, 0.8], "tokens": TOKENS},
         },
         "sizes": {"small": {**sizes, "parameters": 300_000}, "large": sizes},
@@ -240,24 +239,24 @@ def pair_of(drafter: str) -> Row:
 def full_sweeps() -> dict[str, list[Row]]:
     """Both drafters' rows: about fifty points each on validation, some not timed, one failed, and two on test."""
     sweeps = {}
-    for drafter in ("unaligned", "aligned"):
-        rows = validation(drafter)
+    for arm in ("unaligned", "aligned"):
+        rows = validation(arm)
         chosen = [row for row in rows if row["method"] in ("bild", "speculative") and "speedup" in row]
         tests = [{**row, "split": "test", "why": "chosen"} for row in chosen]
-        sweeps[drafter] = [*rows, *baselines(drafter, "test"), *tests]
+        sweeps[arm] = [*rows, *baselines(arm, "test"), *tests]
     return sweeps
 
 
 @pytest.fixture(scope="session")
 def full_rows(full_sweeps: dict[str, list[Row]]) -> dict[str, list[SweepRow]]:
     """The same as records."""
-    return {drafter: records(rows) for drafter, rows in full_sweeps.items()}
+    return {arm: records(rows) for arm, rows in full_sweeps.items()}
 
 
 @pytest.fixture(scope="session")
 def full_record(full_sweeps: dict[str, list[Row]]) -> Summary:
     """Their summary, with the operations of each point as a theory would give them."""
-    pairs = {drafter: pair_of(drafter) for drafter in full_sweeps}
+    pairs = {arm: pair_of(arm) for arm in full_sweeps}
     summary = summary_record("bleu", full_sweeps, pairs, task="translation", dataset="iwslt17-de-en")
     points = [dataclasses.replace(point, operations=work_of(point)) for point in summary.points]
     return dataclasses.replace(summary, points=points)

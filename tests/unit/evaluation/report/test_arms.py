@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tasks.evaluation.report.arms import NO_LOSS, effect_of
-from tasks.evaluation.results.arms import ArmPoint, ArmResult
+from tasks.evaluation.results.summary import ArmPoint, ArmResult
 
 
 def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResult]:
@@ -17,12 +17,12 @@ def results(*speedups: tuple[float, float], error: float = 0.0) -> list[ArmResul
     reach = math.exp(1.959964 * error)
     return [
         ArmResult(
-            drafter=drafter,
+            arm=arm,
             seed=seed,
             points=[ArmPoint(purpose=NO_LOSS, speedup=value, speedup_interval=(value / reach, value * reach))],
         )
         for seed, pair in enumerate(speedups)
-        for drafter, value in zip(("unaligned", "aligned"), pair, strict=True)
+        for arm, value in zip(("unaligned", "aligned"), pair, strict=True)
     ]
 
 

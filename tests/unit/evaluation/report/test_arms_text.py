@@ -6,8 +6,8 @@ import dataclasses
 
 from tasks.evaluation.report.arms import NO_LOSS, SPECULATIVE
 from tasks.evaluation.report.arms_text import arms_table, effect_sentences
-from tasks.evaluation.results.arms import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
-from tasks.evaluation.results.points import TestStatus as Says
+from tasks.evaluation.results.rows import TestStatus as Says
+from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult
 from tasks.models.checkpoints import TrainingRecord
 
 POINT = ArmPoint(
@@ -20,8 +20,8 @@ POINT = ArmPoint(
 )
 ARMS = ArmComparison(
     results=[
-        ArmResult(drafter="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[POINT]),
-        ArmResult(drafter="aligned", seed=1, points=[ArmPoint(purpose=NO_LOSS)]),
+        ArmResult(arm="unaligned", seed=1, training=TrainingRecord("w", 700, 20, 12345), points=[POINT]),
+        ArmResult(arm="aligned", seed=1, points=[ArmPoint(purpose=NO_LOSS)]),
     ],
     effects=[
         AlignmentEffect(purpose=SPECULATIVE, by_seed={1: 1.2, 2: 1.2}, mean=1.2, interval=(1.1, 1.3), finding="helps"),
@@ -49,6 +49,6 @@ def test_the_table_has_a_row_for_each_drafter_and_one_for_the_effect() -> None:
 def test_a_choice_that_test_contradicts_says_so_in_its_cell() -> None:
     statuses = (Says(quality="contradicted", speed="confirmed"), Says(quality="open", speed="confirmed"))
     points = [dataclasses.replace(POINT, margin=0.5, test=status) for status in statuses]
-    arms = ArmComparison(results=[ArmResult(drafter="aligned", seed=1, points=[point]) for point in points], effects=[])
+    arms = ArmComparison(results=[ArmResult(arm="aligned", seed=1, points=[point]) for point in points], effects=[])
     cells = [row[5] for row in arms_table(arms)[1]]
     assert cells[0].endswith(", contradicted: loses more than 0.5 points") and "contradicted" not in cells[1]

@@ -11,10 +11,9 @@ from tasks.corpora.settings import CorpusSettings
 from tasks.evaluation.report.arms import NO_LOSS, SPECULATIVE, effect_of
 from tasks.evaluation.report.arms_text import purpose_of, seed_sentence
 from tasks.evaluation.report.basis import basis
-from tasks.evaluation.report.batches import NO_ENERGY, batch_notes, batch_table
 from tasks.evaluation.report.candidates import find_candidate
 from tasks.evaluation.report.table import notes
-from tasks.evaluation.results.arms import ArmComparison, ArmPoint, ArmResult
+from tasks.evaluation.results.summary import ArmComparison, ArmPoint, ArmResult
 from tests.unit.evaluation.conftest import SIZES, summarized, summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
@@ -40,12 +39,12 @@ def arms(aligned: list[float], unaligned: list[float]) -> ArmComparison:
     """Both arms with these speed-ups, of seeds 5, 6, 7, ...; each seed costs another tenth of a point."""
     results = [
         ArmResult(
-            drafter=drafter,
+            arm=arm,
             seed=5 + place,
             training=None,
             points=[ArmPoint(purpose=NO_LOSS, speedup=speed, speedup_interval=(speed, speed), quality_difference=-place / 10)],
         )
-        for drafter, speeds in (("unaligned", unaligned), ("aligned", aligned))
+        for arm, speeds in (("unaligned", unaligned), ("aligned", aligned))
         for place, speed in enumerate(speeds)
     ]
     effect = effect_of(NO_LOSS, results)
@@ -109,7 +108,7 @@ def test_texts_models_measurement_outputs_and_limits_stand_under_the_first_line(
 
 
 def test_vanilla_alone_has_texts_and_measurement_only(sweeps: Sweeps) -> None:
-    alone = {drafter: [row for row in rows if row["method"].startswith("vanilla")] for drafter, rows in sweeps.items()}
+    alone = {arm: [row for row in rows if row["method"].startswith("vanilla")] for arm, rows in sweeps.items()}
     assert list(summarized("bleu", alone, PAIRS)["verdict"]["basis"]) == ["texts and models", "measured"]
 
 
@@ -119,13 +118,3 @@ def test_both_times_of_vanilla_are_explained(sweeps: Sweeps) -> None:
             row["latency_ms"] = [9.0, 31.5]
     (note,) = [note for note in notes(summary_record("bleu", sweeps)) if note.startswith("Every row is timed beside")]
     assert "20.00 ms beside the recommended point" in note and "20.25 ms in vanilla's own row" in note
-
-
-def test_energy_that_nobody_can_read_has_no_column(sweeps: Sweeps) -> None:
-    headings, rows = batch_table(summary_record("bleu", sweeps, PAIRS))
-    assert headings == ["point", "batch 1", "batch 2"] and {len(row) for row in rows} == {3}
-    assert f"Energy is {NO_ENERGY}." in batch_notes(summary_record("bleu", sweeps, PAIRS))
-    vanilla = [{**one, "joules_per_text": 0.002} for one in BATCHES["vanilla"]]
-    known = {**PAIR, "batches": {**BATCHES, "vanilla": vanilla}}
-    headings, rows = batch_table(summary_record("bleu", sweeps, {**PAIRS, "aligned": known}))
-    assert headings[-1].startswith("energy") and "2.00 mJ" in [row[-1] for row in rows]

@@ -8,14 +8,14 @@ import pytest
 
 from tasks.evaluation.report.beside_bild import HEADINGS
 from tasks.evaluation.report.rendered_tables import rendered_tables
-from tasks.evaluation.results.beside_bild import BesideBild
+from tasks.evaluation.results.summary import OverBild
 from tests.unit.evaluation.conftest import summary_record
 
 Sweeps = dict[str, list[dict[str, Any]]]
 
 
-def rows_of(sweeps: Sweeps) -> dict[tuple[str, str, str], BesideBild]:
-    return {(row.method, row.drafter, row.choice): row for row in summary_record("bleu", sweeps).beside_bild}
+def rows_of(sweeps: Sweeps) -> dict[tuple[str, str, str], OverBild]:
+    return {(row.method, row.arm, row.choice): row for row in summary_record("bleu", sweeps).over_bild}
 
 
 def test_both_choices_are_compared_on_test_with_one_drafter(sweeps: Sweeps) -> None:
@@ -50,7 +50,7 @@ def test_vanilla_takes_the_place_of_what_does_not_keep_the_quality(sweeps: Sweep
 
 def test_where_bild_was_not_swept_nothing_stands_beside_it(sweeps: Sweeps) -> None:
     sweeps["aligned"] = [row for row in sweeps["aligned"] if row["method"] != "bild"]
-    assert {drafter for _, drafter, _ in rows_of(sweeps)} == {"unaligned"}
+    assert {arm for _, arm, _ in rows_of(sweeps)} == {"unaligned"}
 
 
 def test_the_table_has_each_number_in_its_cell_and_the_fastest_first(sweeps: Sweeps) -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report.figures import bild
-from tasks.evaluation.results.points import TimedPoint, UntimedPoint
+from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import drawn, layers, points, present
 
 Row = dict[str, Any]
 
 
-def heat_maps(summary: Summary, drafter: str) -> list[list[Row]]:
+def heat_maps(summary: Summary, arm: str) -> list[list[Row]]:
     """The cells of a drafter's two maps."""
     panels = present(bild.threshold_maps(summary)).panels
-    return [drawn(panel, "rect", filled=None) for panel in panels if panel.to_dict()["title"].startswith(drafter)]
+    return [drawn(panel, "rect", filled=None) for panel in panels if panel.to_dict()["title"].startswith(arm)]
 
 
 def test_the_threshold_map_sets_each_point_in_its_cell(full_record: Summary) -> None:
@@ -59,11 +59,11 @@ def test_a_point_that_behaves_like_a_timed_one_has_its_speed(full_record: Summar
 def test_the_oracle_curve_is_over_the_share_of_replaced_tokens(full_record: Summary) -> None:
     (panel,) = present(bild.oracle_curve(full_record)).panels
     marks = drawn(panel, "point")
-    for drafter in ("aligned", "unaligned"):
-        own = points(full_record, drafter, "bild_oracle")
+    for arm in ("aligned", "unaligned"):
+        own = points(full_record, arm, "bild_oracle")
         shares = [100 * point.counts.rollbacks / point.counts.tokens for point in own]
-        assert [mark["x"] for mark in marks if mark["series"] == drafter] == pytest.approx(shares, abs=1e-4)
-        band = [(mark["low"], mark["high"]) for mark in drawn(panel, "area") if mark["series"] == drafter]
+        assert [mark["x"] for mark in marks if mark["series"] == arm] == pytest.approx(shares, abs=1e-4)
+        band = [(mark["low"], mark["high"]) for mark in drawn(panel, "area") if mark["series"] == arm]
         assert band == [pytest.approx(point.quality_interval) for point in own] and len(own) == 4
 
 

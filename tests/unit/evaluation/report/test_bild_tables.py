@@ -38,7 +38,7 @@ def shown(summary: Summary, name: str) -> RenderedTable:
 
 
 def test_sizes_are_of_the_decoders_without_their_heads(sweeps: Sweeps) -> None:
-    pairs = {drafter: {"sizes": {"large": LARGE, "small": SMALL}} for drafter in sweeps}
+    pairs = {arm: {"sizes": {"large": LARGE, "small": SMALL}} for arm in sweeps}
     found = shown(summary_record("bleu", sweeps, pairs, dataset="wmt14-de-en"), "sizes")
     assert found.headings == ["model", "layers", "width", "feed-forward width", "parameters"]
     assert found.rows == [
@@ -61,8 +61,8 @@ def test_small_models_of_two_shapes_have_a_row_each_and_nothing_published_stands
     assert table_of(summary_record("bleu", sweeps, dataset="wmt14-de-en"), "sizes") is None
 
 
-def drawn(sweeps: Sweeps, drafter: str) -> Sweeps:
-    for row in sweeps[drafter]:
+def drawn(sweeps: Sweeps, arm: str) -> Sweeps:
+    for row in sweeps[arm]:
         row["sampling"] = NUCLEUS
     return sweeps
 
@@ -86,12 +86,12 @@ def test_a_greedy_sweep_has_no_table_of_drawn_tokens(sweeps: Sweeps) -> None:
     assert table_of(summary_record("bleu", sweeps, dataset="iwslt17-de-en"), "sampled") is None
 
 
-def calm(drafter: str, threshold: float, quality: float, speedup: float) -> Row:
+def calm(arm: str, threshold: float, quality: float, speedup: float) -> Row:
     return {
         "task": "toy",
         "split": "validation",
         "method": "calm",
-        "drafter": drafter,
+        "arm": arm,
         "settings": {"confidence": "saturation", "threshold": threshold, "decay": 0.0},
         "lossless": False,
         "metric": "bleu",

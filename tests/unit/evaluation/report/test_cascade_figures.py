@@ -9,7 +9,7 @@ import pytest
 
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.report.figures import cascades, variants
-from tasks.evaluation.results.points import TimedPoint, UntimedPoint
+from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import drawn, points, present
 
@@ -17,8 +17,8 @@ from tests.charts import drawn, points, present
 def added(summary: Summary, method: str, *several: dict[str, Any], **changed: Any) -> Summary:
     """The summary with points of another method for each drafter, which are those of speculative decoding otherwise."""
     found: list[TimedPoint | UntimedPoint] = []
-    for drafter in ("unaligned", "aligned"):
-        like = points(summary, drafter, "speculative")[0]
+    for arm in ("unaligned", "aligned"):
+        like = points(summary, arm, "speculative")[0]
         found += (dataclasses.replace(like, method=method, settings=settings, **changed) for settings in several)
     return dataclasses.replace(summary, points=[*summary.points, *found])
 

@@ -73,8 +73,8 @@ def test_every_chart_names_its_axes_and_has_few_legend_entries(figures: dict[str
 
 
 def test_a_sweep_of_vanilla_alone_has_its_pareto_figure(sweeps: Sweeps, tmp_path: Path) -> None:
-    alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
-    figures = all_figures(summary_record("bleu", alone), {drafter: records(rows) for drafter, rows in alone.items()})
+    alone = {arm: rows[:1] for arm, rows in sweeps.items()}
+    figures = all_figures(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()})
     assert list(figures) == ["pareto", "everything"]
     save(figures["pareto"], tmp_path / "alone.svg")
     assert "vanilla large" in (tmp_path / "alone.svg").read_text(encoding="utf-8")

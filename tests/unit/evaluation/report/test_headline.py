@@ -91,7 +91,7 @@ def test_a_lossless_point_costs_nothing(sweeps: Sweeps) -> None:
 
 
 def test_vanilla_stays_in_words(sweeps: Sweeps) -> None:
-    alone = {drafter: [row for row in rows if row["method"] == "vanilla_large"] for drafter, rows in sweeps.items()}
+    alone = {arm: [row for row in rows if row["method"] == "vanilla_large"] for arm, rows in sweeps.items()}
     found = summarized("bleu", alone, PAIRS)["verdict"]["headline"]
     assert found == (
         "Stay with the large model alone: nothing is faster and as good for certain on this processor, a small CPU "
@@ -114,7 +114,7 @@ def test_the_configuration_names_both_models_and_explains_every_setting(sweeps: 
     written, copied = (dataclasses.replace(point, settings={"drafter": drafter}) for drafter in ("retokenized", "copy"))
     assert "small_model: models/toy/aligned/2" in configuration(summary, written)
     assert not [line for line in configuration(summary, copied) if line.startswith("small_model")]
-    method, drafter, fallback, rollback = explained(point)
-    assert method.startswith("BiLD: ") and "trained on what the large model writes" in drafter
+    method, arm, fallback, rollback = explained(point)
+    assert method.startswith("BiLD: ") and "trained on what the large model writes" in arm
     assert "a probability above 70%, and hands over to the large model when it is less sure" in fallback
     assert "a probability below 13.5% (e^−2)" in rollback

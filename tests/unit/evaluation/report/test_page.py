@@ -104,12 +104,12 @@ def test_data_cannot_break_out(sweeps: Sweeps, whole: str) -> None:
     assert "<script>alert" not in whole and "&lt;script&gt;alert" in whole
     hostile = "</script><script>alert(1)</script>"
     changed = {
-        drafter: [{**row, "settings": {**row["settings"], hostile: 1}} if row["method"] == "bild" else row for row in rows]
-        for drafter, rows in sweeps.items()
+        arm: [{**row, "settings": {**row["settings"], hostile: 1}} if row["method"] == "bild" else row for row in rows]
+        for arm, rows in sweeps.items()
     }
     summary = summary_record("bleu", changed, task=hostile)
     summary = dataclasses.replace(summary, recommendation=dataclasses.replace(summary.recommendation, text=hostile))
-    text = page(summary, {drafter: records(rows) for drafter, rows in changed.items()})
+    text = page(summary, {arm: records(rows) for arm, rows in changed.items()})
     assert "<script>alert(1)" not in text
     assert hostile in " ".join(outline(text).words)
 
@@ -146,7 +146,7 @@ def test_published_numbers_are_marked(whole: str) -> None:
 
 
 def test_without_a_published_number_the_page_says_so_once(sweeps: Sweeps) -> None:
-    rows = {drafter: records(rows) for drafter, rows in sweeps.items()}
+    rows = {arm: records(rows) for arm, rows in sweeps.items()}
     text = page(summary_record("bleu", sweeps), rows)
     assert text.count("no number in the papers is of this corpus") == 1
     assert '<td class="published">' not in text and "as published" not in text
@@ -160,15 +160,15 @@ def test_tokens_are_coloured_by_who_proposed_them(whole: str) -> None:
 
 
 def test_sections_without_data_are_left_out(sweeps: Sweeps) -> None:
-    alone = {drafter: rows[:1] for drafter, rows in sweeps.items()}
-    found = outline(page(summary_record("bleu", alone), {drafter: records(rows) for drafter, rows in alone.items()}))
+    alone = {arm: rows[:1] for arm, rows in sweeps.items()}
+    found = outline(page(summary_record("bleu", alone), {arm: records(rows) for arm, rows in alone.items()}))
     assert found.sections == ["verdict", "deploy", "cost", "believe", "change", "figures", "points", "definitions"]
     assert found.panels == [("pareto", "0"), ("everything", "0")]
     assert "The vanilla large model: nothing that was timed is faster and as good." in " ".join(found.words)
 
 
 def test_the_same_input_gives_the_same_page(sweeps: Sweeps) -> None:
-    rows = {drafter: records(rows) for drafter, rows in sweeps.items()}
+    rows = {arm: records(rows) for arm, rows in sweeps.items()}
     first, second = (page(summary_record("bleu", sweeps), rows) for _ in range(2))
     assert first == second
 
@@ -188,7 +188,7 @@ def contradicted(sweeps: Sweeps) -> Sweeps:
 
 
 def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(contradicted: Sweeps) -> None:
-    rows = {drafter: records(rows) for drafter, rows in contradicted.items()}
+    rows = {arm: records(rows) for arm, rows in contradicted.items()}
     text = page(summary_record("bleu", contradicted), rows)
     says = '<span class="says contradicted">'
     sections = {part.split('"')[0]: part for part in text.split('<section id="')[1:]}
@@ -204,7 +204,7 @@ def test_what_test_contradicts_is_red_and_says_so_wherever_it_stands(contradicte
 
 
 def test_splits_have_tables_of_their_own_and_test_comes_first(contradicted: Sweeps) -> None:
-    text = page(summary_record("bleu", contradicted), {drafter: records(rows) for drafter, rows in contradicted.items()})
+    text = page(summary_record("bleu", contradicted), {arm: records(rows) for arm, rows in contradicted.items()})
     cost = text.split('<section id="cost"')[1].split("</section>")[0]
     on_test, on_validation = cost.split("<table>")[1:]
     assert cost.index("on test, which played no part in the choice") < cost.index("on validation, where the choices were made")
@@ -212,7 +212,7 @@ def test_splits_have_tables_of_their_own_and_test_comes_first(contradicted: Swee
 
 
 def test_worst_outputs_stand_side_by_side_with_all_references(contradicted: Sweeps) -> None:
-    text = page(summary_record("bleu", contradicted), {drafter: records(rows) for drafter, rows in contradicted.items()})
+    text = page(summary_record("bleu", contradicted), {arm: records(rows) for arm, rows in contradicted.items()})
     assert "<b>vanilla large</b><p><span>a</span> <del>b</del> </p>" in text
     assert "<b>this point: −7.0 points</b><p><span>a</span> <ins>c</ins> </p>" in text
     assert "<dt>reference 2</dt><dd>r2</dd>" in text

@@ -52,6 +52,6 @@ def test_only_the_recommended_point_counts_among_lossy_ones(summary: Summary) ->
 
 
 def test_every_lossless_point_of_the_drafter_counts(summary: Summary) -> None:
-    ours = [point for point in summary.points if point.drafter == "aligned"]
+    ours = [point for point in summary.points if point.arm == "aligned"]
     assert len(list(accepted(counted(summary, lossless=True), "aligned"))) == len(ours) > 1
     assert not list(accepted(counted(summary, lossless=True), "another"))

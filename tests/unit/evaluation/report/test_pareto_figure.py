@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.evaluation.report.figures.pareto import everything, pareto
-from tasks.evaluation.results.points import TimedPoint, UntimedPoint
+from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import Summary
 from tests.charts import channels, drawn, layers
 from tests.unit.evaluation.conftest import summary_record

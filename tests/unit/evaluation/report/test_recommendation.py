@@ -24,8 +24,8 @@ ABOUT: dict[str, Any] = {
 PAIRS: dict[str, Any] = {"unaligned": ABOUT, "aligned": ABOUT}
 
 
-def rows_of(sweeps: Sweeps, drafter: str, split: str, method: str) -> list[dict[str, Any]]:
-    rows = [row for row in sweeps[drafter] if (row["split"], row["method"]) == (split, method) and "error" not in row]
+def rows_of(sweeps: Sweeps, arm: str, split: str, method: str) -> list[dict[str, Any]]:
+    rows = [row for row in sweeps[arm] if (row["split"], row["method"]) == (split, method) and "error" not in row]
     assert rows
     return rows
 
@@ -44,7 +44,7 @@ def test_the_fastest_at_no_loss_is_deployed_with_its_settings_gains_and_costs(sw
     summary = summarized("bleu", sweeps)
     found = summary["verdict"]
     point = summary["points"][found["point"]]
-    assert (point["drafter"], point["settings"]["fallback_threshold"], point["speedup"]) == ("aligned", 0.7, 1.6)
+    assert (point["arm"], point["settings"]["fallback_threshold"], point["speedup"]) == ("aligned", 0.7, 1.6)
     assert "Deploy BiLD with the aligned drafter (α_FB 0.7 α_RB 2); the settings are explained below." in found["text"]
     assert (
         "the fastest timed setting at no loss (at most 0.5 BLEU, shown with 95% confidence): 1.60× [1.55, 1.65]"
@@ -80,7 +80,7 @@ def on_test(sweeps: Sweeps, lower: float, upper: float) -> dict[str, Any]:
 
 def statuses(summary: dict[str, Any]) -> dict[str, Any]:
     """What test says of aligned BiLD's choice for no loss."""
-    [choice] = [one for one in summary["choices"] if (one["method"], one["drafter"], one["choice"]) == BILD_NO_LOSS]
+    [choice] = [one for one in summary["choices"] if (one["method"], one["arm"], one["choice"]) == BILD_NO_LOSS]
     found: dict[str, Any] = choice["test"]
     return found
 
@@ -150,8 +150,8 @@ def test_a_replacement_needs_the_confirmation_of_test(sweeps: Sweeps) -> None:
 
 
 def test_a_choice_within_one_point_is_held_to_one_point(sweeps: Sweeps) -> None:
-    for drafter in sweeps:
-        for row in sweeps[drafter]:
+    for arm in sweeps:
+        for row in sweeps[arm]:
             lossy = row["method"] == "bild" and row["split"] == "validation" and "error" not in row
             if row["method"] == "speculative" or (lossy and row["quality"]["bleu"] > 59.5):
                 row.update(speedup=0.9, speedup_interval=[0.85, 0.95])
@@ -260,7 +260,7 @@ def test_a_choice_that_is_ahead_on_test_alone_is_named(sweeps: Sweeps) -> None:
     (row,) = rows_of(sweeps, "aligned", "test", "speculative")
     (ahead,) = [one for one in rows_of(sweeps, "unaligned", "validation", "speculative") if one["speedup"] == 1.3]
     for speedup, found in ((1.54, "level with it or ahead"), (1.7, "ahead"), (1.5, None)):
-        test = {**row, **{name: ahead[name] for name in ("drafter", "settings")}}
+        test = {**row, **{name: ahead[name] for name in ("arm", "settings")}}
         test |= {"speedup": speedup, "speedup_interval": [speedup - 0.05, speedup + 0.05]}
         changed = {**sweeps, "unaligned": [*sweeps["unaligned"], test]}
         lines = [line for line in summarized("bleu", changed)["verdict"]["changes"] if line.startswith("On test another")]
@@ -289,7 +289,7 @@ def test_the_text_lists_every_change(sweeps: Sweeps) -> None:
 
 
 def test_a_sweep_of_the_models_alone_leaves_vanilla(sweeps: Sweeps) -> None:
-    alone = {drafter: [row for row in rows if row["method"].startswith("vanilla")] for drafter, rows in sweeps.items()}
+    alone = {arm: [row for row in rows if row["method"].startswith("vanilla")] for arm, rows in sweeps.items()}
     found = summarized("bleu", alone)["verdict"]
     assert found["point"] is None
     assert found["text"].endswith("No timed setting is within one point of vanilla.")

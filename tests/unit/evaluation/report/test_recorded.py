@@ -31,11 +31,11 @@ def test_every_number_is_the_recorded_one(sweeps: Sweeps) -> None:
         row["quality_difference_interval"] = [row["quality"]["bleu"] - 60.3, row["quality"]["bleu"] - 59.8]
         row["counts"]["layers"] = 0
     sizes = {"small": {**SIZES, "decoder_parameters": 40}, "large": SIZES, "source_tokens": 5.0}
-    pairs = {drafter: {**ABOUT, "sizes": sizes} for drafter in sweeps}
+    pairs = {arm: {**ABOUT, "sizes": sizes} for arm in sweeps}
     summary = summary_record("bleu", sweeps, pairs, dataset="iwslt17-de-en")
     values = json.loads(summary_json(summary))
     recorded = json.loads((RECORDED / "summary.json").read_text(encoding="utf-8"))
-    later = {"version", "definitions", "pairs", "margins", "arms", "dataset", "test_sets", "corpus", "beside_bild"}
+    later = {"version", "definitions", "pairs", "margins", "arms", "dataset", "test_sets", "corpus", "over_bild"}
     later |= {"temperatures"}
     assert values.keys() == {*recorded, *later} and values["version"] == VERSION
     # Bounds, margins and what test says of a choice were added later.
@@ -53,6 +53,6 @@ def test_every_number_is_the_recorded_one(sweeps: Sweeps) -> None:
     # Texts may be reworded; the recommended point may not change.
     values["verdict"] = values["verdict"]["point"]
     assert {name: values[name] for name in recorded} == recorded
-    text = as_markdown(summary) + tables_markdown(dataclasses.replace(summary, beside_bild=[]))
+    text = as_markdown(summary) + tables_markdown(dataclasses.replace(summary, over_bild=[]))
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert tables == (RECORDED / "tables.md").read_text(encoding="utf-8").splitlines()

@@ -21,7 +21,7 @@ def calm(threshold: float, loss: float | None, split: str = "validation", decay:
         "task": "toy",
         "split": split,
         "method": "calm",
-        "drafter": "unaligned",
+        "arm": "unaligned",
         "settings": {"confidence": "softmax", "threshold": threshold, "decay": decay},
         "lossless": False,
         "metric": "bleu",

@@ -13,9 +13,9 @@ from tests.unit.evaluation.conftest import SIZES, measured_record, summarized, u
 Sweeps = dict[str, list[dict[str, Any]]]
 
 
-def find(summary: dict[str, Any], drafter: str, **settings: Any) -> dict[str, Any]:
+def find(summary: dict[str, Any], arm: str, **settings: Any) -> dict[str, Any]:
     found: list[dict[str, Any]] = [
-        point for point in summary["points"] if point["drafter"] == drafter and settings.items() <= point["settings"].items()
+        point for point in summary["points"] if point["arm"] == arm and settings.items() <= point["settings"].items()
     ]
     assert len(found) == 1
     return found[0]
@@ -34,7 +34,7 @@ def test_choices_are_marked_on_points(sweeps: Sweeps) -> None:
 
 def test_both_choices_are_listed_where_one_point_is_both(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
-    both = [c["point"] for c in summary["choices"] if (c["method"], c["drafter"]) == ("bild", "aligned")]
+    both = [c["point"] for c in summary["choices"] if (c["method"], c["arm"]) == ("bild", "aligned")]
     assert len(both) == 2 and both[0] == both[1]
     assert summary["points"][both[0]]["settings"]["fallback_threshold"] == 0.7
 
@@ -88,7 +88,7 @@ def test_the_frontiers_and_their_gap(sweeps: Sweeps) -> None:
 
 def test_failed_points_are_listed_and_never_chosen(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
-    assert [(row["drafter"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
+    assert [(row["arm"], row["error"]) for row in summary["failed"]] == [("unaligned", "RuntimeError: out of memory")]
     assert len(summary["points"]) == 9
 
 
@@ -156,7 +156,7 @@ def test_what_was_not_timed_is_shown_and_never_chosen_nor_on_a_frontier(sweeps: 
     assert find(summary, "aligned", fallback_threshold=0.9)["chosen"] == "no_loss"
     index = summary["points"].index(point)
     assert all(index not in curve["points"] for curve in summary["pareto"])
-    assert [row["drafter"] for row in summary["failed"]] == ["unaligned"]
+    assert [row["arm"] for row in summary["failed"]] == ["unaligned"]
 
 
 def test_differences_are_from_vanilla_of_the_same_split(sweeps: Sweeps) -> None:
@@ -170,7 +170,7 @@ def test_differences_are_from_vanilla_of_the_same_split(sweeps: Sweeps) -> None:
 
 def test_fronts_of_each_method_and_of_all(sweeps: Sweeps) -> None:
     summary = summarized("bleu", sweeps)
-    curves = {(curve["drafter"], curve["method"]): curve for curve in summary["pareto"]}
+    curves = {(curve["arm"], curve["method"]): curve for curve in summary["pareto"]}
     assert list(curves) == [(d, m) for d in ("unaligned", "aligned") for m in ("bild", "speculative", "all")]
     speeds = {key: [summary["points"][index]["speedup"] for index in curve["points"]] for key, curve in curves.items()}
     assert speeds["unaligned", "bild"] == [2.0, 1.5, 1.2]

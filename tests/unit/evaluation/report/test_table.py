@@ -36,8 +36,7 @@ def test_rows_hold_choices_and_what_was_published(sweeps: Sweeps) -> None:
 def test_what_other_methods_chose_stands_below_each_point_once(sweeps: Sweeps) -> None:
     renamed = {"bild": "token_cascade"}
     others = {
-        drafter: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows]
-        for drafter, rows in sweeps.items()
+        arm: [{**row, "method": renamed.get(row["method"], row["method"])} for row in rows] for arm, rows in sweeps.items()
     }
     rows = {row["label"]: row for row in summarized("bleu", others, dataset="iwslt17-de-en")["table"][len(ROWS) :]}
     thresholds = {label: row["settings"]["fallback_threshold"] for label, row in rows.items()}
@@ -144,8 +143,8 @@ def test_published_rows_are_rows_of_the_table_and_keep_their_order() -> None:
     assert len(results) == 4
     for column in (column for found in results for column in table_1_columns(found.dataset, found.metric or "")):
         assert column.rows.keys() <= set(ROWS)
-        for drafter in ("unaligned", "aligned"):
-            no_loss, one_point = column.rows[f"bild_{drafter}_no_loss"], column.rows[f"bild_{drafter}_one_point"]
+        for arm in ("unaligned", "aligned"):
+            no_loss, one_point = column.rows[f"bild_{arm}_no_loss"], column.rows[f"bild_{arm}_one_point"]
             vanilla = column.rows["vanilla_large"][0]
             # The paper's own tolerances are a little wider than ours: WMT aligned lies 0.12 under vanilla.
             assert no_loss[0] >= vanilla - 0.13 and vanilla - 1.2 <= one_point[0] < no_loss[0]
@@ -154,7 +153,7 @@ def test_published_rows_are_rows_of_the_table_and_keep_their_order() -> None:
 
 def test_the_notes_name_the_tokenizer_and_what_it_cannot_read(sweeps: Sweeps) -> None:
     metric = "bleu[bleu_tokenizer=char]"
-    pairs = {"aligned": {"misfit": "ROUGE drops it; set unicode"}}
+    pairs = {"aligned": {"unsupported_script": "ROUGE drops it; set unicode"}}
     text = as_markdown(summary_record(metric, measured_by(metric, sweeps), pairs, dataset="iwslt17-de-en"))
     assert "BLEU (char) and speed-up" in text and "| BLEU (char) |" in text
     assert text.count("\n- Warning: ROUGE drops it; set unicode.\n") == 1

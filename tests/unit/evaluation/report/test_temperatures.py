@@ -11,8 +11,7 @@ from tasks.errors import InputError
 from tasks.evaluation.report.figures.temperatures import by_temperature
 from tasks.evaluation.report.temperatures import temperature_points
 from tasks.evaluation.results.rows import SweepRow
-from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.results.temperatures import split_at, temperature_of
+from tasks.evaluation.results.summary import Summary, split_at, temperature_of
 from tests.charts import drawn, present
 from tests.unit.evaluation.conftest import records
 
@@ -48,9 +47,9 @@ def test_differences_are_from_vanilla_at_the_same_temperature_and_nothing_is_cho
     warmed: Summary, full_record: Summary
 ) -> None:
     by_degree = {one.temperature: one for one in warmed.temperatures}
-    own = [point for point in full_record.points if point.drafter == "unaligned"]
+    own = [point for point in full_record.points if point.arm == "unaligned"]
     for degree, swept in by_degree.items():
-        assert swept.drafter == "unaligned" and len(swept.points) == len(own)
+        assert swept.arm == "unaligned" and len(swept.points) == len(own)
         assert swept.vanilla_quality == pytest.approx(full_record.vanilla.large.quality - 10 * degree)
         for point, like in zip(swept.points, own, strict=True):
             assert point.quality == pytest.approx(like.quality - 10 * degree, abs=1e-4)

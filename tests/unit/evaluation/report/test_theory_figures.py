@@ -74,8 +74,8 @@ def test_the_trace_shows_every_token(full_record: Summary, full_rows: dict[str, 
     assert token_trace(full_record, full_rows) is None, "older rows do not tell who proposed which token"
     example = ShownExample(source="a", references=["b"], vanilla="c", pieces=[("c", "s")], proposers="sslsc")
     told = {
-        drafter: [dataclasses.replace(row, shown=[example]) if isinstance(row, TimedRow) else row for row in rows]
-        for drafter, rows in full_rows.items()
+        arm: [dataclasses.replace(row, shown=[example]) if isinstance(row, TimedRow) else row for row in rows]
+        for arm, rows in full_rows.items()
     }
     figure = present(token_trace(full_record, told))
     bars = drawn(figure.panels[0], "bar")

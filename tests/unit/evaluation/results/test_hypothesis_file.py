@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from tasks.evaluation.results.hypothesis_file import HypothesisFile, point_key, read_hypotheses
+from tasks.evaluation.results.files import HypothesisFile, point_key, read_hypotheses
 
 FIRST, SECOND = point_key("bild", {"max_draft": 3, "rollback_threshold": "inf"}), point_key("vanilla_large", {})
 

@@ -11,6 +11,7 @@ import pytest
 from tasks.decoding.settings import SamplingSettings
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
+from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import (
     DecodingCounts,
     FailedRow,
@@ -18,7 +19,6 @@ from tasks.evaluation.results.rows import (
     Prediction,
     ShownExample,
     SweepRow,
-    SweepRowFile,
     TimedRow,
     read_rows,
 )
@@ -26,7 +26,7 @@ from tasks.evaluation.results.rows import (
 FIX = "measure it again"
 FAILED = FailedRow(
     task="toy",
-    drafter="aligned",
+    arm="aligned",
     split="validation",
     method="bild",
     settings={"fallback_threshold": 0.6, "rollback_threshold": "inf", "max_draft": 10},

@@ -12,9 +12,8 @@ import pytest
 
 from tasks.errors import InputError
 from tasks.evaluation.results.codec import VERSION
-from tasks.evaluation.results.costs import MethodOverhead
 from tasks.evaluation.results.pair import PairRecord, read_pair, write_pair
-from tasks.evaluation.results.points import TimedPoint, UntimedPoint
+from tasks.evaluation.results.rows import TimedPoint, UntimedPoint
 from tasks.evaluation.results.summary import SweptPairs, read_summary, rounded, summary_json
 from tests.unit.evaluation.conftest import pair_record, summary_record, untimed
 from tests.unit.evaluation.report.test_recommendation import ABOUT
@@ -36,7 +35,7 @@ def test_a_summary_is_read_back_as_it_was_written(path: Path) -> None:
     summary = read_summary(path, "a result", FIX)
     assert summary_json(summary) == path.read_text(encoding="utf-8")
     assert json.loads(summary_json(summary))["version"] == VERSION
-    kinds = [type(point) for point in summary.points if point.drafter == "aligned"]
+    kinds = [type(point) for point in summary.points if point.arm == "aligned"]
     assert kinds.count(UntimedPoint) == 1 and set(kinds) == {TimedPoint, UntimedPoint}
 
 
@@ -62,7 +61,7 @@ def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:
     assert summary.front("unaligned", "calm") == []
     assert {choice.choice for choice, point in summary.chosen_points() if point.method == "bild"} == {"no_loss", "one_point"}
     assert {point.method for point in summary.timed_points("aligned", "speculative")} == {"speculative"}
-    assert [drafter for drafter, _ in summary.vanilla.small_models()] == ["unaligned", "aligned"]
+    assert [arm for arm, _ in summary.vanilla.small_models()] == ["unaligned", "aligned"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_choices_and_frontiers_lead_to_timed_points(path: Path) -> None:
         ({"version": VERSION + 1}, f"version {VERSION + 1}, but this code reads version {VERSION}"),
         ({"points": ...}, "field 'points' is missing"),
         ({"vanilla": {}}, "field 'vanilla.large' is missing"),
-        ({"choices": [{"method": "bild"}]}, "field 'choices.0.drafter' is missing"),
+        ({"choices": [{"method": "bild"}]}, "field 'choices.0.arm' is missing"),
         ({"frontier": None}, "field 'frontier' is None"),
     ],
 )
@@ -118,13 +117,3 @@ def test_nothing_is_known_of_a_pair_that_was_not_recorded(tmp_path: Path) -> Non
     assert (nothing.acceptance_rate(), nothing.cost_ratio, nothing.sample_error, nothing.origin("host_cpu")) == (None,) * 3 + (
         "",
     )
-
-
-@pytest.mark.parametrize("key", ["overhead_ms", "beside_ms"])
-def test_the_overhead_of_a_pair_is_read_by_its_name_and_by_the_older_one(tmp_path: Path, key: str) -> None:
-    file = tmp_path / "pair.json"
-    file.write_text(json.dumps({"costs": {key: {"bild": {"text": 0.1, "call": 0.2}}}}), encoding="utf-8")
-    pair = read_pair(file, FIX)
-    assert pair is not None and pair.costs is not None
-    assert pair.costs.overhead_ms == {"bild": MethodOverhead(text=0.1, call=0.2)}
-    assert "beside_ms" not in write_pair(pair, file).read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ def test_ties_go_to_the_better_then_to_the_first_and_a_choice_may_be_slower_than
 
 def timed(method: str, lower: float | None, speedup: float, split: str = "validation") -> TimedRow:
     return TimedRow(
-        drafter="aligned",
+        arm="aligned",
         split=split,
         method=method,
         settings={},

@@ -10,7 +10,7 @@ import pytest
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.selection.bounds import normal_bounds
 from tasks.evaluation.selection.differences import paired_differences
-from tasks.evaluation.selection.row_bounds import grid_bounds, level_of_drafter, point_bounds
+from tasks.evaluation.selection.row_bounds import grid_bounds, level_of_arm, point_bounds
 from tasks.evaluation.settings import MarginSettings
 
 MARGINS = MarginSettings(confidence=0.9)
@@ -30,7 +30,7 @@ def test_a_point_on_test_has_the_whole_level_and_one_of_many_its_share() -> None
     differences = paired_differences(point.statistics[None], VANILLA.statistics)
     on_test = point_bounds(point, VANILLA, MARGINS, None, lossless=False, sampled=False)
     assert on_test.compared == 1 and on_test.lower == pytest.approx(normal_bounds(differences, 0.1)[0])
-    assert level_of_drafter(MARGINS) == pytest.approx(0.05)
+    assert level_of_arm(MARGINS) == pytest.approx(0.05)
     on_validation = point_bounds(point, VANILLA, MARGINS, 20, lossless=False, sampled=False)
     assert on_validation.compared == 20 and on_validation.lower == pytest.approx(normal_bounds(differences, 0.05 / 20)[0])
     assert on_validation.upper == on_test.upper

@@ -9,8 +9,7 @@ import pytest
 
 from tasks.decoding.registry import decode
 from tasks.decoding.settings import BildSettings, SpeculativeSettings
-from tasks.evaluation.energy import EnergyMeter, Reading
-from tasks.evaluation.results.batch_timings import BatchTiming, BatchTimings, VanillaBatch
+from tasks.evaluation.results.pair import BatchTiming, BatchTimings, VanillaBatch
 from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import SweepSettings
 from tasks.evaluation.sweeping.batches import BatchTimer, _Lap, _timing, points_by_batch
@@ -24,21 +23,6 @@ POINTS = [
     SweepPoint("bild", BildSettings(fallback_threshold=0.2)),
     SweepPoint("speculative", SpeculativeSettings(draft_length=3)),
 ]
-
-
-class TimeAsEnergy(EnergyMeter):
-    """A processor that takes a watt."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(Path("nowhere"))
-        self._clock = clock
-
-    def read(self) -> Reading | None:
-        return [round(self._clock() * 1e6)]
-
-    def joules(self, before: Reading | None, after: Reading | None) -> float | None:
-        assert before is not None and after is not None
-        return (after[0] - before[0]) / 1e6
 
 
 def ready(**settings: object) -> tuple[Clock, PointEvaluator, Split]:
@@ -59,13 +43,12 @@ def seconds(clock: Clock, evaluator: PointEvaluator, split: Split, point: SweepP
 
 def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
     clock, evaluator, split = ready()
-    timings = BatchTimer(evaluator, split, TimeAsEnergy(clock)).measure(POINTS)
+    timings = BatchTimer(evaluator, split).measure(POINTS)
     assert timings.error is None and timings.sizes == [1, 2, 8] and timings.examples == 8
     vanilla = {size: seconds(clock, evaluator, split, VANILLA, size) for size in timings.sizes}
     assert vanilla[8] < vanilla[1]
     for alone in timings.vanilla:
         assert alone.throughput == pytest.approx(vanilla[1] / vanilla[alone.batch_size])
-        assert alone.joules_per_text == pytest.approx(vanilla[alone.batch_size] / 8, rel=1e-3)
     assert [[one.batch_size for one in point] for point in timings.by_point()] == [[1, 2, 8]] * 2
     for point, own in zip(POINTS, timings.by_point(), strict=True):
         for one in own:
@@ -73,12 +56,11 @@ def test_each_point_is_compared_with_vanilla_at_its_own_batch_size() -> None:
             assert (one.method, one.settings) == (point.method, point.row_settings)
             assert one.rounds == pytest.approx([vanilla[one.batch_size] / took] * 3)
             assert one.speedup == pytest.approx(one.rounds[0])
-            assert one.joules_per_text == pytest.approx(took / 8, rel=1e-3)
 
 
 def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
     def laps(*rounds: list[float]) -> list[_Lap]:
-        return [_Lap(seconds=seconds, joules=[None] * 2, texts=4) for seconds in rounds]
+        return [_Lap(seconds=seconds, texts=4) for seconds in rounds]
 
     point = POINTS[0]
     timing = _timing(point, 2, {(VANILLA, 2): laps([2, 4], [3, 3], [4, 2]), (point, 2): laps([1, 4], [4, 2], [2, 1])})
@@ -87,12 +69,10 @@ def test_the_speedup_at_a_batch_size_is_the_median_of_its_rounds() -> None:
     assert timing.speedup == pytest.approx(6 / 5)
 
 
-def test_batches_larger_than_the_split_are_left_out_and_energy_may_be_unknown(tmp_path: Path) -> None:
+def test_batches_larger_than_the_split_are_left_out() -> None:
     _, evaluator, split = ready(batch_sizes=(1, 4, 16), batch_examples=64)
-    timings = BatchTimer(evaluator, split, EnergyMeter(tmp_path)).measure(POINTS[:1])
+    timings = BatchTimer(evaluator, split).measure(POINTS[:1])
     assert timings.sizes == [1, 4] and timings.examples == 8
-    assert not any(one.joules_per_text for one in timings.vanilla)
-    assert not any(one.joules_per_text for one in timings.points)
 
 
 def test_other_tokens_than_those_known_leave_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from tasks.decoding.settings import (
     VanillaSettings,
 )
 from tasks.evaluation.results.codec import encode
-from tasks.evaluation.results.costs import MethodOverhead
+from tasks.evaluation.results.pair import MethodOverhead
 from tasks.evaluation.sweeping.costs import Costs, load_or_measure_costs, measure_costs
 from tasks.evaluation.sweeping.overheads import Overheads
 from tests.ticking import LARGE, LIMIT, SMALL, Clock, ticking_pair

@@ -19,7 +19,8 @@ from tasks.decoding.settings import BildSettings, TokenCascadeSettings
 from tasks.errors import InputError
 from tasks.evaluation.measurements import point_metrics
 from tasks.evaluation.perplexity import PerplexitySettings, perplexity
-from tasks.evaluation.results.rows import FailedRow, SweepRow, SweepRowFile, TimedRow
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.selection.choosing import choose_rows
 from tasks.evaluation.settings import MarginSettings
 from tasks.evaluation.sweeping.given_text import GivenTextEvaluator, first_difference, given_tokens

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tasks.evaluation.frontier import TradeOff
-from tasks.evaluation.results.plan import PredictionError
+from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.sweeping.planning import Candidate, prediction_error
 from tests.unit.evaluation.sweeping.plans import (
     LARGE_MS,

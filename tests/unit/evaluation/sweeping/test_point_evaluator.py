@@ -50,7 +50,7 @@ def test_the_header_of_a_row() -> None:
     header = evaluator.header(SPECULATIVE, split, "toy", "aligned")
     assert header.settings["draft_length"] == 3
     assert header.sampling == SamplingSettings()
-    assert (header.task, header.drafter) == ("toy", "aligned")
+    assert (header.task, header.arm) == ("toy", "aligned")
     found = (header.split, header.method, header.lossless, header.metric, header.examples)
     assert found == ("validation", "speculative", True, "bleu", 8)
     assert not evaluator.header(BILD, split, "toy", "aligned").lossless

@@ -9,17 +9,8 @@ from typing import Any
 import pytest
 
 from tasks.decoding.settings import BildSettings, SpeculativeSettings
-from tasks.evaluation.results.rows import (
-    FailedRow,
-    MeasuredRow,
-    Outcome,
-    Prediction,
-    SweepRow,
-    SweepRowFile,
-    TimedRow,
-    Timing,
-    read_rows,
-)
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import FailedRow, MeasuredRow, Outcome, Prediction, SweepRow, TimedRow, Timing, read_rows
 from tasks.evaluation.sweeping.costs import Costs
 from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
 from tasks.evaluation.sweeping.outputs import Outputs, Split
@@ -77,7 +68,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, writer: RowWriter, error: BaseExcept
 def test_a_timed_row_is_whole_and_in_the_file(writer: RowWriter, split: Split, path: Path, reported: list[SweepRow]) -> None:
     row = writer.write_timed(BILD, split, "grid")
     assert isinstance(row, TimedRow)
-    assert (row.task, row.drafter, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
+    assert (row.task, row.arm, row.why, row.how, row.fingerprint) == ("toy", "aligned", "grid", "decoded", "this work")
     assert row.settings["rollback_threshold"] == "inf"
     assert row.shown and row.speedup_interval and row.signature
     assert row.time_ms is None and row.predicted is None and row.timed_mismatches is None

@@ -1,24 +1,83 @@
-"""All outputs of a sweep on one split, beside its rows: `hypotheses-<split>.parquet`.
-
-A line for each point and example, with the columns `method`, `settings` (JSON, as in the rows), `example` (index in the split)
-and `text`. Points of a grid share most of their texts, so that columns are dictionary-encoded.
-"""
+"""The files of rows and of outputs that a sweep writes while it runs; both survive any kill."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tasks.evaluation.results.codec import Settings
-from tasks.files import atomic_path
+from tasks.errors import InputError
+from tasks.evaluation.results.codec import VERSION, Settings, Source, encode, parse
+from tasks.evaluation.results.rows import MeasuredRow, SweepRow, row_from
+from tasks.files import append_line, atomic_path, atomic_write
 
 _WORK = b"draftline.fingerprint"
 _PAGE_BYTES = 1 << 26
 """Of a dictionary: beyond the default of a megabyte texts would be written again for each line."""
+
+
+class SweepRowFile:
+    """The rows of one sweep, each a line of JSON that is appended when it is known.
+
+    Rows of another fingerprint or version, failed rows and damaged lines are dropped when the file is opened: they are measured
+    again. So are all rows of a point and split but the last: a point has a row after each of its rounds.
+    """
+
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        """Open the file, or create it with its folder.
+
+        Args:
+            path: The file.
+            fingerprint: Of the settings, data and code that these rows depend on.
+        """
+        self.path, self.fingerprint = path, fingerprint
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows: list[SweepRow] = [row for row in _intact(path) if row.fingerprint == fingerprint]
+        self._rewrite()
+        self.compact()
+
+    def append(self, row: SweepRow) -> SweepRow:
+        """Add a row, marked with the fingerprint, and return it when it is on the disk."""
+        marked = dataclasses.replace(row, fingerprint=self.fingerprint)
+        append_line(self.path, row_line(marked))
+        self.rows.append(marked)
+        return marked
+
+    def compact(self) -> None:
+        """Leave only the last row of each point and split."""
+        last = {(row.split, row.method, str(row.settings)): row for row in self.rows}
+        if len(last) < len(self.rows):
+            kept = {id(row) for row in last.values()}
+            self.rows = [row for row in self.rows if id(row) in kept]
+            self._rewrite()
+
+    def find(self, split: str, method: str, settings: Settings) -> SweepRow | None:
+        """The last row of a point on a split, if there is one."""
+        wanted = split, method, settings
+        return next((row for row in reversed(self.rows) if (row.split, row.method, row.settings) == wanted), None)
+
+    def _rewrite(self) -> None:
+        """Write the file anew, in one step."""
+        atomic_write(self.path, "".join(map(row_line, self.rows)), sync=True)
+
+
+def row_line(row: SweepRow) -> str:
+    """A row as a line of its file; fields that are None are left out."""
+    return json.dumps({"version": VERSION, **encode(row, omit_null=True)}, ensure_ascii=False) + "\n"
+
+
+def _intact(path: Path) -> Iterator[SweepRow]:
+    """The measured rows of this version, from whole lines only."""
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ():
+        source = Source(str(path), "remove the line")
+        with contextlib.suppress(InputError):
+            row = row_from(parse(line, source), source)
+            if isinstance(row, MeasuredRow):
+                yield row
 
 
 def point_key(method: str, settings: Settings) -> tuple[str, str]:
