@@ -165,7 +165,7 @@ def choose(task: str, asked: MethodChoice) -> Chosen:
         if best is None:
             return Chosen(VANILLA, asked.arm or ALIGNED, "recommended: vanilla, since no setting is shown to pay")
         point = summary["points"][best]
-        chosen = Chosen(_point_of(point), point["drafter"], f"recommended by results/{task}")
+        chosen = Chosen(_point_of(point), point["arm"], f"recommended by results/{task}")
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = f"{type(error).__name__} {error}"
         raise InputError(f"{path} is damaged ({reason}); make it anew with python -m tasks.report --task {task}") from None
@@ -228,7 +228,7 @@ def _tuned(summary: Mapping[str, Any], bound: str, arm: str | None) -> Chosen:
         limit = math.nan
     if name not in ("ms", "quality") or math.isnan(limit):
         raise InputError(f"--tune is {bound!r}; write ms=… (milliseconds a text, at most) or quality=… (points, at least)")
-    timed = [point for point in summary["points"] if point["timed"] and arm in (None, point["drafter"])]
+    timed = [point for point in summary["points"] if point["timed"] and arm in (None, point["arm"])]
 
     def fast_and_good(point: Mapping[str, Any]) -> tuple[float, float]:
         return -point["latency_ms"], point["quality"]
@@ -244,7 +244,7 @@ def _tuned(summary: Mapping[str, Any], bound: str, arm: str | None) -> Chosen:
         found = f"the nearest has {_measured(max(timed, key=nearest_first))}" if timed else "none was timed"
         raise InputError(f"no timed point meets --tune {bound}: {found} on {summary['split']}; loosen the bound")
     best = max(fitting, key=best_first)
-    return Chosen(_point_of(best), best["drafter"], f"tuned to {bound}: {_measured(best)} on {summary['split']}")
+    return Chosen(_point_of(best), best["arm"], f"tuned to {bound}: {_measured(best)} on {summary['split']}")
 
 
 def _measured(point: Mapping[str, Any]) -> str:
