@@ -34,6 +34,8 @@ _ENCODERS = {
     "model.decoder.layers": ("model.encoder.layers", "encoder_layers"),
 }
 """The encoder's path and its depth, by the decoder's path."""
+_PROBE = 16
+"""Tokens of the source that tells whether two encoders compute the same."""
 _SHARED = "layer.0.SelfAttention.relative_attention_bias.weight"
 """T5 keeps the position biases of all layers in the first one."""
 _MARK = "shares_encoder"
@@ -209,6 +211,25 @@ def _chosen(weights: dict[str, torch.Tensor], path: str, layers: Sequence[int]) 
 def reads_large_encoder(model: PreTrainedModel) -> bool:
     """Return whether a model was made to read the large model's encoder."""
     return bool(getattr(model.config, _MARK, False))
+
+
+@torch.inference_mode()
+def shares_encoder(small: PreTrainedModel, large: PreTrainedModel) -> bool:
+    """Return whether two encoder-decoders have the same encoder: equal weights, and identical output for a probe.
+
+    The probe detects encoders with equal weights and different configurations (heads, activation).
+    """
+    if not (small.config.is_encoder_decoder and large.config.is_encoder_decoder):
+        return False
+    encoders = [model.get_encoder() for model in (small, large)]
+    ours, theirs = (encoder.state_dict() for encoder in encoders)
+    if ours.keys() != theirs.keys() or not all(torch.equal(ours[name], theirs[name]) for name in ours):
+        return False
+    known = small.get_input_embeddings().weight.shape[0]
+    probe = torch.arange(_PROBE, device=small.device)[None] % known
+    mask = torch.ones_like(probe)
+    one, other = (encoder(input_ids=probe, attention_mask=mask).last_hidden_state for encoder in encoders)
+    return torch.equal(one, other)
 
 
 def freeze_encoder(model: PreTrainedModel) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from transformers.pytorch_utils import Conv1D
 
 Table = Callable[[int], Tensor]
+ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
+"""Those of the fast runtimes, in the order of the kernel's `Activation`."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Stack:
     head_width: int
     epsilon: float
     activation: str
-    """relu, gelu, gelu_new or silu."""
+    """One of `ACTIVATIONS`."""
     gated: bool
     causal: bool
     score_scale: float
@@ -142,22 +144,21 @@ class _UnknownError(Exception):
 
 def _t5(model: PreTrainedModel) -> Blueprint | None:
     config = model.config
-    activation = {"relu": "relu", "gelu_new": "gelu_new", "silu": "silu", "gelu": "gelu"}.get(config.dense_act_fn)
-    if activation is None:
+    if config.dense_act_fn not in ACTIVATIONS:
         return None
     head, tokens = _head(model.lm_head)
-    decoder = _t5_stack(model.decoder, activation, head, head_scale(model))
-    return Blueprint(replace(decoder, head_tokens=tokens), encoder=_t5_stack(model.encoder, activation, None, 1.0))
+    decoder = _t5_stack(model.decoder, head, head_scale(model))
+    return Blueprint(replace(decoder, head_tokens=tokens), encoder=_t5_stack(model.encoder, None, 1.0))
 
 
-def _t5_stack(stack: T5Stack, activation: str, head: Linear | None, scale: float) -> Stack:
+def _t5_stack(stack: T5Stack, head: Linear | None, scale: float) -> Stack:
     attention = stack.block[0].layer[0].SelfAttention
     return Stack(
         heads=attention.n_heads,
         key_value_heads=attention.n_heads,
         head_width=attention.key_value_proj_dim,
         epsilon=_epsilon(stack.final_layer_norm),
-        activation=activation,
+        activation=stack.config.dense_act_fn,
         gated=stack.config.is_gated_act,
         causal=stack.config.is_decoder,
         score_scale=attention.scaling,
@@ -197,15 +198,9 @@ def _t5_layer(block: T5Block) -> Layer:
 
 @torch.inference_mode()
 def _t5_bias(attention: T5Attention, longest: int) -> Tensor:
-    distances = torch.arange(-longest, longest + 1, device=attention.relative_attention_bias.weight.device)
-    buckets = attention._relative_position_bucket(
-        distances,
-        bidirectional=not attention.is_decoder,
-        num_buckets=attention.relative_attention_num_buckets,
-        max_distance=attention.relative_attention_max_distance,
-    )
-    bias: Tensor = attention.relative_attention_bias(buckets).T.contiguous()
-    return bias
+    # One query in the middle of the keys has every distance: (1, heads, 1, 2 longest + 1).
+    bias: Tensor = attention.compute_bias(1, 2 * longest + 1, past_seen_tokens=longest)
+    return bias[0, :, 0].contiguous()
 
 
 def _llama(model: PreTrainedModel) -> Blueprint | None:
@@ -258,9 +253,8 @@ def _angles(rotary: LlamaRotaryEmbedding, positions: int) -> Tensor:
 
 def _gpt2(model: PreTrainedModel) -> Blueprint | None:
     config, inner = model.config, model.transformer
-    activation = {"gelu_new": "gelu_new", "relu": "relu", "gelu": "gelu", "silu": "silu"}.get(config.activation_function)
     odd = config.scale_attn_by_inverse_layer_idx or config.reorder_and_upcast_attn or config.add_cross_attention
-    if activation is None or odd:
+    if config.activation_function not in ACTIVATIONS or odd:
         return None
     attention = inner.h[0].attn
     head, tokens = _head(model.lm_head)
@@ -269,7 +263,7 @@ def _gpt2(model: PreTrainedModel) -> Blueprint | None:
         key_value_heads=attention.num_heads,
         head_width=attention.head_dim,
         epsilon=config.layer_norm_epsilon,
-        activation=activation,
+        activation=config.activation_function,
         gated=False,
         causal=True,
         score_scale=attention.scaling,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-import torch
-
 from tasks.decoding.decoder import AUTO, Decoder, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.runtimes import compiled
@@ -18,12 +16,11 @@ from tasks.decoding.runtimes.layout import FORMATS
 from tasks.decoding.runtimes.native import NativeDecoder
 from tasks.decoding.runtimes.reference import CausalDecoder, FsmtDecoder, PerRowDecoder, TransformersDecoder
 from tasks.errors import InputError
-from tasks.models.layers import keep_encoder_once, reads_large_encoder
+from tasks.models.layers import keep_encoder_once, reads_large_encoder, shares_encoder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_PROBE = 16
 _ATTENTION = {"full_attention", "sliding_attention"}
 
 
@@ -48,14 +45,19 @@ def open_decoder(
             the requested runtime does not support it.
     """
     _require_rewindable(model, name)
-    opened: NativeDecoder | FusedDecoder | None = None
-    if runtime.name in ("auto", "native"):
-        opened = _native(model, name, vocabulary, runtime, large)
-    if opened is None and not runtime.int8 and runtime.name in ("auto", "fused"):
-        opened = _fused(model, name, vocabulary, runtime)
-    if opened is not None:
-        opened.runtime = runtime
-        return opened
+    opened: NativeDecoder | FusedDecoder | str
+    for kind in ("native", "fused"):
+        if runtime.name not in ("auto", kind) or (runtime.int8 and kind == "fused"):
+            continue
+        if kind == "native":
+            opened = _native(model, name, vocabulary, int8=runtime.int8, large=large)
+        else:
+            opened = _fused(model, name, vocabulary, asked=runtime.name == kind)
+        if not isinstance(opened, str):
+            opened.runtime = runtime
+            return opened
+        if runtime.name == kind:
+            raise InputError(f"the {kind} runtime {opened}; set machine.runtime to auto")
     if runtime.int8:
         raise InputError(
             f"int8 takes the native runtime, which does not take the {name} model here; set machine.dtype to float32"
@@ -64,51 +66,41 @@ def open_decoder(
 
 
 def _native(
-    model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime, large: Decoder | None
-) -> NativeDecoder | None:
-    """Return none if this runtime does not support the model and another one may."""
-    number_format = "int8" if runtime.int8 else str(model.dtype).removeprefix("torch.")
-    here = model.device.type == "cpu"
-    blueprint = blueprint_of(model) if here else None
-    functions = compiled.library() if blueprint is not None else None
-    lacking = (
-        "runs on a CPU"
-        if not here
-        else f"takes float32, bfloat16 and int8, not {number_format}"
-        if number_format not in FORMATS
-        else f"does not know models of type {model.config.model_type} configured like the {name} one"
-        if blueprint is None
-        else "needs a C++ compiler, and found none that works (CXX names one)"
-        if functions is None
-        else None
-    )
-    if lacking is None and blueprint is not None and functions is not None:
-        beside = large if isinstance(large, NativeDecoder) else None
-        return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format, beside)
-    if runtime.name == "native":
-        raise InputError(f"the native runtime {lacking}; set machine.runtime to auto")
-    return None
+    model: PreTrainedModel, name: str, vocabulary: int | None, *, int8: bool, large: Decoder | None
+) -> NativeDecoder | str:
+    """Return the native runtime, or why it does not support the model."""
+    number_format = "int8" if int8 else str(model.dtype).removeprefix("torch.")
+    if model.device.type != "cpu":
+        return "runs on a CPU"
+    if number_format not in FORMATS:
+        return f"takes float32, bfloat16 and int8, not {number_format}"
+    blueprint = blueprint_of(model)
+    if blueprint is None:
+        return _unknown(model, name)
+    functions = compiled.library()
+    if functions is None:
+        return "needs a C++ compiler, and found none that works (CXX names one)"
+    sharing = large if isinstance(large, NativeDecoder) else None
+    return NativeDecoder(model, blueprint, functions, name, vocabulary, number_format, sharing)
 
 
-def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, runtime: Runtime) -> FusedDecoder | None:
-    """Return none if this runtime does not support the model and another one may."""
-    asked, on_gpu = runtime.name == "fused", model.device.type == "cuda"
-    if not asked and model.device.type not in ("cuda", "cpu"):
-        return None
-    number_format, blueprint = str(model.dtype).removeprefix("torch."), blueprint_of(model)
-    if blueprint is not None and number_format in FUSED_FORMATS:
-        recorder = CudaGraphRecorder(model.device) if on_gpu else None
-        return FusedDecoder(
-            model, blueprint, name, vocabulary, recorder=recorder, sync_policy=ONE_AHEAD if on_gpu else EACH_STEP
-        )
-    if asked:
-        lacking = (
-            f"does not know models of type {model.config.model_type} configured like the {name} one"
-            if blueprint is None
-            else f"takes {' and '.join(FUSED_FORMATS)}, not {number_format}"
-        )
-        raise InputError(f"the fused runtime {lacking}; set machine.runtime to auto")
-    return None
+def _fused(model: PreTrainedModel, name: str, vocabulary: int | None, *, asked: bool) -> FusedDecoder | str:
+    """Return the fused runtime, or why it does not support the model; without being asked for, it runs on CPUs and CUDA."""
+    number_format, device = str(model.dtype).removeprefix("torch."), model.device.type
+    if not asked and device not in ("cuda", "cpu"):
+        return f"was not tried on {device}"
+    blueprint = blueprint_of(model)
+    if blueprint is None:
+        return _unknown(model, name)
+    if number_format not in FUSED_FORMATS:
+        return f"takes {' and '.join(FUSED_FORMATS)}, not {number_format}"
+    if device != "cuda":
+        return FusedDecoder(model, blueprint, name, vocabulary, sync_policy=EACH_STEP)
+    return FusedDecoder(model, blueprint, name, vocabulary, recorder=CudaGraphRecorder(model.device), sync_policy=ONE_AHEAD)
+
+
+def _unknown(model: PreTrainedModel, name: str) -> str:
+    return f"does not know models of type {model.config.model_type} configured like the {name} one"
 
 
 def _reference(model: PreTrainedModel, name: str, vocabulary: int | None) -> Decoder:
@@ -167,22 +159,3 @@ def open_pair(
         calibration=[] if calibration is None else calibration,
         shares_encoder=shared,
     )
-
-
-@torch.inference_mode()
-def shares_encoder(small: PreTrainedModel, large: PreTrainedModel) -> bool:
-    """Return whether two encoder-decoders have the same encoder: equal weights, and identical output for a probe.
-
-    The probe detects encoders with equal weights and different configurations (heads, activation).
-    """
-    if not (small.config.is_encoder_decoder and large.config.is_encoder_decoder):
-        return False
-    encoders = [model.get_encoder() for model in (small, large)]
-    ours, theirs = (encoder.state_dict() for encoder in encoders)
-    if ours.keys() != theirs.keys() or not all(torch.equal(ours[name], theirs[name]) for name in ours):
-        return False
-    known = small.get_input_embeddings().weight.shape[0]
-    probe = torch.arange(_PROBE, device=small.device)[None] % known
-    mask = torch.ones_like(probe)
-    one, other = (encoder(input_ids=probe, attention_mask=mask).last_hidden_state for encoder in encoders)
-    return torch.equal(one, other)

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tasks.decoding.acceptance_rules import first_rejected_agrees, next_accepted
 from tasks.decoding.decoder import (
-    BrokenLogitsError,
     Capabilities,
     CheckedDraft,
     Continuation,
@@ -33,7 +32,7 @@ from tasks.decoding.distributions import entropy, probability
 from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.decoding.runtimes.cuda_graphs import GraphCache, GraphKey, GraphRecorder, fetch, rounded, rounded_positions
 from tasks.decoding.runtimes.fused_stack import FusedStack, StaticKVCache, WrapBlock, assign_slots
-from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns, token_guarantee
+from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns, token_guarantee
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -77,10 +76,13 @@ class SyncPolicy:
 
 
 EACH_STEP, ONE_AHEAD, WHOLE_DRAFT = SyncPolicy(), SyncPolicy(syncs_in_flight=1), SyncPolicy(steps_per_sync=_UNIT)
+_Checked = tuple[StepOutput, Tensor]
+"""The predictions after the token before a draft and after each drafted one; and, int64 (drafted + 2,), the argmax at each of
+those positions, then the number of accepted tokens."""
 
 
-class FusedDecoder(LoadedModel):
-    """A `Decoder` whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list.
+class FusedDecoder(SlotDecoder):
+    """A `Decoder` in PyTorch.
 
     If runs are recorded, slots, new tokens and positions are rounded up, so that a few graphs serve all runs.
     """
@@ -96,7 +98,7 @@ class FusedDecoder(LoadedModel):
         sync_policy: SyncPolicy | None = None,
     ) -> None:
         """Take a model, its blueprint, what records runs (none: nothing is recorded), and when the host reads tokens."""
-        super().__init__(model, name, vocabulary)
+        super().__init__(model, blueprint, name, vocabulary)
         self.described = self.described.replace("reference", "fused")
         dtype = model.dtype
         self._stack = FusedStack(blueprint.decoder, dtype, self.vocabulary)
@@ -107,45 +109,36 @@ class FusedDecoder(LoadedModel):
         self._graphs = GraphCache(recorder)
         self.sync_policy = SyncPolicy() if sync_policy is None else sync_policy
         self._greedy_loop, self._draft_checker = GreedyLoop(self), DraftChecker(self)
-        self._known = int(blueprint.decoder.embedding.shape[0])
         self._width = 0
         self._slot_mapping: list[int] = []
         self._by_row: Tensor | None = None
-        self._prompts: list[int] = []
         self._source_length = 0
-        self._steps = 0
 
     @torch.inference_mode()
     def encode(self, sources: Rows) -> EncoderOutput:
         """Run the encoder; without one, keep the prompts."""
-        self._require_known(sources)
+        self.require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
         return self._encoder.encode(sources)
 
     @torch.inference_mode()
     def start(self, encoder_output: EncoderOutput) -> Rows:
-        if encoder_output.prompts is None and self._encoder is None:
-            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
-        rows = encoder_output.hidden.shape[0]
-        self.lengths = [0] * rows
+        rows, positions, _ = encoder_output.hidden.shape
+        first = self.start_rows(encoder_output)
         self._width = self._graphs.padded_rows(rows)
         self._set_slots(list(range(rows)))
-        self._steps = 0
         self._fit(self._width, 1)
-        if encoder_output.prompts is not None:
-            self._prompts = [len(prompt) for prompt in encoder_output.prompts]
-            return [list(prompt) for prompt in encoder_output.prompts]
-        self._prompts = [1] * rows
-        self._source_length = self._graphs.padded_positions(encoder_output.hidden.shape[1])
-        hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
-        if self._kv_cache.read(hidden, mask, rounded_positions(self._source_length)):
-            self._graphs.forget()
-        return [list(self.start_tokens) for _ in range(rows)]
+        if encoder_output.prompts is None:
+            self._source_length = self._graphs.padded_positions(positions)
+            hidden, mask = encoder_output.hidden.to(self.device, self.model.dtype), encoder_output.mask.to(self.device)
+            if self._kv_cache.read(hidden, mask, rounded_positions(self._source_length)):
+                self._graphs.forget()
+        return first
 
     @torch.inference_mode()
     def forward(self, tokens: Rows) -> Step:
-        self._require_known(tokens)
+        self.require_known(tokens)
         counts = [len(row) for row in tokens]
         skipped = skipped_columns(self._prompts, self.lengths, counts)
         predicted = self.run(tokens, skipped)
@@ -159,7 +152,7 @@ class FusedDecoder(LoadedModel):
 
     @torch.inference_mode()
     def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
-        self._require_known([pending])
+        self.require_known([pending])
         [cached] = self.lengths
         self._fit(1, cached + len(pending) + budget - 1)
         found = self._greedy_loop.follow(pending, cached, budget, until, with_logits)
@@ -170,9 +163,7 @@ class FusedDecoder(LoadedModel):
 
     @torch.inference_mode()
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        self._require_known([pending, drafted])
-        if not pending or max(drafted, default=0) >= self.vocabulary:
-            raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
+        self.require_draft(pending, drafted)
         [cached] = self.lengths
         after = cached + len(pending) + len(drafted)
         self._fit(1, after)
@@ -191,9 +182,6 @@ class FusedDecoder(LoadedModel):
             runtime=self.runtime,
             tokens=token_guarantee(self.model.dtype),
         )
-
-    def rewind(self, lengths: Sequence[int]) -> None:
-        self.lengths = list(lengths)
 
     @torch.inference_mode()
     def reorder(self, rows: Sequence[int]) -> None:
@@ -256,7 +244,7 @@ class FusedDecoder(LoadedModel):
         """Raise `BrokenLogitsError` where a -1 reports broken logits."""
         if any(-1 in row for row in best):
             self._kv_cache.clear()
-            raise BrokenLogitsError.at(self.name, self._steps)
+        super().require_sound(best)
 
     def _rows(self, by_slot: Tensor) -> Tensor:
         """Return a copy in the order of the rows."""
@@ -268,17 +256,9 @@ class FusedDecoder(LoadedModel):
 
     def _fit(self, width: int, positions: int, filled: int = 0) -> None:
         """Grow the caches where needed; raise `ValueError` where the model has fewer learned positions."""
-        learned = self._stack.shape.learned_positions
-        if learned is not None and positions > learned.shape[0]:
-            raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
+        self.require_positions(positions)
         if self._kv_cache.fit(width, max(positions, filled)):
             self._graphs.forget()
-
-    def _require_known(self, tokens: Rows) -> None:
-        """Refuse an id that the model has no embedding for: on a GPU it would end the whole process."""
-        for row in tokens:
-            if row and not 0 <= min(row) <= max(row) < self._known:
-                raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
 
 
 class FusedEncoder:
@@ -365,11 +345,11 @@ class GreedyLoop:
         return Continuation(seen.tokens, seen.confidence, kept[None].clone(), seen.entropies)
 
     def _run_step(self, position: int, reads: _Reads) -> None:
-        changing = (self._inputs, self._step, self._found, self._logits)
-        self._decoder.run_recorded(("greedy", *reads), position, lambda kv_length: self._one(kv_length, reads), changing)
+        def step(kv_length: int) -> None:
+            self._record(self._decoder.predict_step(self._inputs, kv_length), reads)
 
-    def _one(self, kv_length: int, reads: _Reads) -> None:
-        self._record(self._decoder.predict_step(self._inputs, kv_length), reads)
+        changing = (self._inputs, self._step, self._found, self._logits)
+        self._decoder.run_recorded(("greedy", *reads), position, step, changing)
 
     def _record(self, output: StepOutput, reads: _Reads) -> None:
         """Write down the prediction and make it the next input."""
@@ -422,21 +402,6 @@ class _Seen:
         return self.ended
 
 
-@dataclass(frozen=True)
-class _CheckedOnDevice:
-    """A draft of one row after its check, on the device."""
-
-    output: StepOutput
-    """The predictions after the token before the draft and after each drafted one."""
-    numbers: Tensor
-    """(drafted + 2,), int64: the likeliest token at each of those positions, then the number of accepted tokens."""
-
-
-def _numbers(rule: GreedyAcceptance) -> tuple[float, ...]:
-    least = math.inf if rule.pardon is None else rule.pardon.min_entropy
-    return rule.max_surprisal, rule.min_share, rule.max_gap, least
-
-
 class DraftChecker:
     """Checks drafts of one row; keeps the rule and the draft where recorded graphs read them."""
 
@@ -446,25 +411,28 @@ class DraftChecker:
         """Cached length, the token before the draft, the draft."""
         self._rule: GreedyAcceptance | None = None
         self._bounds = torch.zeros(5, device=decoder.device)
-        """The rule: whether the likeliest token is accepted, then what `_numbers` gives; float32, as scores are."""
+        """The rule's numbers in the order in which `_apply` reads them; float32, as scores are."""
 
     def check_draft(self, pending: list[int], drafted: list[int], cached: int, rule: GreedyAcceptance) -> CheckedDraft:
         """Do what `decoder.DraftCheck` describes, for a row with `cached` tokens whose cache is long enough for all of it.
 
         A -1 among the step's `best` reports broken logits.
         """
+        min_entropy, window = (math.inf, 0) if rule.pardon is None else (rule.pardon.min_entropy, rule.pardon.window)
         if rule != self._rule:
-            self._bounds.copy_(torch.tensor([float(rule.keep_agreed), *_numbers(rule)]), non_blocking=True)
+            bounds = [float(rule.keep_agreed), rule.max_surprisal, rule.min_share, rule.max_gap, min_entropy]
+            self._bounds.copy_(torch.tensor(bounds), non_blocking=True)
             self._rule = rule
-        kind = rule.reads_scores, rule.first_only, 0 if rule.pardon is None else rule.pardon.window
-        checked = self._check(pending, drafted, cached, kind)
-        numbers = fetch(checked.numbers)
-        # Copied before anything else runs, while the numbers are on their way.
-        logits, hidden = checked.output.logits.clone(), checked.output.hidden.clone()
+        # 1. Run the model and apply the rule, on the device.
+        output, found = self._check(pending, drafted, cached, (rule.reads_scores, rule.first_only, window))
+        numbers = fetch(found)
+        # 2. Copy what the next run would overwrite, while the numbers are on their way.
+        logits, hidden = output.logits.clone(), output.hidden.clone()
+        # 3. Read the tokens and how many of the draft are accepted.
         *best, accepted = numbers().tolist()
         return CheckedDraft(Step(logits, [len(best)], hidden, best=[best]), accepted, best[accepted])
 
-    def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _CheckedOnDevice:
+    def _check(self, pending: list[int], drafted: list[int], cached: int, kind: _Kind) -> _Checked:
         """Run a graph recorded for the draft's length; after a prompt, whose length may be any, run without one."""
         count = len(drafted)
         if len(pending) > 1 or count > _LONGEST:
@@ -472,21 +440,20 @@ class DraftChecker:
             return self._apply(output, torch.tensor(drafted, dtype=torch.long, device=self._inputs.device), kind)
         inputs = self._inputs[:, : 2 + count]
         inputs.copy_(torch.tensor([[cached, *pending, *drafted]]), non_blocking=True)
-        checked: _CheckedOnDevice = self._decoder.run_recorded(
-            ("check", count, *kind),
-            cached + count,
-            lambda kv_length: self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], kind),
-        )
-        return checked
 
-    def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _CheckedOnDevice:
+        def work(kv_length: int) -> _Checked:
+            return self._apply(self._decoder.predict_step(inputs, kv_length), inputs[0, 2:], kind)
+
+        return self._decoder.run_recorded(("check", count, *kind), cached + count, work)
+
+    def _apply(self, output: StepOutput, drafted: Tensor, kind: _Kind) -> _Checked:
         """Apply the rule to `drafted` (drafted,), int64; surprisals are computed as the rules on the host compute them."""
-        best, (reads_scores, first_only, window) = output.best[0], kind
+        best, (reads_scores, first_only, window) = output.best[0], kind  # best: (drafted + 1,)
         agrees = best[:-1] == drafted
         keep_agreed, max_surprisal, min_share, max_gap, pardon_entropy = self._bounds
         accept = agrees & (keep_agreed > 0)
         if reads_scores:
-            scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)
+            scores = torch.softmax(output.logits[0, :-1], -1, dtype=torch.float32)  # (drafted, vocabulary)
             drafted_scores = probability(scores, drafted)
             highest = scores.amax(-1)
             surprisals = -drafted_scores.log()
@@ -497,4 +464,5 @@ class DraftChecker:
                 accept = accept | ((nats >= pardon_entropy) & next_accepted(accept, window))
         if first_only:
             accept = accept | first_rejected_agrees(accept, agrees)
-        return _CheckedOnDevice(output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)]))
+        # The accepted prefix ends before the first token that is not accepted.
+        return output, torch.cat([best, accept.long().cumprod(0).sum(0, keepdim=True)])

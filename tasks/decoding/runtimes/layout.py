@@ -131,12 +131,6 @@ class LoopModel(ctypes.Structure):
 class NativeTurn(ctypes.Structure):
     """`kernel/turns.h`: Turn."""
 
-    predicted: int
-    drafted: int
-    fallback: int
-    accepted: int
-    verified: int
-    added: int
     _fields_ = _fields((_INT32, "predicted drafted fallback accepted verified added"))
 
 
@@ -149,30 +143,18 @@ class Text(ctypes.Structure):
 class LoopRow(ctypes.Structure):
     """`kernel/speculative_loop.h`: LoopRow."""
 
-    turn_count: int
-    ended: int
     _fields_ = _fields((Text, "text"), (_POINTER, "turns"), (_INT64, "turn_count"), (_INT32, "ended"))
 
 
 class KnownPrediction(ctypes.Structure):
     """`kernel/replay.h`: KnownPrediction."""
 
-    best: int
-    top: float
-    entropy: float
     _fields_ = _fields((_INT32, "best"), (_DOUBLE, "top entropy"))
 
 
 class ReplayNode(ctypes.Structure):
     """`kernel/replay.h`: ReplayNode."""
 
-    token: int
-    child: int
-    sibling: int
-    small: KnownPrediction
-    large: KnownPrediction
-    score: float
-    surprisal: float
     _fields_ = _fields((_INT32, "token child sibling"), (KnownPrediction, "small large"), (_DOUBLE, "score surprisal"))
 
 

@@ -1,4 +1,4 @@
-"""The base of every runtime over a `transformers` model: its name, device and special tokens, and prompts as sources."""
+"""The bases of the runtimes over a `transformers` model: name, device and special tokens, prompts as sources, rows as slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tasks.decoding.decoder import REFERENCE, Capabilities, EncoderOutput, Rows, Runtime, TokenGuarantee
+from tasks.decoding.decoder import (
+    REFERENCE,
+    BrokenLogitsError,
+    Capabilities,
+    EncoderOutput,
+    Rows,
+    Runtime,
+    TokenGuarantee,
+)
+from tasks.decoding.runtimes.blueprint import Blueprint
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
 
@@ -51,6 +60,56 @@ class LoadedModel:
         beginning = getattr(self.model.config, "bos_token_id", None)
         ids = {self.pad_token, *self.end_tokens, *self.start_tokens, *([] if beginning is None else [beginning])}
         return frozenset(token for token in ids if token < self.vocabulary)
+
+
+class SlotDecoder(LoadedModel):
+    """A model whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list."""
+
+    def __init__(self, model: PreTrainedModel, blueprint: Blueprint, name: str, vocabulary: int | None) -> None:
+        super().__init__(model, name, vocabulary)
+        self._known = int(blueprint.decoder.embedding.shape[0])
+        learned = blueprint.decoder.learned_positions
+        self._max_positions = None if learned is None else len(learned)
+        self._decoder_only = blueprint.encoder is None
+        self._prompts: list[int] = []
+        """Tokens of each row's prompt, whose predictions nobody reads; 1 where an encoder reads the source."""
+        self._steps = 0
+
+    def rewind(self, lengths: Sequence[int]) -> None:
+        self.lengths = list(lengths)
+
+    def start_rows(self, encoder_output: EncoderOutput) -> Rows:
+        """Empty all rows, and return the first tokens of each."""
+        rows = encoder_output.hidden.shape[0]
+        self.lengths, self._prompts, self._steps = [0] * rows, [1] * rows, 0
+        if encoder_output.prompts is None:
+            if self._decoder_only:
+                raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
+            return [list(self.start_tokens) for _ in range(rows)]
+        self._prompts = [len(prompt) for prompt in encoder_output.prompts]
+        return [list(prompt) for prompt in encoder_output.prompts]
+
+    def require_known(self, tokens: Rows) -> None:
+        """Refuse an id without an embedding: compiled code would read beyond the matrix, and a GPU would end the process."""
+        for row in tokens:
+            if row and not 0 <= min(row) <= max(row) < self._known:
+                raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
+
+    def require_draft(self, pending: list[int], drafted: list[int]) -> None:
+        """Refuse a draft behind nothing, or of tokens that the model cannot predict."""
+        self.require_known([pending, drafted])
+        if not pending or max(drafted, default=0) >= self.vocabulary:
+            raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
+
+    def require_positions(self, positions: int) -> None:
+        """Refuse a text that is longer than the model's learned positions."""
+        if self._max_positions is not None and positions > self._max_positions:
+            raise ValueError(f"a text of {positions} tokens, but the model has {self._max_positions} positions")
+
+    def require_sound(self, best: Rows) -> None:
+        """Raise `BrokenLogitsError` where a -1 in place of a token reports broken logits."""
+        if any(-1 in row for row in best):
+            raise BrokenLogitsError.at(self.name, self._steps)
 
 
 def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:

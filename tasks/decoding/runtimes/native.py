@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tasks.decoding.decoder import (
-    BrokenLogitsError,
     Capabilities,
     CheckedDraft,
     Continuation,
@@ -38,7 +37,7 @@ from tasks.decoding.runtimes.layout import (
     pack_acceptance,
     several_rows,
 )
-from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns
+from tasks.decoding.runtimes.loaded_model import SlotDecoder, encode_prompts, skipped_columns
 from tasks.decoding.runtimes.packed import PackedStack, tied_head
 from tasks.errors import InputError
 from tasks.models.pair import output_vocabulary
@@ -78,14 +77,7 @@ class NativeKVCache:
         return 2 * self._layers * self._shape.head_width * numbers * torch.float32.itemsize
 
     def fit(self, slots: int, positions: int) -> None:
-        """Grow to that many texts and positions, keeping the contents.
-
-        Raises:
-            ValueError: the model has fewer learned positions.
-        """
-        learned = self._shape.learned_positions
-        if learned is not None and positions > learned.shape[0]:
-            raise ValueError(f"a text of {positions} tokens, but the model has {learned.shape[0]} positions")
+        """Grow to that many texts and positions, keeping the contents."""
         if slots > self._own.shape[2] or positions > self.capacity:
             self._grow(max(slots, self._own.shape[2]), positions)
 
@@ -196,8 +188,8 @@ class NativeEncoder(NativeStack):
         return EncoderOutput(_by_row(flat, lengths), mask)
 
 
-class NativeDecoder(LoadedModel):
-    """A `Decoder` whose rows are slots of preallocated caches: a rewind sets a length, and dropping a row shortens a list.
+class NativeDecoder(SlotDecoder):
+    """A `Decoder` in compiled code.
 
     The logits of a token are identical to the bit whether it is computed alone, in a draft or in a batch.
     """
@@ -220,7 +212,7 @@ class NativeDecoder(LoadedModel):
         Raises:
             ValueError: `vocabulary` is more than the model predicts over.
         """
-        super().__init__(model, name, vocabulary)
+        super().__init__(model, blueprint, name, vocabulary)
         if not 0 < self.vocabulary <= output_vocabulary(model):
             raise ValueError(f"the {name} model predicts over {output_vocabulary(model)} tokens, not {self.vocabulary}")
         self.described = f"native, {number_format}"
@@ -244,10 +236,7 @@ class NativeDecoder(LoadedModel):
         self._functions = functions
         self._dtype: torch.dtype = model.dtype
         self._stride = self._packed.padded(int(self._packed.native.head.outputs))
-        self._known = int(decoder.embedding.shape[0])
         self._slots: list[int] = []
-        self._prompts: list[int] = []
-        self._steps = 0
         self._ends = integers(sorted(self.end_tokens))
 
     def encode(self, sources: Rows) -> EncoderOutput:
@@ -256,34 +245,28 @@ class NativeDecoder(LoadedModel):
         Raises:
             InputError: a source is empty.
         """
-        self._require_known(sources)
+        self.require_known(sources)
         if self._encoder is None:
             return encode_prompts(sources, self.name, self.device)
         return self._encoder.encode(sources, self.name)
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         rows, longest, width = encoder_output.hidden.shape
-        if self._encoder is None and encoder_output.prompts is None:
-            raise ValueError(f"the {self.name} model is decoder-only; it cannot start from the output of an encoder")
         if self._encoder is not None and width != self._packed.blueprint.width:
             raise ValueError(f"the {self.name} model reads sources of width {self._packed.blueprint.width}, not {width}")
-        self.lengths = [0] * rows
+        first = self.start_rows(encoder_output)
         self._slots = list(range(rows))
-        self._steps = 0
-        self._cache.fit(rows, 1)
-        if encoder_output.prompts is not None:
-            self._prompts = [len(prompt) for prompt in encoder_output.prompts]
-            return [list(prompt) for prompt in encoder_output.prompts]
-        self._prompts = [1] * rows
-        hidden = encoder_output.hidden.float().contiguous()
-        self._cache.fit_sources(encoder_output.mask.sum(1).tolist())
-        self._stack.call(self._functions.draftline_read, hidden.data_ptr(), rows, longest)
-        return [list(self.start_tokens) for _ in range(rows)]
+        self._fit(rows, 1)
+        if encoder_output.prompts is None:
+            hidden = encoder_output.hidden.float().contiguous()
+            self._cache.fit_sources(encoder_output.mask.sum(1).tolist())
+            self._stack.call(self._functions.draftline_read, hidden.data_ptr(), rows, longest)
+        return first
 
     def forward(self, tokens: Rows) -> Step:
-        self._require_known(tokens)
+        self.require_known(tokens)
         counts = [len(row) for row in tokens]
-        self._cache.fit(len(tokens), max(map(operator.add, self.lengths, counts)))
+        self._fit(len(tokens), max(map(operator.add, self.lengths, counts)))
         hidden = self._stack.run(tokens, self.lengths, self._slots)
         unread = skipped_columns(self._prompts, self.lengths, counts)
         self.lengths = list(map(operator.add, self.lengths, counts))
@@ -304,11 +287,11 @@ class NativeDecoder(LoadedModel):
         )
 
     def continue_greedily(self, pending: list[int], budget: int, until: StopRule, *, with_logits: bool = True) -> Continuation:
-        self._require_known([pending])
+        self.require_known([pending])
         [cached] = self.lengths
         if not pending or budget < 1:
             raise ValueError("a continuation needs at least one pending token and a budget of at least one")
-        self._cache.fit(1, cached + len(pending) + budget - 1)
+        self._fit(1, cached + len(pending) + budget - 1)
         rows, _kept = self._stack.rows([pending], self.lengths, self._slots)
         hidden = empty_floats(len(pending), self._packed.blueprint.width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
@@ -322,18 +305,16 @@ class NativeDecoder(LoadedModel):
         self.lengths = [cached + len(pending) + count - 1]
         self._steps += count
         chosen = best[:count]
-        self._require_sound(chosen)
+        self.require_sound([chosen])
         # Without logits, the buffer holds those of the last position.
         return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None], entropies[:count])
 
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
         tokens = pending + drafted
-        self._require_known([tokens])
+        self.require_draft(pending, drafted)
         [cached] = self.lengths
-        if not pending or max(drafted, default=0) >= self.vocabulary:
-            raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
         count, positions = len(tokens), len(drafted) + 1
-        self._cache.fit(1, cached + count)
+        self._fit(1, cached + count)
         rows, _kept = self._stack.rows([tokens], self.lengths, self._slots)
         hidden, logits = empty_floats(count, self._packed.blueprint.width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
@@ -344,7 +325,7 @@ class NativeDecoder(LoadedModel):
         self.lengths = [cached + count]
         self._steps += 1
         chosen = best[:]
-        self._require_sound(chosen)
+        self.require_sound([chosen])
         states = hidden[None, -positions:].to(self._dtype)
         step = Step(logits[None, :, : self.vocabulary], [positions], states, best=[chosen])
         return CheckedDraft(step, accepted, chosen[accepted])
@@ -364,7 +345,7 @@ class NativeDecoder(LoadedModel):
 
     def _prepare(self, rows: int, longest_run: int, predictions: int, length: int) -> tuple[LoopModel, object]:
         """Return `layout.NativeLoopModel.prepare`; raises `ValueError` where the model has fewer learned positions."""
-        self._cache.fit(rows, length)
+        self._fit(rows, length)
         stack, cache = self._packed.native, self._cache.native
         stack.threads = torch.get_num_threads()
         hidden, logits = empty_floats(longest_run, self._packed.blueprint.width), empty_floats(predictions, self._stride)
@@ -391,8 +372,9 @@ class NativeDecoder(LoadedModel):
             return self._cache.bytes_of(source_tokens + target_tokens, 0)
         return self._cache.bytes_of(target_tokens, source_tokens)
 
-    def rewind(self, lengths: Sequence[int]) -> None:
-        self.lengths = list(lengths)
+    def _fit(self, rows: int, positions: int) -> None:
+        self.require_positions(positions)
+        self._cache.fit(rows, positions)
 
     def reorder(self, rows: Sequence[int]) -> None:
         self.lengths = [self.lengths[row] for row in rows]
@@ -413,7 +395,7 @@ class NativeDecoder(LoadedModel):
         )
         self._steps += 1
         chosen = best[:]
-        self._require_sound(chosen)
+        self.require_sound([chosen])
         return self._whole(logits), chosen
 
     def _whole(self, logits: Tensor) -> Tensor:
@@ -421,16 +403,6 @@ class NativeDecoder(LoadedModel):
         if self._draft_tokens is None:
             return logits[:, : self.vocabulary]
         return spread(logits[:, : self._outputs], self._draft_tokens, self.vocabulary)
-
-    def _require_sound(self, best: list[int]) -> None:
-        if -1 in best:
-            raise BrokenLogitsError.at(self.name, self._steps)
-
-    def _require_known(self, tokens: Rows) -> None:
-        """Refuse an id that the model has no embedding for: compiled code would read beyond the matrix."""
-        for row in tokens:
-            if row and not 0 <= min(row) <= max(row) < self._known:
-                raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
 
 
 def _same_matrix(one: Linear, other: Linear | None) -> bool:

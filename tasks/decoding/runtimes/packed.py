@@ -28,7 +28,6 @@ _READ = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _BLOCK_BYTES = 1 << 22
 """Bytes of weights that are packed at a time."""
 _READ_BY_A_STEP = ("query_key_value", "out", "cross_query", "cross_out", "feed_in", "feed_out")
-_ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu")
 
 _PAGE = 1 << 21
 """Bytes of a huge page, where the system has them: weights that are read once a step need few address translations."""
@@ -85,7 +84,7 @@ class PackedStack:
             heads=stack.heads,
             key_value_heads=stack.key_value_heads,
             head_width=stack.head_width,
-            activation=_ACTIVATIONS.index(stack.activation),
+            activation=blueprint.ACTIVATIONS.index(stack.activation),
             gated=stack.gated,
             causal=stack.causal,
             format=FORMATS.index(number_format),

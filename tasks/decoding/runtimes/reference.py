@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle
 
-from tasks.decoding.decoder import Capabilities, EncoderOutput, Rows, Step, require_finite
+from tasks.decoding.decoder import EncoderOutput, Rows, Step, require_finite
 from tasks.decoding.runtimes.loaded_model import LoadedModel, encode_prompts, skipped_columns
 
 if TYPE_CHECKING:
@@ -274,25 +274,18 @@ class CausalDecoder(CachedDecoder):
         self._prompts = [self._prompts[row] for row in index.tolist()]
 
 
-class PerRowDecoder:
+class PerRowDecoder(LoadedModel):
     """A `Decoder` of any model, above all of those that count positions from the first column: BART, FSMT, BLOOM.
 
     A single row has no padding, so its columns are its positions. At batch size 1, where latency is measured, nothing is lost.
+    It has no capabilities of a single row: they would act on the inner runtime, whose cache is not used.
     """
 
     def __init__(self, runtime: CachedDecoder) -> None:
         """Take a runtime that is correct for one row."""
+        super().__init__(runtime.model, runtime.name, runtime.vocabulary)
         self._runtime = runtime
         self._rows: list[CachedDecoder] = []
-        self.capabilities = Capabilities(transformers_model=runtime.model, tokens=runtime.capabilities.tokens)
-        """Without single-row capabilities: they would act on the inner runtime, whose cache is not used."""
-        self.name = runtime.name
-        self.vocabulary = runtime.vocabulary
-        self.specials = runtime.specials
-        self.end_token = runtime.end_token
-        self.end_tokens = runtime.end_tokens
-        self.lengths: list[int] = []
-        self.described = runtime.described
 
     def encode(self, sources: Rows) -> EncoderOutput:
         return self._runtime.encode(sources)

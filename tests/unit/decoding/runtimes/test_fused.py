@@ -12,7 +12,7 @@ import torch
 from tasks.decoding.decoder import REFERENCE, BrokenLogitsError, Runtime, StopRule
 from tasks.decoding.generation import total
 from tasks.decoding.registry import Pair, Request, decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, FusedDecoder, SyncPolicy
 from tasks.decoding.settings import (
     BeamSettings,
@@ -24,6 +24,7 @@ from tasks.decoding.settings import (
     VanillaSettings,
 )
 from tasks.errors import InputError
+from tasks.models.layers import shares_encoder
 from tests.architectures import models
 from tests.toys import VOCABULARY, toy_sources, toy_t5
 from tests.unit.decoding.runtimes.fused_decoders import assert_same, every, fused, recorded_or_not

@@ -13,11 +13,11 @@ import torch
 from tasks.decoding.decoder import AUTO, REFERENCE, Decoder, EncoderOutput, Rows, Runtime
 from tasks.decoding.method import Pair
 from tasks.decoding.registry import Request, decode
-from tasks.decoding.runtimes.choose import open_decoder, open_pair, shares_encoder
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.runtimes.native import NativeEncoder
 from tasks.decoding.settings import BildSettings, SpeculativeBeamSettings, SpeculativeSettings, VanillaSettings
 from tasks.errors import InputError
-from tasks.models.layers import model_from_layers
+from tasks.models.layers import model_from_layers, shares_encoder
 from tasks.models.pruned_head import prune_head
 from tasks.models.settings import LayersSettings
 from tests.architectures import models, over_runtimes
