@@ -46,11 +46,11 @@ test-all: $(READY) lint ## Check style and types, run all tests
 mutants: $(READY) ## Break the code on purpose, one mistake at a time; the tests must notice each one
 	OMP_NUM_THREADS=1 python -m tests.mutants
 
-bench: $(READY) ## Time decoding beside transformers.generate and CTranslate2 (after make repro: the trained pair too)
-	python -m tasks.bench --task translation
+bench: $(READY) ## Time decoding against transformers.generate and CTranslate2 (after make repro: the trained pair too)
+	python -m tasks.bench decoding --task translation
 
 bench-gpu: ## Check and time decoding on a CUDA GPU, with torch and transformers alone
-	python3 -m tasks.bench_gpu
+	python3 -m tasks.bench gpu
 
 lint: $(READY) ## Check style, security rules and types
 	ruff check .

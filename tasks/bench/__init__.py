@@ -1,1 +1,1 @@
-"""Benchmarks of decoding, sweeping, training and alignment against what is publicly available; see `__main__`."""
+"""Benchmarks: `python -m tasks.bench NAME` runs `NAME.py`; `harness` holds what they share, `contenders` what is compared."""

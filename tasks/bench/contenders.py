@@ -1,125 +1,354 @@
-"""The contenders of the benchmark, the settings that each is tried at, and the ratios formed between them."""
+"""What decoding is compared on and with: random pairs of models, `generate` of transformers, and CTranslate2.
+
+Random models have the shapes of well-known ones, and a pair agrees on most tokens, as a trained drafter and its large model do.
+Their texts never end before the limit, so that all contenders do equal work. CTranslate2 decodes the same weights in C++, in
+processes of its own: each has one of the settings that CTranslate2 reads from the environment, and CTranslate2's own thread
+pool with its default waiting policy. Only the translation itself is timed, inside that process.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
+import math
 import os
-from collections.abc import Mapping
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
-from tasks.bench.baselines import assisted, generate
-from tasks.bench.cases import LoadedCase
-from tasks.bench.ctranslate import TranslatorProcess
-from tasks.bench.timing import TimedWork, Work, timed_by
-from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
-Settings = dict[str, TimedWork]
-"""One contender: its work by the label of a setting; a label ends with the number of threads."""
+    from tasks.decoding.decoder import Rows
 
-STATIC = "static cache"
-CACHES = {"dynamic cache": False, STATIC: True}
-"""Caches of `generate`: label to whether it is preallocated."""
-DRAFT_LENGTHS = (3, 5, 8)
-RATIOS = {
-    "vanilla_over_generate": ("vanilla", "generate"),
-    "vanilla_over_ctranslate2": ("vanilla", "ctranslate2"),
-    "drafter_step_over_generate": ("drafter", "drafter by generate"),
-    "speculative_over_assisted": ("speculative", "assisted"),
-    "speculative_over_vanilla": ("speculative", "vanilla"),
-    "bild_over_vanilla": ("bild", "vanilla"),
-    "bild_over_ctranslate2": ("bild", "ctranslate2"),
-    "batched_over_generate": ("batched", "batched by generate"),
-    "batched_over_ctranslate2": ("batched", "batched by ctranslate2"),
+START, END = 0, 1
+
+# --- random pairs ---------------------------------------------------------------------------------------------------------
+
+_SHARES = (1.0, 0.85)
+"""Head weight of each of a token's two successors. The layers' output decides between them, mostly alike in both models."""
+_LOUDNESS = 0.75
+"""Approximate norm of all layers' contributions to the residual stream, relative to the embedding."""
+_WRITING = ("Attention.o.weight", ".wo.weight", ".o_proj.weight", ".down_proj.weight")
+"""Parameters whose output is added to the residual stream."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Dimensions of a random model."""
+
+    family: str
+    """t5 (encoder and decoder of equal depth) or llama."""
+    width: int
+    layers: int
+    inner: int
+    heads: int
+    key_value_heads: int
+    vocabulary: int = 32128
+
+
+def random_model(shape: Shape, device: torch.device, seed: int) -> PreTrainedModel:
+    """Return a float32 model in evaluation mode, in which one of two tokens follows each token."""
+    import torch
+
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]), torch.no_grad(), device:
+        torch.manual_seed(seed)
+        model = {"t5": _t5, "llama": _llama}[shape.family](shape).eval()
+        for name, weight in model.named_parameters():
+            if name.endswith(_WRITING):
+                weight.normal_(std=_LOUDNESS / math.sqrt(3 * shape.layers * weight.shape[1]))
+        words = torch.randn(shape.vocabulary, shape.width)
+        model.get_input_embeddings().weight.copy_(words)
+        # The head gets its own weight even where the architecture ties it to the embedding.
+        model.get_output_embeddings().weight = torch.nn.Parameter(_head(words))
+    return model
+
+
+def _head(words: Tensor) -> Tensor:
+    """Return head weights that favour each token's two successors; start and end tokens are nobody's successor."""
+    import torch
+
+    head = torch.zeros_like(words)
+    generator = torch.Generator().manual_seed(1)
+    for share in _SHARES:
+        order = 2 + torch.randperm(len(words) - 2, generator=generator, device="cpu").to(words.device)
+        head[order.roll(1)] += share * words[order] / math.sqrt(words.shape[1])
+    return head
+
+
+def _t5(shape: Shape) -> PreTrainedModel:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=shape.vocabulary,
+            d_model=shape.width,
+            d_ff=shape.inner,
+            d_kv=shape.width // shape.heads,
+            num_heads=shape.heads,
+            num_layers=shape.layers,
+            num_decoder_layers=shape.layers,
+            pad_token_id=START,
+            eos_token_id=END,
+            decoder_start_token_id=START,
+            tie_word_embeddings=False,
+        )
+    )
+
+
+def _llama(shape: Shape) -> PreTrainedModel:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.width,
+            intermediate_size=shape.inner,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            num_key_value_heads=shape.key_value_heads,
+            pad_token_id=START,
+            bos_token_id=None,
+            eos_token_id=END,
+        )
+    )
+
+
+def random_sources(vocabulary: int, count: int, longest: int) -> Rows:
+    """Return sources of random tokens with the end token last, each at least half as long as `longest`."""
+    rng = random.Random(0)  # noqa: S311 (text, not a secret)
+    lengths = [rng.randint(longest // 2, longest) for _ in range(count)]
+    return [[rng.randrange(2, vocabulary) for _ in range(length - 1)] + [END] for length in lengths]
+
+
+def window(sources: Rows, round_index: int, count: int) -> Rows:
+    """Return the `count` sources of a round; rounds cycle through all of them."""
+    return [sources[(round_index * count + offset) % len(sources)] for offset in range(count)]
+
+
+# --- transformers ---------------------------------------------------------------------------------------------------------
+
+
+def generate(model: PreTrainedModel, sources: Rows, limit: int, *, static: bool = False, **options: Any) -> Tensor:
+    """Run `transformers.generate`, greedily, on the sources as one batch.
+
+    Args:
+        model: A model of `transformers`.
+        sources: Token ids of each source.
+        limit: Most new tokens.
+        static: Preallocate the cache instead of growing it; on a GPU `generate` then compiles the model as well.
+        options: Further arguments of `generate`.
+
+    Returns:
+        The output of `generate`, (rows, tokens), with start tokens and padding; `new_tokens` removes them.
+    """
+    import torch
+
+    encoded = model.config.is_encoder_decoder
+    widest = max(map(len, sources))
+    options.update(_static_cache(model, widest, limit) if static else {"past_key_values": _dynamic_cache(encoded)})
+
+    def padded(rows: Rows, filler: int) -> Tensor:
+        # Prompts are padded on the left, encoder sources on the right.
+        gaps = [[filler] * (widest - len(row)) for row in rows]
+        filled = [row + gap if encoded else gap + row for row, gap in zip(rows, gaps, strict=True)]
+        return torch.tensor(filled, device=model.device)
+
+    with torch.inference_mode():
+        output: Tensor = model.generate(
+            input_ids=padded(sources, model.config.pad_token_id or 0),
+            attention_mask=padded([[1] * len(source) for source in sources], 0),
+            max_new_tokens=limit,
+            do_sample=False,
+            **options,
+        )
+    return output
+
+
+def _dynamic_cache(encoded: bool) -> object:
+    """Return a growing cache. The default cache of `generate` lacks layers for a decoder deeper than its encoder."""
+    from transformers import DynamicCache, EncoderDecoderCache
+
+    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if encoded else DynamicCache()
+
+
+def _static_cache(model: PreTrainedModel, source: int, limit: int) -> dict[str, object]:
+    """Return arguments for a preallocated cache; it is built here where `generate` would create too few layers."""
+    from transformers import EncoderDecoderCache, StaticCache
+
+    config = model.config
+    if not config.is_encoder_decoder or config.num_hidden_layers >= model.get_decoder().config.num_hidden_layers:
+        return {"cache_implementation": "static"}
+    inner = model.get_decoder().config
+    own, cross = (StaticCache(config=inner, max_cache_len=length) for length in (limit + 1, source))
+    return {"past_key_values": EncoderDecoderCache(own, cross)}
+
+
+def assisted(
+    model: PreTrainedModel, assistant: PreTrainedModel, source: list[int], limit: int, draft_length: int | None = None
+) -> Tensor:
+    """Run `generate` with a small model that drafts `draft_length` tokens at a time; None keeps its own drafting rules."""
+    from tasks.verify.transformers_engine import assisting_masks
+
+    settings = assistant.generation_config
+    settings.num_assistant_tokens = 20 if draft_length is None else draft_length
+    settings.assistant_confidence_threshold = 0.4 if draft_length is None else 0.0
+    settings.num_assistant_tokens_schedule = "constant"
+    options: dict[str, Any] = {"assistant_model": assistant, **assisting_masks(model)}
+    return generate(model, [source], limit, **options)
+
+
+def new_tokens(model: PreTrainedModel, output: Tensor, sources: Rows) -> Rows:
+    """Return the new tokens of each row of the output of `generate`, up to and including the first end token."""
+    skipped = 1 if model.config.is_encoder_decoder else max(map(len, sources))
+    ends = model.generation_config.eos_token_id
+    return [until_end(row[skipped:], {ends} if isinstance(ends, int) else set(ends or ())) for row in output.tolist()]
+
+
+def until_end(tokens: list[int], ends: set[int] | frozenset[int]) -> list[int]:
+    """Return the tokens up to and including the first end token."""
+    position = next((position for position, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: position + 1]
+
+
+# --- CTranslate2 ----------------------------------------------------------------------------------------------------------
+
+ENVIRONMENTS: dict[str, dict[str, str]] = {
+    "its own choice of kernels": {},
+    "packed matrices": {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
+    "MKL": {"CT2_USE_MKL": "1"},
 }
-"""By name: our contender and the baseline."""
+OUR_THREAD_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
+"""Variables that `tasks/__init__.py` sets for this project's threads; a baseline runs without them."""
 
 
-def thread_counts(threads: int) -> list[int]:
-    """Thread counts that every contender is tried at: the requested number, and all cores of this process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return sorted({threads, cores})
+def ctranslate2_version() -> str | None:
+    """Return the installed version; None where it is not installed."""
+    try:
+        return importlib.metadata.version("ctranslate2")
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
-def singles(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
-    """Contenders that decode one text at a time, end to end from source ids to output ids."""
-    case, limit = loaded.case, loaded.case.limit
+def convert(model: PreTrainedModel, folder: Path) -> None:
+    """Convert a T5 of `transformers` to float32 files. Tokens are named by their numbers, so no tokenizer is needed."""
+    from ctranslate2.converters.transformers import T5Loader
 
-    def each(work: Work) -> Work:
-        """Do the sources of a round one after the other."""
-        return lambda round_index: [work(round_index * case.examples + offset) for offset in range(case.examples)]
-
-    def here(method: str, settings: object) -> Work:
-        return each(lambda index: loaded.here(method, settings, case.window(index, 1), limit))
-
-    def by_generate(model: object, *, static: bool) -> Work:
-        return each(lambda index: generate(model, case.window(index, 1), limit, static=static))
-
-    def assisted_by(length: int | None) -> Work:
-        return each(lambda index: assisted(loaded.large, loaded.small, case.window(index, 1)[0], limit, length))
-
-    found = {
-        "vanilla": _threaded({"": here("vanilla_large", VanillaSettings())}, counts),
-        "generate": _threaded({name: by_generate(loaded.large, static=one) for name, one in CACHES.items()}, counts),
-    }
-    if translators:
-        found["ctranslate2"] = _translated(loaded, translators, counts, batched=False)
-    if case.small is None:
-        return found
-    found |= {
-        "drafter": _threaded({"": here("vanilla_small", VanillaSettings())}, counts),
-        "drafter by generate": _threaded({name: by_generate(loaded.small, static=one) for name, one in CACHES.items()}, counts),
-        "speculative": _threaded(
-            {f"draft length {one}": here("speculative", SpeculativeSettings(draft_length=one)) for one in DRAFT_LENGTHS}, counts
-        ),
-        "assisted": _threaded(
-            {"draft length by its rules": assisted_by(None)}
-            | {f"draft length {one}": assisted_by(one) for one in DRAFT_LENGTHS},
-            counts,
-        ),
-    }
-    if case.bild is not None:
-        bild = each(lambda index: loaded.bild(case.window(index, 1), limit))
-        found["bild"] = _threaded({"": bild}, counts)
-    return found
+    spec = T5Loader().get_model_spec(model)
+    names = [str(token) for token in range(model.config.vocab_size)]
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    start, end = str(model.config.decoder_start_token_id), str(model.generation_config.eos_token_id)
+    spec.config.bos_token = spec.config.decoder_start_token = start
+    spec.config.eos_token = end
+    # CTranslate2 requires an unknown token; no text here contains one.
+    spec.config.unk_token = next(name for name in names if name not in (start, end))
+    spec.validate()
+    spec.optimize(quantization="float32")
+    folder.mkdir(parents=True, exist_ok=True)
+    spec.save(str(folder))
 
 
-def batches(loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int]) -> dict[str, Settings]:
-    """Contenders that decode many texts as one batch."""
-    case, limit = loaded.case, loaded.case.batch_limit
+def compute_types() -> frozenset[str]:
+    """Return the number formats that CTranslate2 decodes in on this processor; none where it is not installed."""
+    if ctranslate2_version() is None:
+        return frozenset()
+    import ctranslate2
 
-    def by_generate(*, static: bool) -> Work:
-        return lambda round_index: generate(loaded.large, case.window(round_index, case.batch), limit, static=static)
-
-    found = {
-        "batched": _threaded({"": lambda round_index: loaded.vanilla(case.window(round_index, case.batch), limit)}, counts),
-        "batched by generate": _threaded({name: by_generate(static=one) for name, one in CACHES.items()}, counts),
-    }
-    if translators:
-        found["batched by ctranslate2"] = _translated(loaded, translators, counts, batched=True)
-    return found
+    return frozenset(ctranslate2.get_supported_compute_types("cpu"))
 
 
-def _threaded(runs: Mapping[str, Work], counts: list[int]) -> Settings:
-    return {label(name, count): timed_by(run, threads=count) for name, run in runs.items() for count in counts}
+def open_translator(folder: str, threads: int, number_format: str = "float32") -> Any:
+    """Open a converted model that does one translation at a time on `threads` threads."""
+    import ctranslate2
+
+    return ctranslate2.Translator(folder, device="cpu", compute_type=number_format, inter_threads=1, intra_threads=threads)
 
 
-def _translated(
-    loaded: LoadedCase, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
-) -> Settings:
-    case = loaded.case
-    count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
+def translate(translator: Any, sources: Rows, limit: int, *, batched: bool) -> tuple[float, Rows]:
+    """Translate the sources in this process, one after the other or as one batch.
 
-    def timed(process: TranslatorProcess, threads: int) -> TimedWork:
-        return lambda round_index: process.run(
-            case.converted, case.window(round_index, count), limit, threads, batched=batched
-        )[0]
-
-    return {label(name, one): timed(process, one) for name, process in translators.items() for one in counts}
-
-
-def label(name: str, threads: int) -> str:
-    """The label of a setting."""
-    return ", ".join(part for part in (name, f"{threads} thread{'s' if threads > 1 else ''}") if part)
+    Returns:
+        Seconds, and the new tokens of each source without the end token.
+    """
+    named = [[str(token) for token in source] for source in sources]
+    begun = time.perf_counter()
+    results = []
+    for batch in [named] if batched else [[one] for one in named]:
+        results += translator.translate_batch(batch, beam_size=1, max_decoding_length=limit, max_input_length=0)
+    seconds = time.perf_counter() - begun
+    return seconds, [[int(token) for token in result.hypotheses[0]] for result in results]
 
 
-def threads_of(label: str) -> int:
-    """The number of threads in a label."""
-    return int(label.split(", ")[-1].split()[0])
+class TranslatorProcess:
+    """A process that translates greedily."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def run(
+        self, folder: Path, sources: Rows, limit: int, threads: int, *, batched: bool = False, number_format: str = "float32"
+    ) -> tuple[float, Rows]:
+        """Do what `translate` does, in one of `compute_types`.
+
+        Raises:
+            RuntimeError: the process ended.
+        """
+        request = {"folder": str(folder), "threads": threads, "number_format": number_format}
+        request |= {"sources": sources, "limit": limit, "batched": batched}
+        to, back = self._process.stdin, self._process.stdout
+        assert to is not None and back is not None  # noqa: S101 (both are pipes)
+        to.write(json.dumps(request).encode() + b"\n")
+        to.flush()
+        line = back.readline()
+        if not line:
+            raise RuntimeError(f"the process of CTranslate2 ended with status {self._process.wait()}")
+        answer = json.loads(line)
+        return answer["seconds"], answer["texts"]
+
+
+@contextmanager
+def translator_process(environment: dict[str, str]) -> Iterator[TranslatorProcess]:
+    """Start a process with these environment variables, and end it on exit."""
+    from tasks import supervisor
+
+    command = [sys.executable, "-m", "tasks.bench.contenders"]
+    settings = {name: value for name, value in os.environ.items() if name not in OUR_THREAD_VARIABLES} | environment
+    pipe = subprocess.PIPE
+    with supervisor.running(command, env=settings, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        yield TranslatorProcess(process)
+
+
+@contextmanager
+def all_environments() -> Iterator[dict[str, TranslatorProcess]]:
+    """Start a process for each of `ENVIRONMENTS`; none where CTranslate2 is not installed."""
+    with ExitStack() as stack:
+        wanted = ENVIRONMENTS.items() if ctranslate2_version() else ()
+        yield {name: stack.enter_context(translator_process(environment)) for name, environment in wanted}
+
+
+def answer_requests(requests: IO[str], answers: IO[str]) -> None:
+    """Answer each request line with a result line; models stay open between requests."""
+    opened: dict[tuple[str, int, str], Any] = {}
+    for line in requests:
+        one = json.loads(line)
+        key = (one["folder"], one["threads"], one["number_format"])
+        if key not in opened:
+            opened[key] = open_translator(*key)
+        seconds, texts = translate(opened[key], one["sources"], one["limit"], batched=one["batched"])
+        answers.write(json.dumps({"seconds": seconds, "texts": texts}) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    for name in OUR_THREAD_VARIABLES:
+        os.environ.pop(name, None)
+    answer_requests(sys.stdin, sys.stdout)

@@ -1,6 +1,6 @@
-"""Compare a planned sweep with an exhaustive one, which decodes and times every point of the same grid.
+"""Compares a planned sweep with an exhaustive one, which decodes and times every point of the same grid.
 
-Why it exists: a plan that misses the frontier is worthless however cheap it is, and so is an exact replay that costs as much as
+A plan that misses the frontier is worthless however cheap it is, and so is an exact replay that costs as much as
 decoding. Both sweeps run here, one after the other, on the validation split of a trained task. Their running times, every
 replayed quality and count, and the frontiers are compared.
 
@@ -11,7 +11,6 @@ exhaustive one's, `same_frontier` tells whether the planned sweep reaches the ex
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -21,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tasks.bench.harness import alone, finish, hardware, parse, parser_of
 from tasks.config import load
 from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
@@ -37,8 +37,7 @@ from tasks.evaluation.sweeping.outputs import Split
 from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
 from tasks.evaluation.sweeping.row_writer import RowWriter
 from tasks.evaluation.sweeping.runner import SweepRunner
-from tasks.loaded_pair import LoadedPair, load_pair
-from tasks.locks import timing_lock
+from tasks.loaded_pair import load_pair
 from tasks.paths import ARMS, TaskPaths
 
 _RANGES = (
@@ -54,16 +53,15 @@ GRID = [
 
 
 def planned_and_whole(
-    loaded: LoadedPair, make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path
+    make: Callable[[bool], PointEvaluator], split: Split, grid: Sequence[SweepPoint], folder: Path
 ) -> dict[str, object]:
-    """Run both sweeps and compare them; their rows stay in `folder`.
+    """Run both sweeps and compare them.
 
     Args:
-        loaded: The models.
         make: Makes an evaluator that plans (True) or not (False) and shares no cache with another.
         split: The examples.
         grid: The points.
-        folder: An empty folder.
+        folder: An empty folder, for their rows.
 
     Raises:
         InputError: a model cannot run.
@@ -71,12 +69,11 @@ def planned_and_whole(
     found = {}
     for name, plan in (("planned", True), ("whole", False)):
         evaluator = make(plan)
-        with timing_lock(loaded.device):
-            begun = time.monotonic()
-            writer = RowWriter(evaluator, SweepRowFile(folder / f"{name}.jsonl", name), "", name)
-            runner = SweepRunner(writer, folder / "predictions")
-            rows = runner.validate(grid, split)
-            found[name] = (rows, time.monotonic() - begun, runner.plan)
+        begun = time.monotonic()
+        writer = RowWriter(evaluator, SweepRowFile(folder / f"{name}.jsonl", name), "", name)
+        runner = SweepRunner(writer, folder / "predictions")
+        rows = runner.validate(grid, split)
+        found[name] = (rows, time.monotonic() - begun, runner.plan)
     (planned, planned_seconds, how), (whole, whole_seconds, _) = found["planned"], found["whole"]
     if how is None:
         reason = planned[0].error if isinstance(planned[0], FailedRow) else "a model cannot run"
@@ -156,26 +153,25 @@ def point_name(row: SweepRow) -> str:
 
 
 def main(given: Sequence[str]) -> None:
-    """Run both sweeps; the last line printed is JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tasks.bench sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Run both sweeps and print JSON.
+
+    Raises:
+        InputError: an option is out of bounds, or a model or split is missing.
+    """
+    parser = parser_of("sweep", __doc__)
     parser.add_argument("--task", required=True, help="a trained task of params.yaml")
-    parser.add_argument("--drafter", default="unaligned", choices=ARMS, help="default: %(default)s")
+    parser.add_argument("--arm", default="unaligned", choices=ARMS, help="default: %(default)s")
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
     parser.add_argument("--examples", type=int, metavar="N", help="the first N validation examples (default: all)")
-    parser.add_argument("--own-grid", action="store_true", help="use the task's grid instead of the papers' ranges")
-    parser.add_argument("--rows", type=Path, metavar="FOLDER", help="keep the rows of both sweeps in this empty folder")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the last line to this file")
-    arguments = parser.parse_args(given)
+    arguments = parse(parser, given)
     if arguments.examples is not None and arguments.examples < 1:
         raise InputError(f"--examples is {arguments.examples}; it must be at least 1")
     params, paths = load(arguments.params), TaskPaths(arguments.task)
     task = params.task(arguments.task)
     sweep: SweepSettings = task.sweep
-    grid = expand(sweep.grid if arguments.own_grid else GRID)
+    grid = expand(GRID[:2] if arguments.quick else GRID)
     with contextlib.redirect_stdout(None):
-        loaded = load_pair(params, task, paths, paths.model(arguments.drafter, task.seeds[0]), grid)
+        loaded = load_pair(params, task, paths, paths.model(arguments.arm, task.seeds[0]), grid)
     request = Request(task.text.max_target_tokens, sweep.sampling, sweep.seed)
 
     def make(plan: bool) -> PointEvaluator:
@@ -183,14 +179,9 @@ def main(given: Sequence[str]) -> None:
         planning = dataclasses.replace(sweep, plan=plan)
         return PointEvaluator(loaded.pair, loaded.tokenizer, task.metric, request, planning, loaded.device)
 
-    if arguments.rows is not None and arguments.rows.is_dir() and any(arguments.rows.iterdir()):
-        raise InputError(f"--rows {arguments.rows} is not empty; name another folder")
-    examples = read_jsonl(paths.split(CHOSEN_ON))[: arguments.examples]
+    examples = read_jsonl(paths.split(CHOSEN_ON))[: 20 if arguments.quick else arguments.examples]
     split = Split(CHOSEN_ON, examples, loaded.tokenizer, task.text, sweep)
-    result = {"task": arguments.task, "drafter": arguments.drafter, "runtime": loaded.described, "examples": len(examples)}
-    with tempfile.TemporaryDirectory() as folder:
-        result |= planned_and_whole(loaded, make, split, grid, Path(folder) if arguments.rows is None else arguments.rows)
-    text = json.dumps(result)
-    if arguments.json:
-        arguments.json.write_text(text + "\n", encoding="utf-8")
-    print(text)
+    result = {"task": arguments.task, "arm": arguments.arm, "runtime": loaded.described, "examples": len(examples)}
+    with tempfile.TemporaryDirectory() as folder, alone(loaded.device, quick=arguments.quick):
+        result |= planned_and_whole(make, split, grid, Path(folder))
+    finish({**hardware(), **result}, arguments.json)

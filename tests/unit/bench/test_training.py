@@ -1,90 +1,66 @@
-"""Two alternating loops, what both contenders train, and what the bench requires before it begins."""
+"""What both contenders train and count, and what the benchmark requires before it begins."""
 
 from __future__ import annotations
 
 import importlib.util
-import itertools
+import random
 from pathlib import Path
 
 import pytest
 import torch
 
-from tasks.bench.training import command
-from tasks.bench.training.contenders import LENGTHS, dataset_of, trainer_optimizer
-from tasks.bench.training.pausable import Begin, PausableLoop
-from tasks.bench.training.recipes import endless
-from tasks.bench.training.worker import SpeedRatio, speed_ratio
+from tasks.bench import training
+from tasks.bench.training import DraftlineContender, Recipe, TrainerContender, Visit, endless, trainer_optimizer
 from tasks.errors import InputError
+from tasks.models.checkpoints import initial_model
+from tasks.models.settings import ModelSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
 from tasks.training.data import TokenDataset
 from tasks.training.settings import TrainingSettings
 
-
-def test_loops_advance_alternately_by_the_requested_steps() -> None:
-    steps: list[str] = []
-
-    def counting(name: str) -> PausableLoop:
-        def loop(begin: Begin) -> None:
-            for number in itertools.count():
-                begin()
-                steps.append(f"{name}{number}")
-
-        return PausableLoop(loop)
-
-    one, other = counting("a"), counting("b")
-    assert steps == []
-    one.advance(2)
-    other.advance(1)
-    one.advance(1)
-    assert steps == ["a0", "a1", "b0", "a2"]
-    one.stop()
-    other.stop()
-    assert steps == ["a0", "a1", "b0", "a2"]
+SHAPE = ModelSettings(d_model=16, d_ff=32, d_kv=8, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0, seed=3)
+EPOCH, BATCH = 40, 8
 
 
-def test_only_the_steps_of_a_turn_are_timed() -> None:
+def test_only_the_asked_steps_are_timed_and_counted() -> None:
     now = [0.0]
-
-    def loop(begin: Begin) -> None:
-        while True:
-            begin()
-            now[0] += 2.0
-
-    turns = PausableLoop(loop, lambda: now[0])
-    assert turns.advance(3) == 6.0
-    now[0] += 100.0
-    assert turns.advance(1) == 2.0
-    turns.stop()
+    visit = Visit(lambda: now[0])
+    for steps in (4, 1):
+        visit.restart(steps)
+        while not visit.begin_step():
+            now[0] += 100.0 if visit.begun <= training._WARM_UP else 2.0
+            visit.count(10)
+        assert (visit.seconds, visit.tokens) == (2.0 * steps, 10 * steps)
 
 
-def test_a_stopped_loop_cleans_up_and_cannot_catch_the_stop() -> None:
-    cleaned: list[bool] = []
-
-    def loop(begin: Begin) -> None:
-        try:
-            while True:
-                try:
-                    begin()
-                except Exception:  # noqa: BLE001 (what a careless loop does)
-                    cleaned.append(False)
-        finally:
-            cleaned.append(True)
-
-    turns = PausableLoop(loop)
-    turns.advance(1)
-    turns.stop()
-    assert cleaned == [True]
+def recipe() -> Recipe:
+    rng = random.Random(0)
+    texts = [[*rng.choices(range(3, 40), k=rng.randint(2, 12)), 1] for _ in range(EPOCH)]
+    words = ("".join(rng.choices("abcdefgh", k=5)) for _ in range(400))
+    settings = TrainingSettings(relative_rate=True, learning_rate=3e-2, batch_size=BATCH)
+    return Recipe(
+        initial_model(SHAPE, 64, pad=0, end=1),
+        train_tokenizer(words, TokenizerSettings(vocabulary=64)),
+        TokenDataset(texts, [[*reversed(text[:-1]), 1] for text in texts], 0),
+        endless(settings, "adafactor"),
+        torch.device("cpu"),
+    )
 
 
-def test_the_error_of_a_loop_reaches_the_caller() -> None:
-    def loop(begin: Begin) -> None:
-        begin()
-        raise LookupError("broken")
-
-    turns = PausableLoop(loop)
-    with pytest.raises(LookupError, match="broken"):
-        turns.advance(1)
-    with pytest.raises(RuntimeError, match="ended by itself"):
-        PausableLoop(lambda _: None)
+@pytest.mark.slow
+def test_both_contenders_learn_and_count_whole_epochs_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("accelerate")
+    monkeypatch.setattr(training, "_WARM_UP", EPOCH // BATCH)
+    theirs, ours = recipe(), recipe()
+    contenders = (TrainerContender(theirs, tmp_path, "target"), DraftlineContender(ours, tmp_path))
+    whole = sum(map(len, ours.examples.sources)) + sum(map(len, ours.examples.targets))
+    for _ in range(2):
+        for one in contenders:
+            one.run(7 * EPOCH // BATCH)
+            assert one.visit.tokens == 7 * whole
+    for one in contenders:
+        first, *_, last = one.visit.losses
+        assert last < first - 0.3
 
 
 def test_a_recipe_without_an_end_keeps_the_rest() -> None:
@@ -97,13 +73,6 @@ def test_a_recipe_without_an_end_keeps_the_rest() -> None:
     assert same.steps == same.evaluate_every == same.checkpoint_every > 10**6
     other = endless(own, "adamw")
     assert (other.optimizer, other.relative_rate, other.learning_rate) == ("adamw", False, 1e-3)
-
-
-def test_trainer_receives_the_length_to_group_by() -> None:
-    texts = TokenDataset([[5, 6, 1], [7, 1]], [[8, 1], [9, 9, 9, 1]], 0)
-    columns = {name: dataset_of(texts, name)["length"][:] for name in LENGTHS}
-    assert columns == {"source": [3, 2], "target": [2, 4], "sum": [5, 6], "longer": [3, 4]}
-    assert dataset_of(texts, "sum")["attention_mask"][:] == [[1, 1, 1], [1, 1]]
 
 
 def test_trainer_has_the_optimizer_of_the_recipe() -> None:
@@ -119,32 +88,15 @@ def test_trainer_has_the_optimizer_of_the_recipe() -> None:
     assert other.param_groups[0]["fused"]
 
 
-def test_a_ratio_is_of_neighbours() -> None:
-    found = speed_ratio([20.0, 10.0, 44.0], [10.0, 10.0, 11.0])
-    assert found == SpeedRatio(ratio=2.0, least=1.0, most=4.0, ours=20.0, trainer=10.0)
-
-
-@pytest.fixture
-def settings_file() -> str:
-    return str(Path("params.yaml").resolve())
-
-
-@pytest.mark.parametrize("option", ["steps", "rounds", "inputs"])
-def test_no_rounds_have_no_result(option: str, settings_file: str) -> None:
-    with pytest.raises(InputError, match=f"--{option} is 0; it must be at least 1"):
-        command.main(["--params", settings_file, f"--{option}", "0"])
-
-
-def test_missing_pipeline_outputs_are_named(settings_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ["--params", str(Path("params.yaml").resolve())]
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="--steps is 0; it must be at least 1"):
+        training.main([*given, "--steps", "0"])
     with pytest.raises(InputError, match=r"data/translation/corpus/train.jsonl is missing; make it by dvc repro"):
-        command.main(["--params", settings_file])
-
-
-def test_without_accelerate_one_line_says_so(settings_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder in ("data/translation/corpus/train.jsonl", "data/translation/tokenizer", "models/translation/large"):
-        Path(folder).mkdir(parents=True)
+        training.main(given)
+    for place in ("data/translation/corpus/train.jsonl", "data/translation/tokenizer"):
+        Path(place).mkdir(parents=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="accelerate is not installed"):
-        command.main(["--params", settings_file])
+        training.main(given)

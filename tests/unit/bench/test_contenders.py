@@ -10,23 +10,28 @@ from typing import Any
 import pytest
 import torch
 
-from tasks.bench import ctranslate
-from tasks.bench.baselines import assisted, generate, new_tokens
-from tasks.bench.shapes import Shape, random_pair, random_sources
+from tasks.bench import contenders
+from tasks.bench.contenders import END, Shape, assisted, generate, new_tokens, random_model, random_sources
 from tasks.decoding.decoder import REFERENCE, Decoder, Rows
 from tasks.decoding.registry import Request, decode
 from tasks.decoding.runtimes.choose import open_decoder, open_pair
 from tasks.decoding.settings import SpeculativeSettings, VanillaSettings
 from tasks.evaluation.mismatches import find_mismatches, widest_margin
 
-SHAPE = Shape(3, 32, 2, small_layers=1, vocabulary=60)
+CPU = torch.device("cpu")
 LIMIT = 12
-SOURCES = random_sources(SHAPE, 6)
+SOURCES = random_sources(96, 6, 12)
+LARGE, SMALL = Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96)
+
+
+def vanilla(model: Any, sources: Rows = SOURCES) -> Rows:
+    done = decode("vanilla_large", VanillaSettings(), open_pair(model, model), sources, Request(LIMIT))
+    return [one.tokens for one in done]
 
 
 @pytest.fixture(scope="module")
 def models() -> tuple[Any, Any]:
-    return random_pair(SHAPE)
+    return random_model(LARGE, CPU, 0), random_model(SMALL, CPU, 1)
 
 
 @pytest.fixture(scope="module")
@@ -36,41 +41,31 @@ def reference(models: tuple[Any, Any]) -> Decoder:
 
 @pytest.fixture(scope="module")
 def ours(models: tuple[Any, Any]) -> Rows:
+    return vanilla(models[0])
+
+
+@pytest.mark.parametrize("family", ["t5", "llama"])
+def test_random_models_generate_varied_texts_that_never_end(family: str) -> None:
+    model = random_model(Shape(family, 64, 3, 96, 4, 2 if family == "llama" else 4, 96), CPU, 1)
+    assert all(source[-1] == END and 6 <= len(source) <= 12 for source in SOURCES)
+    assert all(len(text) == LIMIT and END not in text and len({*text}) > 5 for text in vanilla(model))
+
+
+def test_a_shape_makes_the_same_model_each_time_and_a_pair_agrees(models: tuple[Any, Any]) -> None:
     large, small = models
-    done = decode("vanilla_large", VanillaSettings(), open_pair(small, large), SOURCES, Request(LIMIT))
-    return [one.tokens for one in done]
-
-
-def test_texts_have_full_length_and_variety(ours: Rows) -> None:
-    assert [len(text) for text in ours] == [LIMIT] * len(SOURCES)
-    assert len({tuple(text) for text in ours}) > 1
-    assert max(len(set(text)) for text in ours) > 2
-
-
-def test_a_shape_makes_the_same_model_each_time(models: tuple[Any, Any]) -> None:
-    again, _small = random_pair(SHAPE)
-    assert all(torch.equal(one, other) for one, other in zip(models[0].parameters(), again.parameters(), strict=True))
-
-
-def test_the_small_model_agrees_with_the_large_one(models: tuple[Any, Any]) -> None:
-    large, small = models
+    again = random_model(LARGE, CPU, 0)
+    assert all(torch.equal(one, other) for one, other in zip(large.parameters(), again.parameters(), strict=True))
     done = decode("speculative", SpeculativeSettings(draft_length=3), open_pair(small, large), SOURCES, Request(LIMIT))
     assert sum(one.counts.accepted for one in done) > 0.5 * sum(one.counts.drafted for one in done)
 
 
 @pytest.mark.parametrize("static", [False, True])
 def test_generate_gives_our_tokens(models: tuple[Any, Any], ours: Rows, static: bool) -> None:
-    large, _small = models
-    assert new_tokens(large, generate(large, SOURCES, LIMIT, static=static), SOURCES) == ours
-
-
-@pytest.mark.parametrize("static", [False, True])
-def test_generate_takes_a_decoder_deeper_than_its_encoder(models: tuple[Any, Any], static: bool) -> None:
     from tests.toys import toy_sources, toy_t5
 
-    model, sources = toy_t5(3, encoder_layers=1, decoder_layers=3), toy_sources(4)
-    done = decode("vanilla_large", VanillaSettings(), open_pair(model, model), sources, Request(LIMIT))
-    assert new_tokens(model, generate(model, sources, LIMIT, static=static), sources) == [one.tokens for one in done]
+    assert new_tokens(models[0], generate(models[0], SOURCES, LIMIT, static=static), SOURCES) == ours
+    deep, sources = toy_t5(3, encoder_layers=1, decoder_layers=3), toy_sources(4)
+    assert new_tokens(deep, generate(deep, sources, LIMIT, static=static), sources) == vanilla(deep, sources)
 
 
 @pytest.mark.parametrize("length", [None, 3])
@@ -80,24 +75,23 @@ def test_assisted_generation_gives_our_tokens(models: tuple[Any, Any], ours: Row
 
 
 def test_ctranslate2_gives_our_tokens(models: tuple[Any, Any], reference: Decoder, ours: Rows, tmp_path: Path) -> None:
-    large, _small = models
-    ctranslate.convert(large, tmp_path)
-    translator = ctranslate.open_translator(str(tmp_path), 1)
+    contenders.convert(models[0], tmp_path)
+    translator = contenders.open_translator(str(tmp_path), 1)
     for batched in (False, True):
-        seconds, texts = ctranslate.translate(translator, SOURCES, LIMIT, batched=batched)
+        seconds, texts = contenders.translate(translator, SOURCES, LIMIT, batched=batched)
         assert seconds > 0
         assert widest_margin(find_mismatches(reference, SOURCES, ours, texts)) < 1e-4
 
 
-def test_ctranslate2_ends_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
-    large, _small = random_pair(SHAPE)
+def test_all_end_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -> None:
+    large = random_model(LARGE, CPU, 0)
     with torch.no_grad():  # the end token replaces a token of the texts
-        large.shared.weight[1] = 1.2 * large.shared.weight[ours[0][LIMIT // 2]]
-    done = decode("vanilla_large", VanillaSettings(), open_pair(large, large), SOURCES, Request(LIMIT))
-    texts = [one.tokens for one in done]
+        head = large.get_output_embeddings().weight
+        head[END] = 1.2 * head[ours[0][LIMIT // 2]]
+    texts = vanilla(large)
     assert {len(text) for text in texts} != {LIMIT}, "no text ends"
-    ctranslate.convert(large, tmp_path)
-    translated = ctranslate.translate(ctranslate.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
+    contenders.convert(large, tmp_path)
+    translated = contenders.translate(contenders.open_translator(str(tmp_path), 1), SOURCES, LIMIT, batched=False)[1]
     reference = open_decoder(large, "large", runtime=REFERENCE)
     assert widest_margin(find_mismatches(reference, SOURCES, texts, translated)) < 1e-4
     generated = new_tokens(large, generate(large, SOURCES, LIMIT), SOURCES)
@@ -105,30 +99,29 @@ def test_ctranslate2_ends_a_text_at_the_same_token(ours: Rows, tmp_path: Path) -
 
 
 def test_the_process_answers_line_by_line(models: tuple[Any, Any], tmp_path: Path) -> None:
-    ctranslate.convert(models[0], tmp_path)
+    contenders.convert(models[0], tmp_path)
     request = {"folder": str(tmp_path), "sources": SOURCES[:2], "limit": 4, "threads": 1, "batched": True}
     formats = ("float32", "float32", "int8")
-    answers = io.StringIO()
-    ctranslate.serve(io.StringIO("".join(f"{json.dumps({**request, 'number_format': one})}\n" for one in formats)), answers)
+    answers, asked = io.StringIO(), "".join(f"{json.dumps({**request, 'number_format': one})}\n" for one in formats)
+    contenders.answer_requests(io.StringIO(asked), answers)
     lines = [json.loads(line) for line in answers.getvalue().splitlines()]
     assert [len(line["texts"]) for line in lines] == [2, 2, 2]
     assert lines[0]["texts"] == lines[1]["texts"]
 
 
 def test_a_process_that_ends_is_reported(tmp_path: Path) -> None:
-    with ctranslate.translator_process({}) as process, pytest.raises(RuntimeError, match="ended with status"):
+    with contenders.translator_process({}) as process, pytest.raises(RuntimeError, match="ended with status"):
         process.run(tmp_path / "nowhere", SOURCES, 4, 1)
 
 
 def test_a_mismatch_is_found_with_its_margin(models: tuple[Any, Any], reference: Decoder, ours: Rows) -> None:
-    large, _small = models
     changed = [list(text) for text in ours]
-    changed[2][5] = (changed[2][5] + 1) % 60
+    changed[2][5] = (changed[2][5] + 1) % 96
     found = find_mismatches(reference, SOURCES, ours, changed)
     assert [(one.example, one.position) for one in found] == [(2, 5)]
     start = torch.tensor([[0, *ours[2][:5]]])
     with torch.inference_mode():
-        logits = large(input_ids=torch.tensor([SOURCES[2]]), decoder_input_ids=start).logits[0, -1]
+        logits = models[0](input_ids=torch.tensor([SOURCES[2]]), decoder_input_ids=start).logits[0, -1]
     first, second = logits.topk(2).values.tolist()
     assert found[0].margin == pytest.approx(first - second)
     assert widest_margin(found) == found[0].margin

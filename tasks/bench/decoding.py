@@ -1,0 +1,631 @@
+"""Decoding speed compared with `transformers.generate` and CTranslate2 on the same weights and inputs, in one run.
+
+A speed-up counts only against a baseline that is no slower than what everybody can install: any method looks good against a
+slow vanilla. Every result of this project is a ratio to vanilla decoding, so vanilla is compared with both baselines, one text
+at a time and in batches; the drafter and the methods are compared with their counterparts in `generate`. All contenders run
+interleaved, each at the fastest setting that a short trial finds, and only after their tokens were found equal.
+
+`python -m tasks.bench decoding` times random weights of three shapes; `--task translation`, after `make repro`, adds the
+trained pair, the only case in which BiLD is meaningful. The last line is JSON; a ratio above 1 means that decoding here is
+faster.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from tasks.bench import contenders
+from tasks.bench.contenders import (
+    Shape,
+    TranslatorProcess,
+    assisted,
+    generate,
+    new_tokens,
+    random_model,
+    random_sources,
+    window,
+)
+from tasks.bench.harness import (
+    Found,
+    TimedWork,
+    UnequalError,
+    Work,
+    alone,
+    fastest,
+    finish,
+    hardware,
+    limit_lines,
+    measure_limits,
+    median_ratio,
+    parse,
+    parser_of,
+    say,
+    shown,
+    step_limits,
+    step_lines,
+    thread_counts,
+    time_interleaved,
+    timed_by,
+)
+from tasks.config import load
+from tasks.corpora.example import read_jsonl
+from tasks.decoding import load_pair
+from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import REFERENCE, Decoder, Rows, Runtime
+from tasks.decoding.generation import Generation, total
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes.choose import open_decoder, open_pair
+from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+from tasks.errors import InputError
+from tasks.evaluation.frontier import CHOSEN_ON
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, find_mismatches, widest_margin
+from tasks.evaluation.quality import Quality, score
+from tasks.evaluation.timing import on_threads
+from tasks.models.checkpoints import load_model
+from tasks.models.pair import vocabulary_size
+from tasks.models.prompting import encode_sources
+from tasks.models.tokenizers import load_tokenizer
+from tasks.paths import TaskPaths
+from tasks.schema import Params
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Settings = dict[str, TimedWork]
+"""One contender: its work by the label of a setting."""
+
+CACHES = {"dynamic cache": False, "static cache": True}
+"""Caches of `generate`: label to whether it is preallocated."""
+DRAFT_LENGTHS = (3, 5, 8)
+RATIOS = {
+    "vanilla_over_generate": ("vanilla", "generate"),
+    "vanilla_over_ctranslate2": ("vanilla", "ctranslate2"),
+    "drafter_step_over_generate": ("drafter", "drafter by generate"),
+    "speculative_over_assisted": ("speculative", "assisted"),
+    "speculative_over_vanilla": ("speculative", "vanilla"),
+    "bild_over_vanilla": ("bild", "vanilla"),
+    "bild_over_ctranslate2": ("bild", "ctranslate2"),
+    "batched_over_generate": ("batched", "batched by generate"),
+    "batched_over_ctranslate2": ("batched", "batched by ctranslate2"),
+}
+"""By name: our contender and the baseline."""
+_COMPARED, _SHOWN, _TRIALS = 12, 2, 2
+_SLOW = 1.5
+"""A setting whose first round takes longer than this multiple of the fastest one's is not tried again."""
+
+
+# --- cases ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of models, its sources, and how much of them is timed."""
+
+    name: str
+    large: PreTrainedModel
+    small: PreTrainedModel | None
+    sources: Rows
+    limit: int
+    """Most new tokens of a text."""
+    examples: int
+    """Sources of a round, decoded one after the other."""
+    batch: int
+    """Sources of a round of batched decoding."""
+    batch_limit: int
+    """Most new tokens of a text in a batch."""
+    batch_rounds: int
+    vocabulary: int | None = None
+    """Number of token ids that are predicted; None for all of the model's."""
+    bild: BildSettings | None = None
+    """None where the small model is untrained, so that BiLD's speed would mean nothing."""
+    bild_from: str = ""
+    """Origin of these settings, described."""
+
+    @cached_property
+    def pair(self) -> Pair:
+        """Both models in the fastest runtimes; the large model twice for a case without a small one."""
+        if self.small is None:
+            alone = open_decoder(self.large, "large", self.vocabulary)
+            return Pair(alone, alone)
+        return open_pair(self.small, self.large, self.vocabulary)
+
+    @cached_property
+    def reference(self) -> Decoder:
+        """The large model in the reference runtime, whose margins say how close a token was."""
+        return open_decoder(self.large, "large", runtime=REFERENCE)
+
+    def here(self, method: str, settings: object, sources: Rows, limit: int) -> list[Generation]:
+        """Decode the sources as one batch with a method of this project."""
+        return decode(method, settings, self.pair, sources, Request(limit))
+
+    def vanilla(self, sources: Rows, limit: int) -> Rows:
+        """Return the new tokens of the large model alone, in this project."""
+        return [one.tokens for one in self.here("vanilla_large", VanillaSettings(), sources, limit)]
+
+
+@dataclass(frozen=True)
+class RandomCase:
+    """A random pair, and how much of it is timed."""
+
+    layers: int
+    """Of the encoder and of the decoder of the large model."""
+    width: int
+    heads: int
+    small: bool = False
+    """Whether it has a small model, of one layer each."""
+    vocabulary: int = 32128
+    tokens: int = 40
+    examples: int = 1
+    batch: int = 32
+    batch_tokens: int = 20
+    batch_rounds: int = 5
+
+    def make(self) -> Case:
+        """Make the models and the sources."""
+        name, cpu = f"{self.layers} layers d {self.width}", torch.device("cpu")
+        depths = [self.layers] + [1] * self.small
+        shapes = [Shape("t5", self.width, one, 4 * self.width, self.heads, self.heads, self.vocabulary) for one in depths]
+        large, *small = (random_model(shape, cpu, seed) for seed, shape in enumerate(shapes))
+        sources = random_sources(self.vocabulary, 64, 16)
+        rest = (self.examples, self.batch, self.batch_tokens, self.batch_rounds)
+        return Case(name, large, small[0] if small else None, sources, self.tokens, *rest)
+
+
+CASES = (
+    RandomCase(2, 64, 2, examples=4, batch_tokens=40),
+    RandomCase(4, 256, 4, small=True),
+    RandomCase(6, 512, 8, tokens=32, batch=16, batch_rounds=3),
+)
+QUICK = (RandomCase(2, 32, 2, small=True, vocabulary=96, tokens=6, batch=3, batch_tokens=4),)
+
+
+class TrainedTask:
+    """The trained pair of a task, and quality on its validation split, on which operating points are chosen."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name, self._task, self._paths = name, params.task(name), TaskPaths(name)
+        self._drafter = self._paths.model("aligned", self._task.seeds[0])
+
+    @property
+    def trained(self) -> bool:
+        """Whether the models and the validation split exist."""
+        return all(one.exists() for one in (self._paths.model("large"), self._drafter, self._paths.split(CHOSEN_ON)))
+
+    @cached_property
+    def _examples(self) -> tuple[Rows, list[tuple[str, ...]]]:
+        """Token ids of the sources, and the references."""
+        read = read_jsonl(self._paths.split(CHOSEN_ON))
+        sources = encode_sources(self._tokenizer, [one.source for one in read], self._task.text)
+        return sources, [one.references for one in read]
+
+    @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        return load_tokenizer(self._paths.model("large"))
+
+    def case(self, quick: bool) -> Case:
+        """Open the pair, with BiLD at the setting of the task's pair folder, or else at the defaults."""
+        large, small = map(load_model, (self._paths.model("large"), self._drafter))
+        settings, origin, limit = BildSettings(), "the defaults", self._task.text.max_target_tokens
+        folder = self._paths.results / "pair"
+        if folder.is_dir() and isinstance(chosen := load_pair(folder).manifest.point.settings, BildSettings):
+            settings, origin = chosen, f"the operating point of {folder}"
+        sizes = (1, 2, limit, 1) if quick else (16, 32, limit, 5)
+        vocabulary = vocabulary_size(self._tokenizer, large, small)
+        return Case(self.name, large, small, self._examples[0][:144], limit, *sizes, vocabulary, settings, origin)
+
+    def _quality(self, method: str, settings: object, pair: Pair) -> Quality:
+        sources, references = self._examples
+        sweep, request = self._task.sweep, Request(self._task.text.max_target_tokens)
+        done = decode_all(method, settings, pair, sources, request, sweep.quality_batch)
+        texts: list[str] = self._tokenizer.batch_decode([one.tokens for one in done], skip_special_tokens=True)
+        return score(texts, references, self._task.metric, sweep.bootstrap_samples, sweep.seed)
+
+    def quality_alone(self, decoder: Decoder) -> float:
+        """Return the quality of one model that decodes alone, in points."""
+        return self._quality("vanilla_large", VanillaSettings(), Pair(decoder, decoder)).value
+
+    def bild(self, case: Case) -> Found:
+        """Return the quality of vanilla and of BiLD, and whether the interval of their difference excludes a loss."""
+        ours = self._quality("bild", case.bild, case.pair)
+        theirs = self._quality("vanilla_large", VanillaSettings(), case.pair)
+        difference = ours.minus(theirs)
+        return {
+            "metric": self._task.metric,
+            "examples": len(self._examples[0]),
+            "vanilla": round(theirs.value, 3),
+            "bild": round(ours.value, 3),
+            "difference_interval": list(difference),
+            "no_loss": difference[0] > -self._task.sweep.margins.no_loss,
+        }
+
+
+# --- contenders -----------------------------------------------------------------------------------------------------------
+
+
+def singles(
+    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int]
+) -> dict[str, Settings]:
+    """Return the contenders that decode one text at a time, end to end from source ids to output ids."""
+    large, small, limit = case.large, case.small, case.limit
+
+    def each(work: Callable[[Rows], object]) -> Work:
+        """Decode the sources of a round one after the other."""
+        return lambda index: [work([source]) for source in window(case.sources, index, case.examples)]
+
+    def here(method: str, settings: object) -> Work:
+        return each(lambda source: case.here(method, settings, source, limit))
+
+    def by_generate(model: PreTrainedModel) -> dict[str, Work]:
+        return {name: each(partial(generate, model, limit=limit, static=static)) for name, static in CACHES.items()}
+
+    def assisted_by(length: int | None) -> Work:
+        return each(lambda source: assisted(large, small, source[0], limit, length))
+
+    works: dict[str, dict[str, Work]] = {
+        "vanilla": {"": here("vanilla_large", VanillaSettings())},
+        "generate": by_generate(large),
+    }
+    if small is not None:
+        drafted = {f"draft length {one}": SpeculativeSettings(draft_length=one) for one in DRAFT_LENGTHS}
+        works |= {
+            "drafter": {"": here("vanilla_small", VanillaSettings())},
+            "drafter by generate": by_generate(small),
+            "speculative": {name: here("speculative", settings) for name, settings in drafted.items()},
+            "assisted": {"draft length by its rules": assisted_by(None)}
+            | {f"draft length {one}": assisted_by(one) for one in DRAFT_LENGTHS},
+        }
+    if case.bild is not None:
+        works["bild"] = {"": here("bild", case.bild)}
+    found = {name: _on_threads(runs, counts) for name, runs in works.items()}
+    if translators:
+        found["ctranslate2"] = _translated(case, converted, translators, counts, batched=False)
+    return found
+
+
+def batches(
+    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int]
+) -> dict[str, Settings]:
+    """Return the contenders that decode many texts as one batch."""
+
+    def together(work: Callable[[Rows, int], object]) -> Work:
+        return lambda index: work(window(case.sources, index, case.batch), case.batch_limit)
+
+    works = {
+        "batched": {"": together(case.vanilla)},
+        "batched by generate": {
+            name: together(partial(generate, case.large, static=static)) for name, static in CACHES.items()
+        },
+    }
+    found = {name: _on_threads(runs, counts) for name, runs in works.items()}
+    if translators:
+        found["batched by ctranslate2"] = _translated(case, converted, translators, counts, batched=True)
+    return found
+
+
+def _on_threads(works: Mapping[str, Work], counts: list[int]) -> Settings:
+    return {label(name, count): timed_by(work, threads=count) for name, work in works.items() for count in counts}
+
+
+def _translated(
+    case: Case, converted: Path, translators: Mapping[str, TranslatorProcess], counts: list[int], *, batched: bool
+) -> Settings:
+    count, limit = (case.batch, case.batch_limit) if batched else (case.examples, case.limit)
+
+    def timed(process: TranslatorProcess, threads: int) -> TimedWork:
+        return lambda index: process.run(converted, window(case.sources, index, count), limit, threads, batched=batched)[0]
+
+    return {label(name, one): timed(process, one) for name, process in translators.items() for one in counts}
+
+
+def label(name: str, threads: int) -> str:
+    """Return the label of a setting."""
+    return ", ".join(part for part in (name, f"{threads} thread{'s' if threads > 1 else ''}") if part)
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------------
+
+
+def measure_case(
+    case: Case, task: TrainedTask | None, translators: Mapping[str, TranslatorProcess], threads: int, rounds: int
+) -> Found:
+    """Check the tokens of all contenders on a case, time them, and return what was found.
+
+    Raises:
+        UnequalError: see `require_equal`.
+    """
+    with tempfile.TemporaryDirectory() as folder, on_threads(threads):
+        converted = Path(folder) / "ctranslate2"
+        if case.large.config.model_type == "t5" and translators:
+            contenders.convert(case.large, converted)
+        else:
+            translators = {}
+        found: Found = {"mismatches": {}, "settings": {}, "tried": {}, "ms_per_token": {}, "ratios": {}}
+        found["mismatches"], found["accepted"] = require_equal(case, converted, translators)
+        for name, one in found["mismatches"].items():
+            margin = f" (top-2 margins up to {one['worst_margin']:.2g})" if one["differ"] else ""
+            say(f"  tokens: {name}: {one['differ']} of {one['texts']} texts differ{margin}")
+        counts = thread_counts(threads)
+        for works, number, examples, limit in (
+            (singles(case, converted, translators, counts), rounds, case.examples, case.limit),
+            (batches(case, converted, translators, counts), min(rounds, case.batch_rounds), case.batch, case.batch_limit),
+        ):
+            leave_out_failing(works)
+            texts = [window(case.sources, index, examples) for index in range(1, number + 1)]
+            tokens = {
+                method: [sum(len(one.tokens) for one in case.here(method, VanillaSettings(), some, limit)) for some in texts]
+                for method in ("vanilla_large", "vanilla_small")
+            }
+            time_case(works, tokens, number, found)
+        found["formats"] = number_formats(case, converted, translators, threads, rounds, task)
+        if task is not None:
+            found["bild"] = {"settings": str(case.bild), "from": case.bild_from, "quality": task.bild(case)}
+    return found
+
+
+def require_equal(case: Case, converted: Path, translators: Mapping[str, TranslatorProcess]) -> tuple[Found, float | None]:
+    """Compare the tokens of all contenders on a few sources.
+
+    Returns:
+        Mismatches by comparison, and the share of drafted tokens that were accepted (None without a small model).
+
+    Raises:
+        UnequalError: our tokens differ beyond `MARGIN_TOLERANCE`. Differences of CTranslate2 are only counted, since its
+            kernels are not part of this project.
+    """
+    sources, limit, accepted = case.sources[:_COMPARED], case.limit, None
+    ours = [case.vanilla([source], limit)[0] for source in sources]
+    theirs = [new_tokens(case.large, generate(case.large, [source], limit), [source])[0] for source in sources]
+    found = {
+        "vanilla and generate": find_mismatches(case.reference, sources, ours, theirs),
+        "batched and vanilla": find_mismatches(case.reference, sources, case.vanilla(sources, limit), ours),
+    }
+    if case.small is not None:
+        drafted = case.here("speculative", SpeculativeSettings(), sources, limit)
+        accepted = round(total(drafted).accepted / max(1, total(drafted).drafted), 3)
+        found["speculative and vanilla"] = find_mismatches(case.reference, sources, [one.tokens for one in drafted], ours)
+    for name, different in found.items():
+        if widest_margin(different) >= MARGIN_TOLERANCE:
+            margin = f"a top-2 logit margin of {widest_margin(different):.2g}"
+            raise UnequalError(f"{case.name}: the tokens of {name} differ at {margin}")
+    for process in list(translators.values())[:1]:
+        texts = process.run(converted, sources, limit, 1)[1]
+        found["vanilla and ctranslate2"] = find_mismatches(case.reference, sources, ours, texts)
+    counted = {
+        name: {"texts": len(sources), "differ": len(different), "worst_margin": widest_margin(different)}
+        for name, different in found.items()
+    }
+    return counted, accepted
+
+
+def leave_out_failing(works: dict[str, Settings]) -> None:
+    """Run every setting once, and remove those of a baseline that fail, such as a cache that does not fit a model."""
+    for name, settings in works.items():
+        for one, work in list(settings.items()):
+            try:
+                work(0)
+            except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
+                say(f"  {name}: {one} fails and is left out: {' '.join(str(error).split())[:200]}")
+                del settings[one]
+
+
+def time_case(works: Mapping[str, Settings], tokens: Mapping[str, list[int]], rounds: int, found: Found) -> None:
+    """Try all settings briefly, then time each contender's fastest setting, and add to the results.
+
+    Args:
+        works: The contenders.
+        tokens: New tokens of each timed round, of the large and of the small model.
+        rounds: Timed rounds.
+        found: Receives the fastest setting of each contender, milliseconds per token of every setting in the trial and of the
+            fastest one in the final rounds, and the ratios.
+    """
+    runs = {(name, one): work for name, settings in works.items() for one, work in settings.items()}
+    first = time_interleaved(runs, 1)
+    least = {name: min(first[name, one][0] for one in settings) for name, settings in works.items()}
+    trial = first | time_interleaved({key: runs[key] for key in runs if first[key][0] <= _SLOW * least[key[0]]}, _TRIALS)
+
+    def ms_per_token(name: str, seconds: list[float]) -> float:
+        made = tokens["vanilla_small" if name.startswith("drafter") else "vanilla_large"]
+        return round(1000 * statistics.median(one / count for one, count in zip(seconds, made, strict=False)), 4)
+
+    for name, settings in works.items():
+        found["tried"][name] = {one: ms_per_token(name, trial[name, one]) for one in settings}
+        found["settings"][name] = fastest({one: trial[name, one] for one in settings})
+    seconds = time_interleaved({name: works[name][found["settings"][name]] for name in works}, rounds)
+    found["ms_per_token"] |= {name: ms_per_token(name, taken) for name, taken in seconds.items()}
+    for name, (ours, theirs) in RATIOS.items():
+        if ours in works and theirs in works:
+            found["ratios"][name] = median_ratio(seconds[ours], seconds[theirs])
+
+
+def number_formats(
+    case: Case,
+    converted: Path,
+    translators: Mapping[str, TranslatorProcess],
+    threads: int,
+    rounds: int,
+    task: TrainedTask | None,
+) -> Found:
+    """Compare the large model in every number format that a runtime here supports with float32 and with CTranslate2.
+
+    Returns:
+        By format: speed over float32 and over the fastest CTranslate2 in the same format (None without it), texts that differ,
+        `worst_margin` (the widest top-2 logit margin, in float32, at which a text takes another token), quality of a trained
+        model, and `step` (`harness.step_limits`).
+    """
+    exact = "float32"
+    decoders = {exact: case.pair.large}
+    makers: dict[str, Callable[[], Decoder]] = {
+        "bfloat16": lambda: open_decoder(copy.deepcopy(case.large).to(torch.bfloat16), "large", case.vocabulary),
+        "int8": lambda: open_decoder(case.large, "large", case.vocabulary, Runtime(int8=True)),
+    }
+    for name, make in makers.items():
+        try:
+            decoders[name] = make()
+        except InputError:  # no runtime here supports the format
+            continue
+
+    def texts_of(decoder: Decoder, sources: Rows) -> Rows:
+        done = decode("vanilla_large", VanillaSettings(), Pair(decoder, decoder), sources, Request(case.limit))
+        return [one.tokens for one in done]
+
+    def ours(decoder: Decoder) -> TimedWork:
+        return timed_by(lambda index: [texts_of(decoder, [one]) for one in window(case.sources, index, case.examples)])
+
+    def theirs(process: TranslatorProcess, name: str) -> TimedWork:
+        return lambda index: process.run(
+            converted, window(case.sources, index, case.examples), case.limit, threads, number_format=name
+        )[0]
+
+    supported = contenders.compute_types() & set(decoders)
+    runs = {(name, ""): ours(decoder) for name, decoder in decoders.items()}
+    runs |= {(name, one): theirs(process, name) for name in supported for one, process in translators.items()}
+    seconds = time_interleaved(runs, rounds)
+    texts = {name: texts_of(decoder, case.sources) for name, decoder in decoders.items()}
+    found: Found = {}
+    for name, decoder in decoders.items():
+        different = find_mismatches(case.reference, case.sources, texts[exact], texts[name])
+        peers = [seconds[key] for key in runs if key[0] == name and key[1]]
+        found[name] = {
+            "over_float32": median_ratio(seconds[name, ""], seconds[exact, ""]),
+            "over_ctranslate2": median_ratio(seconds[name, ""], min(peers, key=statistics.median)) if peers else None,
+            "texts": len(case.sources),
+            "differ": len(different),
+            "worst_margin": round(widest_margin(different), 4),
+            "quality": None if task is None else round(task.quality_alone(decoder), 3),
+            "step": step_limits(decoder, case.sources[0]),
+        }
+    return found
+
+
+# --- results --------------------------------------------------------------------------------------------------------------
+
+TARGETS = {
+    "vanilla_over_generate": (2.5, "4 layers d 256"),
+    "vanilla_over_ctranslate2": (1.6, "4 layers d 256"),
+    "drafter_step_over_generate": (5.0, "2 layers d 64"),
+    "speculative_over_assisted": (3.0, ""),
+    "bild_over_vanilla": (1.85, ""),
+    "bild_over_ctranslate2": (1.0, ""),
+    "batched_over_generate": (2.5, "4 layers d 256"),
+    "batched_over_ctranslate2": (1.5, "4 layers d 256"),
+}
+"""Least ratio, and the random shape that it is taken from; without one it is the trained pair's, else that of `_MIDDLE`.
+
+The drafter's step is measured by decoding with a model of its shape alone.
+"""
+_MIDDLE = "4 layers d 256"
+
+
+def check_targets(cases: Mapping[str, Found], trained: str | None) -> Found:
+    """Return ratio, case, target and outcome of each target that was measured; BiLD must also keep the quality."""
+    found = {}
+    for name, (least, shape) in TARGETS.items():
+        where = shape or (trained if trained is not None and trained in cases else _MIDDLE)
+        ratios = cases[where]["ratios"] if where in cases else {}
+        measured = ratios.get("vanilla_over_generate" if name == "drafter_step_over_generate" else name)
+        if measured is not None:
+            kept = not name.startswith("bild") or cases[where]["bild"]["quality"]["no_loss"]
+            met = measured["ratio"] >= least and kept
+            found[name] = {"ratio": measured["ratio"], "case": where, "target": least, "met": met}
+    return found
+
+
+def case_lines(one: Found) -> Iterator[str]:
+    """Yield each contender's time and setting, the ratios, the number formats and BiLD's quality."""
+    yield f"  {'':24}{'ms/token':>10}  fastest setting (the next in a short trial)"
+    for name, ms in one["ms_per_token"].items():
+        tried = sorted(one["tried"][name].items(), key=lambda item: item[1])
+        others = "; ".join([f"{label} {taken:.3g}" for label, taken in tried if label != one["settings"][name]][:_SHOWN])
+        yield f"  {name:24}{ms:>10.3f}  {one['settings'][name]} ({others})"
+    for name, found in one["ratios"].items():
+        yield f"  {name:28}{shown(found)}   ({' over '.join(RATIOS[name])})"
+    if one["accepted"] is not None:
+        yield f"  speculative decoding accepts {one['accepted']:.0%} of the drafted tokens"
+    for name, found in one["formats"].items():
+        scored = "" if found["quality"] is None else f"; quality {found['quality']}"
+        peer = (
+            "" if found["over_ctranslate2"] is None else f", {shown(found['over_ctranslate2'])} times as CTranslate2 in {name}"
+        )
+        yield (
+            f"  vanilla in {name:10}{shown(found['over_float32'])} times as fast as in float32{peer}; {found['differ']} of "
+            f"{found['texts']} texts differ, at top-2 margins up to {found['worst_margin']:.2g}{scored}"
+        )
+        yield from step_lines(name, found["step"])
+    if "bild" in one:
+        kept = one["bild"]["quality"]
+        low, high = kept["difference_interval"]
+        yield (
+            f"  BiLD ({one['bild']['from']}: {one['bild']['settings']}): {kept['metric']} {kept['bild']}, vanilla's "
+            f"{kept['vanilla']} on {kept['examples']} examples, difference {low:.2f} to {high:.2f}: "
+            + ("no loss" if kept["no_loss"] else "a loss")
+        )
+
+
+def last_line(cases: Mapping[str, Found], checks: Found, limits: Found, threads: int, rounds: int) -> Found:
+    """Return all measurements and the hardware that they were taken on; a ratio that was not measured is null."""
+    step = cases[_MIDDLE]["formats"]["float32"]["step"] if _MIDDLE in cases else {}
+    return {
+        **hardware(),
+        "threads": threads,
+        "rounds": rounds,
+        **{name: checks[name]["ratio"] if name in checks else None for name in TARGETS},
+        **{name: step.get(name) for name in ("bandwidth_share", "check_over_step")},
+        "limits": limits,
+        "targets": checks,
+        "cases": cases,
+    }
+
+
+def main(given: Sequence[str]) -> None:
+    """Measure the machine's limits, every shape and the trained pair of a task; print each as it is done, then JSON.
+
+    Raises:
+        InputError: an option is out of bounds, or there is no such task.
+        UnequalError: decoding here generated other tokens than a baseline.
+    """
+    from transformers.utils import logging
+
+    threads = "CPU threads; every contender is tried on all cores as well"
+    parser = parser_of("decoding", __doc__, rounds=(9, "timed rounds of each case"), threads=(1, threads))
+    parser.add_argument("--task", help="also time the trained pair of this task of params.yaml")
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"), help="parameter file (default: %(default)s)")
+    arguments = parse(parser, given)
+    task = TrainedTask(arguments.task, load(arguments.params)) if arguments.task else None
+    rounds = 1 if arguments.quick else arguments.rounds
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if contenders.ctranslate2_version() is None:
+        say("CTranslate2 is not installed, so its ratios are left out (pip install 'ctranslate2>=4.8,<5')")
+    cases: dict[str, Found] = {}
+    with contenders.all_environments() as translators, alone("cpu", quick=arguments.quick):
+        limits = measure_limits(thread_counts(arguments.threads))
+        say("\nlimits of this machine")
+        for line in limit_lines(limits):
+            say(line)
+        makers: list[tuple[Callable[[], Case], TrainedTask | None]]
+        makers = [(one.make, None) for one in (QUICK if arguments.quick else CASES)]
+        if task is not None and task.trained:
+            makers.append((partial(task.case, arguments.quick), task))
+        elif task is not None:
+            say(f"\n{task.name}: not trained yet, so BiLD is not timed (run make repro)")
+        for make, of_task in makers:
+            case = make()
+            say(f"\n{case.name}")
+            cases[case.name] = measure_case(case, of_task, translators, arguments.threads, rounds)
+            for line in case_lines(cases[case.name]):
+                say(line)
+    checks = check_targets(cases, arguments.task)
+    say(f"\n{'':28}{'ratio':>7} {'target':>8}  met  where")
+    for name, (least, _) in TARGETS.items():
+        one = checks.get(name, {"ratio": float("nan"), "met": False, "case": "not measured"})
+        say(f"{name:28}{one['ratio']:>7.2f} {least:>8}  {'yes' if one['met'] else 'no':3}  {one['case']}")
+    finish(last_line(cases, checks, limits, arguments.threads, rounds), arguments.json)

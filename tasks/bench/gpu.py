@@ -1,0 +1,446 @@
+"""Decoding speed on a GPU compared with `transformers.generate` on the same weights and inputs, in one run.
+
+On a GPU, a decoding step of a small batch runs a few hundred kernels of microseconds each, so a loop that launches them one by
+one is bound by Python rather than by memory bandwidth. This benchmark measures how far decoding here and `generate` are from
+the bandwidth limit, and whether a drafter pays for its steps. It needs only torch and transformers: models are random, in pairs
+that agree on most tokens. The fused runtime's tokens are first checked against the reference's.
+
+Run `python -m tasks.bench gpu`. The last line is JSON; its ratios are those of the first pair, and above 1 where decoding here
+is faster. `--device cpu --quick` runs every part on tiny models. The exit status is 1 if float32 tokens differ at a top-2
+margin of `MARGIN_TOLERANCE` or more.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tasks.bench.contenders import Shape, assisted, generate, random_model, random_sources, window
+from tasks.bench.harness import (
+    Found,
+    UnequalError,
+    Work,
+    finish,
+    hardware,
+    median_ratio,
+    parse,
+    parser_of,
+    say,
+    time_interleaved,
+    timed_by,
+)
+from tasks.decoding.decoder import REFERENCE, Rows, Runtime, StopRule
+from tasks.decoding.generation import total
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes.blueprint import blueprint_of
+from tasks.decoding.runtimes.choose import open_pair
+from tasks.decoding.runtimes.fused import EACH_STEP, ONE_AHEAD, WHOLE_DRAFT, FusedDecoder, SyncPolicy
+from tasks.decoding.settings import BildSettings, SpeculativeSettings, VanillaSettings
+from tasks.errors import InputError
+from tasks.evaluation.mismatches import MARGIN_TOLERANCE, first_mismatch, top_two_margin
+from tasks.evaluation.timing import synchronised_clock
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+PACES = {"look at each step": EACH_STEP, "one step ahead": ONE_AHEAD, "look once a draft": WHOLE_DRAFT}
+RATIOS = {
+    "vanilla_over_generate": ("vanilla", "generate"),
+    "drafter_step_over_generate": ("drafter", "generate, drafter"),
+    "speculative_over_assisted": ("speculative", "assisted"),
+    "bild_over_vanilla": ("bild", "vanilla"),
+    "batched_over_generate": ("batched", "generate, batched"),
+}
+"""By name: our contender and the baseline."""
+METHODS: dict[str, object] = {
+    "vanilla_large": VanillaSettings(),
+    "speculative": SpeculativeSettings(),
+    "bild": BildSettings(),
+}
+BATCH, STEPS = 32, 30
+_VERIFIED = (1, 2, 4, 6, 11)
+_WRITTEN = 8
+_COPIES = 5
+_COPIED = {"cpu": 1 << 26, "cuda": 1 << 33}
+
+
+@dataclass(frozen=True)
+class PairShape:
+    """A large model and its drafter."""
+
+    name: str
+    large: Shape
+    small: Shape
+    compiled: bool = False
+    """Whether `generate` with a preallocated cache, which compiles the model for minutes, is timed too."""
+
+
+_T5_SMALL = Shape("t5", 512, 6, 2048, 8, 8)
+SHAPES = (
+    PairShape("t5-large", Shape("t5", 1024, 24, 4096, 16, 16), _T5_SMALL, compiled=True),
+    PairShape("llama-1b", Shape("llama", 2048, 16, 8192, 32, 8), Shape("llama", 512, 4, 2048, 8, 2)),
+    PairShape("t5-base", Shape("t5", 768, 12, 3072, 12, 12), _T5_SMALL),
+    PairShape("t5-small", _T5_SMALL, Shape("t5", 512, 2, 2048, 8, 8)),
+)
+QUICK = (
+    PairShape("tiny t5", Shape("t5", 64, 3, 96, 4, 4, 96), Shape("t5", 64, 1, 96, 4, 4, 96), compiled=True),
+    PairShape("tiny llama", Shape("llama", 64, 3, 96, 4, 2, 96), Shape("llama", 64, 1, 96, 4, 2, 96)),
+)
+
+
+# --- tokens ---------------------------------------------------------------------------------------------------------------
+
+
+def agreement(ours: Pair, reference: Pair, sources: Rows, limit: int) -> tuple[int, list[float]]:
+    """Compare the texts of every method of `METHODS` on every source, decoded as a batch and alone.
+
+    Returns:
+        The number of compared texts, and the top-2 logit margin at the first mismatch of each differing one.
+    """
+    texts, margins, request = 0, list[float](), Request(limit)
+    for method, settings in METHODS.items():
+        expected = [one.tokens for one in decode(method, settings, reference, sources, request)]
+        batched = [one.tokens for one in decode(method, settings, ours, sources, request)]
+        alone = [decode(method, settings, ours, [source], request)[0].tokens for source in sources]
+        for source, text, *others in zip(sources, expected, batched, alone, strict=True):
+            texts += len(others)
+            for other in (one for one in others if one != text):
+                # A text of BiLD comes from both models, so the closer of the two decides.
+                prefix = text[: first_mismatch(other, text)]
+                margins.append(min(top_two_margin(model, source, prefix) for model in (reference.small, reference.large)))
+    return texts, margins
+
+
+# --- the bandwidth limit --------------------------------------------------------------------------------------------------
+
+
+def copy_bandwidth(device: torch.device, size: int, clock: Callable[[], float]) -> float:
+    """Return the bytes read and written per second while copying `size` random bytes on the device; a median."""
+    source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy = timed_by(lambda _: target.copy_(source), clock)
+    return 2 * size / statistics.median([copy(index) for index in range(_COPIES + 1)][1:])
+
+
+def step_bytes(model: PreTrainedModel, rows: int, written: int, source: int) -> int:
+    """Return the bytes that one decoding step must read.
+
+    Args:
+        model: An encoder-decoder or decoder-only model of `transformers`.
+        rows: Texts decoded as a batch; the weights are read once for all of them.
+        written: Tokens of each text so far, whose keys and values are read.
+        source: Tokens of each source, whose cross-attention keys and values are read; 0 without an encoder.
+
+    Raises:
+        ValueError: the architecture has no blueprint.
+    """
+    blueprint = blueprint_of(model)
+    if blueprint is None:
+        raise ValueError(f"no blueprint of a {model.config.model_type}")
+    stack = blueprint.decoder
+    used = [] if stack.head is None else [stack.head]
+    for layer in stack.layers:
+        used += [layer.query_key_value, layer.out, layer.feed_in, layer.feed_out]
+        if layer.cross is not None:
+            used += [layer.cross.query, layer.cross.out]
+    weights = sum(part.numel() for linear in used for part in linear.parts)
+    weights += sum(linear.bias.numel() for linear in used if linear.bias is not None)
+    own = 2 * stack.key_value_heads * stack.head_width * written
+    cross = 2 * stack.heads * stack.head_width * source if stack.layers[0].cross is not None else 0
+    return int(model.dtype.itemsize * (weights + rows * len(stack.layers) * (own + cross)))
+
+
+# --- timings --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairBenchmark:
+    """A loaded pair of models, its sources, and how it is timed."""
+
+    models: tuple[PreTrainedModel, PreTrainedModel]
+    """The small and the large model of `transformers`."""
+    pair: Pair
+    sources: Rows
+    limit: int
+    rounds: int
+    clock: Callable[[], float]
+
+    def decoded(self, method: str, settings: object, count: int = 1) -> Work:
+        """Decode the sources of a round with a method of this project."""
+        return lambda index: decode(method, settings, self.pair, window(self.sources, index, count), Request(self.limit))
+
+    def generated(self, model: PreTrainedModel, count: int = 1, **options: Any) -> Work:
+        """Decode the sources of a round with `generate`."""
+        return lambda index: generate(model, window(self.sources, index, count), self.limit, **options)
+
+    def assisted(self, draft_length: int | None) -> Work:
+        """Decode the source of a round with `generate` and a drafter."""
+        small, large = self.models
+        return lambda index: assisted(large, small, window(self.sources, index, 1)[0], self.limit, draft_length)
+
+    def timed(self, ours: dict[str, Work], theirs: dict[str, Work]) -> dict[str, list[float]]:
+        """Return the seconds of each contender in each round. Ours run each round once before, to capture their CUDA graphs."""
+        for run in ours.values():
+            for round_index in range(self.rounds + 1):
+                run(round_index)
+        return time_interleaved({name: timed_by(run, self.clock) for name, run in (ours | theirs).items()}, self.rounds)
+
+    def under_policy(self, policy: SyncPolicy, run: Work) -> Work:
+        """Return the work with both models under a synchronisation policy."""
+
+        def with_policy(round_index: int) -> None:
+            decoders = [one for one in (self.pair.small, self.pair.large) if isinstance(one, FusedDecoder)]
+            before = [one.sync_policy for one in decoders]
+            for one in decoders:
+                one.sync_policy = policy
+            try:
+                run(round_index)
+            finally:
+                for one, kept in zip(decoders, before, strict=True):
+                    one.sync_policy = kept
+
+        return with_policy
+
+
+def comparisons(bench: PairBenchmark) -> Found:
+    """Return ratios to `generate`, milliseconds per token of every contender, the encoder included, and acceptance."""
+    small, large = bench.models
+    speculative = SpeculativeSettings()
+    ours = {
+        "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
+        "drafter": bench.decoded("vanilla_small", VanillaSettings()),
+        "speculative": bench.decoded("speculative", speculative),
+        "bild": bench.decoded("bild", BildSettings()),
+        "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
+    }
+    theirs = {
+        "generate": bench.generated(large),
+        "generate, drafter": bench.generated(small),
+        "assisted": bench.assisted(speculative.draft_length),
+        "assisted, its own lengths": bench.assisted(None),
+        "generate, batched": bench.generated(large, BATCH),
+    }
+    seconds = bench.timed(ours, theirs)
+    seconds["assisted"] = min(seconds["assisted"], seconds["assisted, its own lengths"], key=statistics.median)
+    return {
+        "ratios": {name: median_ratio(seconds[one], seconds[other]) for name, (one, other) in RATIOS.items()},
+        "ms_per_token": {
+            name: milliseconds(taken) / (bench.limit * (BATCH if "batched" in name else 1)) for name, taken in seconds.items()
+        },
+        "acceptance": {method: _acceptance(bench, method) for method in ("speculative", "bild")},
+    }
+
+
+def _acceptance(bench: PairBenchmark, method: str) -> Found:
+    sources = bench.sources[: bench.rounds + 1]
+    counts = total(decode(method, METHODS[method], bench.pair, sources, Request(bench.limit)))
+    return {
+        "accepted_of_drafted": counts.accepted / max(1, counts.drafted),
+        "large_calls_per_token": counts.large_calls / counts.tokens,
+        "small_steps_per_token": counts.small_steps / counts.tokens,
+    }
+
+
+def sync_policies(bench: PairBenchmark) -> Found:
+    """Return milliseconds per token of the drafter and of the methods that draft, under each synchronisation policy."""
+    works = {
+        "drafter": bench.decoded("vanilla_small", VanillaSettings()),
+        "speculative": bench.decoded("speculative", SpeculativeSettings()),
+        "bild": bench.decoded("bild", BildSettings()),
+    }
+    pairs = [(name, pace) for name in works for pace in PACES]
+    ours = {f"{name} | {pace}": bench.under_policy(PACES[pace], works[name]) for name, pace in pairs}
+    seconds = bench.timed(ours, {})
+    return {name: {pace: milliseconds(seconds[f"{name} | {pace}"]) / bench.limit for pace in PACES} for name in works}
+
+
+def steps(bench: PairBenchmark, bandwidth: float) -> Found:
+    """Return milliseconds of single runs of each model, and their ratio to the memory-bandwidth bound of one token."""
+    result: Found = {}
+    for model, name, decoder in zip(bench.models, ("small", "large"), (bench.pair.small, bench.pair.large), strict=True):
+        taken = _step_milliseconds(bench, decoder)
+        source = len(bench.sources[0]) if model.config.is_encoder_decoder else 0
+        moved = step_bytes(model, 1, _WRITTEN, source)
+        floor = 1000 * moved / bandwidth
+        over = {"floor_ms": floor, "run_over_floor": taken["1"] / floor, "chained_over_floor": taken["chained"] / floor}
+        result[name] = {"ms": taken, "bytes_moved": moved} | over
+    return result
+
+
+def _step_milliseconds(bench: PairBenchmark, decoder: Any) -> dict[str, float]:
+    """Return milliseconds of a run over each number of new tokens, and of a step of a greedy loop that synchronises once."""
+    [start] = decoder.start(decoder.encode([bench.sources[0]]))
+    decoder.forward([start + [2] * _WRITTEN])
+    kept, taken = decoder.lengths[0], {}
+    for count in _VERIFIED:
+        seconds = []
+        for _ in range(STEPS + 3):
+            begun = bench.clock()
+            decoder.forward([[3] * count])
+            seconds.append(bench.clock() - begun)
+            decoder.rewind([kept])
+        taken[str(count)] = milliseconds(seconds[3:])
+    before, decoder.sync_policy = decoder.sync_policy, WHOLE_DRAFT
+    seconds = []
+    for _ in range(6):
+        begun = bench.clock()
+        found = decoder.continue_greedily([3], STEPS, StopRule(), with_logits=False)
+        seconds.append((bench.clock() - begun) / len(found.tokens))
+        decoder.rewind([kept])
+    decoder.sync_policy = before
+    return taken | {"chained": milliseconds(seconds[1:])}
+
+
+def encoder_milliseconds(bench: PairBenchmark) -> float:
+    """Return milliseconds of encoding one source, the cross-attention keys and values included."""
+    decoder = bench.pair.large
+    encode = timed_by(lambda _: decoder.start(decoder.encode([bench.sources[0]])), bench.clock)
+    return milliseconds([encode(index) for index in range(STEPS)][3:])
+
+
+def peaks(bench: PairBenchmark) -> Found:
+    """Return peak GiB allocated, with the models and everything cached by earlier runs; empty on a CPU."""
+    large = bench.models[1]
+    works = {
+        "vanilla": bench.decoded("vanilla_large", VanillaSettings()),
+        "generate": bench.generated(large),
+        "batched": bench.decoded("vanilla_large", VanillaSettings(), BATCH),
+        "generate, batched": bench.generated(large, BATCH),
+    }
+    found: Found = {}
+    if large.device.type == "cuda":
+        for name, run in works.items():
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            run(0)
+            torch.cuda.synchronize()
+            found[name] = torch.cuda.max_memory_allocated() / 2**30
+    return found
+
+
+def static_generate(bench: PairBenchmark) -> Found:
+    """Time `generate` with a preallocated cache, with which it compiles the model; a failure of the compiler is a result."""
+    try:
+        static = bench.generated(bench.models[1], static=True)
+        first = timed_by(static, bench.clock)(0)
+        for round_index in range(bench.rounds + 1):
+            static(round_index)
+        seconds = bench.timed({"vanilla": bench.decoded("vanilla_large", VanillaSettings())}, {"static": static})
+    except Exception as error:  # noqa: BLE001 (any failure is the result)
+        reason = (str(error).splitlines() or [""])[0]
+        return {"failed": f"{type(error).__name__}: {reason}"[:300]}
+    return {
+        "first_run_s": first,
+        "ms_per_token": milliseconds(seconds["static"]) / bench.limit,
+        "vanilla_over_static": median_ratio(seconds["vanilla"], seconds["static"]),
+    }
+
+
+def milliseconds(seconds: list[float]) -> float:
+    """Return the median of seconds, in milliseconds."""
+    return 1000 * statistics.median(seconds)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------
+
+
+class PairRun:
+    """The measurements of one pair of models."""
+
+    def __init__(self, shape: PairShape, device: torch.device, clock: Callable[[], float], until: float) -> None:
+        self.shape = shape
+        self.wrong = 0
+        """Texts whose float32 tokens differ at a margin of `MARGIN_TOLERANCE` or more."""
+        self.found: Found = {"left_out": []}
+        self._device, self._clock, self._until = device, clock, until
+        self._bench: PairBenchmark | None = None
+
+    def measure(self, checked: int, limit: int, longest: int, rounds: int, bandwidth: float) -> None:
+        """Check `checked` texts of `limit` tokens in float32 and bfloat16, then time bfloat16."""
+        say(f"\n{self.shape.name}")
+        small, large = (random_model(one, self._device, seed) for seed, one in enumerate((self.shape.small, self.shape.large)))
+        sources = random_sources(self.shape.large.vocabulary, max(BATCH, rounds + 1), longest)
+        self._part("float32_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
+        small, large = small.bfloat16(), large.bfloat16()
+        self._part("bfloat16_tokens", lambda: self._agreement(small, large, sources[:checked], limit))
+        pair = open_pair(small, large, runtime=Runtime("fused"))
+        bench = PairBenchmark((small, large), pair, sources, limit, rounds, self._clock)
+        self._part("steps", lambda: steps(bench, bandwidth))
+        self._part("compared", lambda: comparisons(bench))
+        self._part("encoder_ms", lambda: encoder_milliseconds(bench))
+        self._part("sync_policy_ms_per_token", lambda: sync_policies(bench))
+        self._part("peak_GiB", lambda: peaks(bench))
+        self._bench = bench if self.shape.compiled else None
+
+    def measure_compiled(self) -> None:
+        """Measure `generate` where it is compiled."""
+        if self._bench is not None:
+            bench = self._bench
+            say(f"\n{self.shape.name}")
+            self._part("static_generate", lambda: static_generate(bench))
+
+    def _part(self, name: str, work: Callable[[], object]) -> None:
+        if time.monotonic() > self._until:
+            self.found["left_out"].append(name)
+            return
+        begun = time.monotonic()
+        self.found[name] = _rounded(work())
+        say(f"  {name} ({time.monotonic() - begun:.0f} s): {json.dumps(self.found[name])}")
+
+    def _agreement(self, small: PreTrainedModel, large: PreTrainedModel, sources: Rows, limit: int) -> Found:
+        ours, reference = (open_pair(small, large, runtime=runtime) for runtime in (Runtime("fused"), REFERENCE))
+        texts, margins = agreement(ours, reference, sources, limit)
+        if large.dtype == torch.float32:
+            self.wrong += sum(margin >= MARGIN_TOLERANCE for margin in margins)
+        return {"texts": texts, "different": len(margins), "widest_margin": max(margins, default=0.0)}
+
+
+def _rounded(value: object) -> object:
+    """Return the value with floats rounded to four significant digits."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def main(given: Sequence[str]) -> None:
+    """Print each result as it is measured, then all of them as JSON.
+
+    Raises:
+        InputError: there is no GPU.
+        UnequalError: float32 tokens differ.
+    """
+    parser = parser_of("gpu", __doc__, rounds=(5, "timed rounds of each comparison"))
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where models run (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="leave out what has not begun by then (default: %(default)s)"
+    )
+    arguments = parse(parser, given)
+    device = torch.device(arguments.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("this benchmark times a CUDA GPU, and torch finds none; --device cpu --quick runs it on a CPU")
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    until = time.monotonic() + 60 * arguments.minutes
+    clock = synchronised_clock(device.type)
+    bandwidth = copy_bandwidth(device, _COPIED[device.type], clock)
+    result = hardware() | {"device": device.type, "copy_GB_per_s": round(bandwidth / 1e9, 1)}
+    say(json.dumps(result))
+    runs = [PairRun(shape, device, clock, until) for shape in (QUICK if arguments.quick else SHAPES)]
+    for run in runs:
+        run.measure(*((2, 8, 12) if arguments.quick else (8, 48, 48)), arguments.rounds, bandwidth)
+    for run in runs:  # last, since compiling may take minutes
+        run.measure_compiled()
+    ratios = runs[0].found.get("compared", {}).get("ratios", {})
+    wrong = sum(run.wrong for run in runs)
+    result |= {name: one["ratio"] for name, one in ratios.items()} | {"float32_wrong": wrong}
+    finish(result | {"shapes": {run.shape.name: run.found for run in runs}}, arguments.json)
+    if wrong:
+        raise UnequalError(f"{wrong} float32 texts of the fused runtime are not the reference's")

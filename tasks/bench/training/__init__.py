@@ -1,1 +1,0 @@
-"""Benchmarks of training and labelling against `transformers`; see `command`."""

@@ -1,1 +1,0 @@
-"""Benchmark of decoding on a CUDA GPU; see `__main__`."""

@@ -1,0 +1,175 @@
+"""The benchmark of decoding on tiny models."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.bench import contenders, decoding
+from tasks.bench.contenders import Shape, random_model
+from tasks.bench.decoding import TARGETS, Case, Settings, TrainedTask, check_targets, label, last_line, leave_out_failing
+from tasks.bench.harness import Found, UnequalError
+from tasks.corpora.example import Example, write_jsonl
+from tasks.decoding.pair_folder import PairManifest, write_pair_folder
+from tasks.decoding.settings import BildSettings
+from tasks.decoding.settings.configured import configure_method
+from tasks.models.checkpoints import save_model
+from tasks.models.settings import TextSettings, TokenizerSettings
+from tasks.models.tokenizers import train_tokenizer
+from tasks.paths import TaskPaths
+
+RATIOS = {name for name in decoding.RATIOS if not name.startswith("bild")}
+
+
+@pytest.fixture(autouse=True)
+def _few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each contender has one or two settings instead of all."""
+    monkeypatch.setattr(contenders, "ENVIRONMENTS", {"its own choice of kernels": {}})
+    monkeypatch.setattr(decoding, "DRAFT_LENGTHS", (3,))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: {0}, raising=False)
+    monkeypatch.setattr("tasks.bench.harness._WORKING_SETS", {"32 KiB": 1 << 15})
+
+
+def run(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[dict[str, Any], str]:
+    decoding.main(["--quick", *given])
+    lines = capsys.readouterr().out.splitlines()
+    return json.loads(lines[-1]), "\n".join(lines[:-1])
+
+
+def test_the_last_line_is_json_with_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    found, said = run(capsys)
+    assert set(TARGETS) <= set(found)
+    case = found["cases"]["2 layers d 32"]
+    assert set(case["ratios"]) == RATIOS
+    assert all(one["ratio"] > 0 for one in case["ratios"].values())
+    assert all(one["worst_margin"] < 1e-4 for one in case["mismatches"].values())
+    assert set(case["settings"]) == set(case["ms_per_token"]) == set(case["tried"])
+    assert all(case["settings"][name] in tried for name, tried in case["tried"].items())
+    assert case["formats"]["float32"]["over_ctranslate2"]["ratio"] > 0
+    assert (case["formats"]["bfloat16"]["over_ctranslate2"] is None) == ("bfloat16" not in contenders.compute_types())
+    # A target whose shape was not measured is not checked by another shape.
+    assert found["targets"] == {}
+    assert "vanilla_over_generate" in said and "not measured" in said
+
+
+def test_unequal_tokens_end_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "ctranslate2_version", lambda: None)
+    monkeypatch.setattr(Case, "vanilla", lambda _self, sources, limit: [[5] * limit for _ in sources])
+    with pytest.raises(UnequalError, match="2 layers d 32: the tokens of vanilla and generate differ"):
+        decoding.main(["--quick"])
+
+
+def test_labels_of_settings() -> None:
+    assert (label("", 1), label("MKL", 2)) == ("1 thread", "MKL, 2 threads")
+
+
+def case_of(no_loss: bool = True, **ratios: float) -> Found:
+    return {"ratios": {name: {"ratio": one} for name, one in ratios.items()}, "bild": {"quality": {"no_loss": no_loss}}}
+
+
+def test_each_target_is_checked_by_its_case() -> None:
+    cases = {
+        "2 layers d 64": case_of(vanilla_over_generate=6.0),
+        "4 layers d 256": case_of(vanilla_over_generate=2.4, speculative_over_assisted=2.0, batched_over_generate=2.5),
+        "translation": case_of(vanilla_over_generate=9.0, speculative_over_assisted=4.0, bild_over_vanilla=2.0),
+    }
+    found = check_targets(cases, "translation")
+    assert {name: (one["ratio"], one["case"], one["met"]) for name, one in found.items()} == {
+        "vanilla_over_generate": (2.4, "4 layers d 256", False),
+        "drafter_step_over_generate": (6.0, "2 layers d 64", True),
+        "speculative_over_assisted": (4.0, "translation", True),
+        "bild_over_vanilla": (2.0, "translation", True),
+        "batched_over_generate": (2.5, "4 layers d 256", True),
+    }
+    del cases["translation"]
+    found = check_targets(cases, None)
+    assert found["speculative_over_assisted"]["case"] == "4 layers d 256"
+    assert "bild_over_vanilla" not in found
+
+
+def test_a_fast_bild_that_loses_quality_misses_its_target() -> None:
+    found = check_targets({"translation": case_of(no_loss=False, bild_over_vanilla=3.0)}, "translation")
+    assert not found["bild_over_vanilla"]["met"]
+
+
+def test_the_last_line_has_the_step_of_its_own_case_in_float32() -> None:
+    def formats(share: float) -> Found:
+        return {"formats": {"float32": {"step": {"bandwidth_share": share, "check_over_step": 1.1}}}}
+
+    found = last_line({"2 layers d 64": formats(0.6), "4 layers d 256": formats(0.9)}, {}, {"read_gb_s": {}}, 1, 1)
+    assert (found["bandwidth_share"], found["check_over_step"], found["limits"]) == (0.9, 1.1, {"read_gb_s": {}})
+    assert last_line({"2 layers d 64": formats(0.6)}, {}, {}, 1, 1)["bandwidth_share"] is None
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A random pair, its tokenizer and a validation split in the folders of the translation task, and short texts."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrst", k=6)) for _ in range(60)]
+    texts = [" ".join(rng.choices(words, k=5)) for _ in range(300)]
+    tokenizer = train_tokenizer(texts, TokenizerSettings(vocabulary=64))
+    paths, cpu = TaskPaths("translation"), torch.device("cpu")
+    for seed, place in enumerate((paths.model("large"), paths.model("aligned", 1))):
+        shape = Shape("t5", 32, 2 - seed, 64, 2, 2, 64)
+        save_model(random_model(shape, cpu, seed), tokenizer, tmp_path / place)
+    split = tmp_path / paths.split("validation")
+    split.parent.mkdir(parents=True)
+    write_jsonl([Example(text, (text,)) for text in texts[:6]], split)
+    params = Path("params.yaml").read_text().replace("max_target_tokens: 80", "max_target_tokens: 6")
+    (tmp_path / "params.yaml").write_text(params.replace("bootstrap_samples: 1000", "bootstrap_samples: 100"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_trained_pair_is_timed_with_bild_and_its_quality(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contenders, "ctranslate2_version", lambda: None)
+    monkeypatch.setattr(decoding, "QUICK", ())
+    found, said = run(capsys, "--task", "translation")
+    case = found["cases"]["translation"]
+    measured = case["ratios"]["bild_over_vanilla"]["ratio"]
+    assert measured == found["bild_over_vanilla"] == found["targets"]["bild_over_vanilla"]["ratio"]
+    assert found["speculative_over_assisted"] == case["ratios"]["speculative_over_assisted"]["ratio"]
+    assert case["bild"]["quality"]["examples"] == 6
+    assert "BiLD (the defaults: " in said
+    assert {"bild_over_vanilla"} | {name for name in RATIOS if "ctranslate2" not in name} == set(case["ratios"])
+    assert "pip install 'ctranslate2" in said
+
+
+def test_bild_runs_at_the_operating_point_of_the_pair(trained: Path) -> None:
+    from tasks.config import load
+
+    paths = TaskPaths("translation")
+    point = configure_method("bild", {"fallback_threshold": 0.9, "rollback_threshold": 3.0})
+    manifest = PairManifest(point, TextSettings(max_source_tokens=16, max_target_tokens=6))
+    write_pair_folder(paths.results / "pair", manifest, paths.model("large"), paths.model("aligned", 1))
+    case = TrainedTask("translation", load(Path("params.yaml"))).case(quick=True)
+    assert case.bild == BildSettings(fallback_threshold=0.9, rollback_threshold=3.0)
+    assert case.bild_from == "the operating point of results/translation/pair"
+
+
+def test_an_untrained_task_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["--task", "translation", "--params", str(Path("params.yaml").resolve())]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(decoding, "QUICK", ())
+    found, said = run(capsys, *given)
+    assert "translation: not trained yet, so BiLD is not timed (run make repro)" in said.splitlines()
+    assert found["bild_over_vanilla"] is None
+
+
+def test_a_setting_that_fails_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(_turn: int) -> float:
+        raise RuntimeError("no such\ncache")
+
+    works: dict[str, Settings] = {"generate": {"dynamic cache, 1 thread": lambda _turn: 1.0, "static cache, 1 thread": failing}}
+    leave_out_failing(works)
+    assert list(works["generate"]) == ["dynamic cache, 1 thread"]
+    assert capsys.readouterr().out == "  generate: static cache, 1 thread fails and is left out: no such cache\n"
