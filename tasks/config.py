@@ -26,8 +26,8 @@ from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError, stage
 from tasks.evaluation.metrics import MetricSettings
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweeping.grid import expand, expand_entry
-from tasks.evaluation.sweeping.presets import presets_table
+from tasks.evaluation.sweep.grid import expand, expand_entry
+from tasks.evaluation.sweep.presets import presets_table
 from tasks.machine import MachineSettings
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings
 from tasks.schema import Params, Task

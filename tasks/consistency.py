@@ -13,13 +13,12 @@ from tasks.alignment.settings import OF_TEXT
 from tasks.decoding.settings import GREEDY_ONLY, METHOD_SETTINGS, T5_ONLY
 from tasks.errors import InputError
 from tasks.evaluation.metrics import PROGRAMS
-from tasks.evaluation.sweeping.grid import expand_entry
+from tasks.evaluation.sweep.grid import expand_entry, perplexity_problems
 from tasks.models.settings import from_large_problem, no_encoder_problem
 from tasks.models.tokenizers import is_gguf
-from tasks.perplexity_task import perplexity_problems
 
 if TYPE_CHECKING:
-    from tasks.evaluation.sweeping.grid import SweepPoint
+    from tasks.evaluation.sweep.grid import SweepPoint
     from tasks.machine import MachineSettings
     from tasks.models.settings import LayersSettings, ModelSettings
     from tasks.schema import Task

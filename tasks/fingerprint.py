@@ -30,8 +30,7 @@ WITHOUT_EFFECT = frozenset(
         *("tasks.paths", "tasks.files", "tasks.fingerprint", "tasks.starts"),  # where and how files are written
         *("tasks.cgroups", "tasks.hub", "tasks.locks", "tasks.supervisor"),  # whether and when a stage can run
         *("tasks.lineage", "tasks.tracking"),  # the record
-        # A warning about a model's outputs.
-        *("tasks.evaluation.trivial_baselines", "tasks.evaluation.results.output_check"),
+        "tasks.evaluation.results.output_check",  # a warning about a model's outputs
     }
 )
 """Modules and packages that cannot change a result."""

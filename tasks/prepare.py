@@ -20,7 +20,7 @@ from tasks.corpora.files.reading import read
 from tasks.corpora.hub.reading import read as read_data_set
 from tasks.corpora.settings import CorpusSettings, EmbeddedSettings
 from tasks.errors import InputError, stage
-from tasks.evaluation.scoring.references import check_references
+from tasks.evaluation.quality import check_references
 from tasks.files import atomic_folder, atomic_path
 from tasks.locks import host_lock
 from tasks.models.prompting import SourceEncoder

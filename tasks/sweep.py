@@ -17,37 +17,43 @@ from pydantic import JsonValue
 
 from tasks.console import log
 from tasks.corpora.example import read_jsonl
-from tasks.dask_workers import find_cluster
 from tasks.decoding.registry import Request
 from tasks.errors import InputError, stage
 from tasks.evaluation.frontier import CHOSEN_ON, REPORTED_ON
 from tasks.evaluation.metrics import PERPLEXITY, metric_of
 from tasks.evaluation.model_sizes import pair_memory
+from tasks.evaluation.quality import unsupported_script
 from tasks.evaluation.record import SweepRecord, uploaded_hypotheses
 from tasks.evaluation.results import codec
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import GridPoint, PairRecord, write_pair
 from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
 from tasks.evaluation.rounds import scatter_text, vanilla_scatter
-from tasks.evaluation.scoring.scripts import misfit
-from tasks.evaluation.sweeping.batches import BatchTimer, points_by_batch
-from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
-from tasks.evaluation.sweeping.given_text import GivenTextEvaluator
-from tasks.evaluation.sweeping.grid import SweepPoint, expand
-from tasks.evaluation.sweeping.outputs import Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
-from tasks.evaluation.sweeping.temperatures import measure_temperatures, points_at
+from tasks.evaluation.sweep.fan_out import ALONE, FanOut, find_cluster
+from tasks.evaluation.sweep.given_text import GivenTextEvaluator
+from tasks.evaluation.sweep.grid import SweepPoint, expand
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import BatchTimer, SweepRunner, measure_temperatures, points_at, points_by_batch
 from tasks.files import remove
 from tasks.fingerprint import fingerprint
 from tasks.lineage import lineage
-from tasks.loaded_pair import LoadedPair, load_pair, load_pair_alone, measure_pair, require_composable
+from tasks.loaded_pair import (
+    LoadedPair,
+    cache_folder,
+    files_fingerprint,
+    load_pair,
+    load_pair_alone,
+    load_pair_elsewhere,
+    measure_pair,
+    require_composable,
+    work_fingerprint,
+)
 from tasks.locks import timing_lock
 from tasks.models.checkpoints import read_training_record
 from tasks.paths import ARMS, TaskPaths
 from tasks.schema import Params, Task
-from tasks.sweep_work import cache_folder, files_fingerprint, load_pair_elsewhere, work_fingerprint
 
 
 def sweep_seeds(params: Params, task: Task, paths: TaskPaths, arm: str) -> tuple[list[SweepRow], list[PairRecord]]:
@@ -79,7 +85,7 @@ def sweep(
         params: The whole file.
         task: The task's part of it.
         paths: Its files.
-        drafter: One of `paths.ARMS`.
+        arm: One of `paths.ARMS`.
         seed: Which of its drafters.
         first: Whether this is the first seed, whose sweep is the main one.
 
@@ -145,7 +151,9 @@ def sweep(
             pair,
             batches=BatchTimer(evaluator, test).load_or_measure(wanted, cache) if by_batch else None,
             outputs=evaluator.check_vanilla(validation),
-            unsupported_script=misfit((text for example in validation.examples for text in example.references), task.metric),
+            unsupported_script=unsupported_script(
+                (text for example in validation.examples for text in example.references), task.metric
+            ),
             vanilla_scatter=vanilla_scatter(done, CHOSEN_ON),
             costs=None if writer.costs is None else writer.costs.record(),
             plan=runner.plan,

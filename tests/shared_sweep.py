@@ -68,9 +68,8 @@ def _wait_for_others(what: str) -> None:
 
 def keep_journal() -> None:
     """Note each unit of shared work and each timing of this process."""
-    from tasks.evaluation.sweeping.decoding_ahead import PointDecoder
-    from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-    from tasks.evaluation.sweeping.replaying import GridReplay
+    from tasks.evaluation.sweep.point import PointEvaluator
+    from tasks.evaluation.sweep.replay import GridReplay, PointDecoder
 
     _keep_journal_of(GridReplay, "__call__", "replay")
     _keep_journal_of(PointDecoder, "__call__", "decode")
@@ -79,9 +78,9 @@ def keep_journal() -> None:
 
 def dask_setup(_: Any) -> None:
     """Called by Dask when a worker starts."""
-    from tasks import dask_workers
+    from tasks.evaluation.sweep import fan_out
 
-    dask_workers._machine = lambda: "another machine"
+    fan_out.machine = lambda: "another machine"
     keep_journal()
 
 

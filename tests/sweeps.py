@@ -19,10 +19,10 @@ from tasks.decoding.settings import (
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import SweepRow, read_rows
-from tasks.evaluation.sweeping.fan_out import ALONE, FanOut
-from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweep.fan_out import ALONE, FanOut
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import SweepRunner
 from tests.ticking import Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
 
 GRID = [

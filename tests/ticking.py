@@ -12,8 +12,8 @@ from tasks.decoding.decoder import EncoderOutput, Rows, Step
 from tasks.decoding.registry import Pair, Request, decode
 from tasks.decoding.settings import VanillaSettings
 from tasks.evaluation.settings import MarginSettings, SweepSettings
-from tasks.evaluation.sweeping.outputs import Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Split
 from tasks.models.settings import TextSettings
 from tests.toys import END, VOCABULARY, Predict, PrefixDecoder, random_table, toy_sources
 

@@ -26,17 +26,17 @@ from tasks.corpora.example import read_jsonl
 from tasks.decoding.registry import Request
 from tasks.errors import InputError
 from tasks.evaluation.frontier import CHOSEN_ON, VANILLA, frontier, resolution, tradeoff_of
-from tasks.evaluation.quality import forget
+from tasks.evaluation.metrics import forget
 from tasks.evaluation.results.codec import encode
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.pair import PredictionError
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.settings import GridSettings, SweepSettings
-from tasks.evaluation.sweeping.grid import SweepPoint, expand
-from tasks.evaluation.sweeping.outputs import Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweep.grid import SweepPoint, expand
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import SweepRunner
 from tasks.loaded_pair import load_pair
 from tasks.paths import ARMS, TaskPaths
 

@@ -1,21 +1,38 @@
-"""Quality of generated text by any of the metrics, in points from 0 to 100, or of given text, with a bootstrap interval.
+"""Quality of outputs by any of the metrics, in points from 0 to 100, or of given text, with a bootstrap interval.
 
-BLEU is determined by counts that are summed over examples (`scoring/bleu.py`), and so is the perplexity of given texts
-(`scoring/likelihood.py`). Every other metric is the mean of one number for each example, by which examples are also compared in
-pairs: ROUGE, exact match, F1, numeric answers, programs that pass.
+BLEU and the perplexity of given texts are determined by values that are summed over examples. Every other metric is the mean of
+one number for each example, by which examples are also compared in pairs. The last part compares a model's outputs with outputs
+that need no model, and checks references before anything is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.corpora.example import UNLABELLED, Example
 from tasks.errors import InputError
-from tasks.evaluation.metrics import PERPLEXITY, PROGRAMS, ROUGES, MetricSettings, metric_of, points_of, reported_with
-from tasks.evaluation.scoring import answers, bleu, likelihood, programs, rouge
+from tasks.evaluation import metrics, words
+from tasks.evaluation.metrics import (
+    METRICS,
+    PERPLEXITY,
+    PROGRAMS,
+    ROUGES,
+    SCORES,
+    Floats,
+    MetricSettings,
+    References,
+    Texts,
+    metric_of,
+    points_of,
+)
+from tasks.evaluation.results.pair import OutputCheck, TrivialBaseline
 from tasks.evaluation.statistics import Interval, percentile_interval, resampled_sums
 
 
@@ -33,7 +50,7 @@ class Quality:
     """Every metric that was computed, the task's among them, in points by name; a perplexity as it is, less being better."""
     signature: str
     """How the metric was computed: sacrebleu's signature of BLEU, the like of a ROUGE or a perplexity; empty for others."""
-    resampled: NDArray[np.float64] = field(compare=False, repr=False)
+    resampled: Floats = field(compare=False, repr=False)
     """`value` on each bootstrap resample of the examples, `[samples]`, for paired differences."""
     statistics: NDArray[np.generic] = field(compare=False, repr=False)
     """`example_statistics` of the metric, `[examples, values]`."""
@@ -46,14 +63,13 @@ class Quality:
         return percentile_interval(self.resampled - other.resampled)
 
 
-def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str, samples: int, seed: int) -> Quality:
-    """Scores `hypotheses` by `metric` and by the metrics that are usually reported with it (`metrics.reported_with`).
+def score(hypotheses: Texts, references: References, metric: str, samples: int, seed: int) -> Quality:
+    """Score `hypotheses` by `metric` and by the metrics that are usually reported with it (`metrics.METRICS`).
 
     Args:
         hypotheses: one text for each example.
-        references: one or more reference texts for each example; their number may differ between examples. For `pass_at_1`,
-            a program and then its tests.
-        metric: a full name; its metric gets the interval. `pass_at_1` runs the hypotheses (see `scoring/programs.py`).
+        references: one or more reference texts for each example. For `pass_at_1`, a program and then its tests.
+        metric: a full name; its metric gets the interval. `pass_at_1` runs the hypotheses.
         samples: number of bootstrap resamples.
         seed: of the resamples; hypotheses for the same examples are resampled alike.
 
@@ -62,16 +78,19 @@ def score(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metr
     """
     _check(hypotheses, references, metric)
     settings = metric_of(metric)
-    names = reported_with(settings.name)
+    names = METRICS[settings.name]
     means = tuple(name for name in names if name != "bleu")
     table = dict(zip(means, _table(hypotheses, references, means, settings).mean(axis=0).tolist(), strict=True))
     if "bleu" in names:
-        counts = bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
-        table = {"bleu": bleu.bleu_of(counts.sum(axis=0)), **table}
+        counts = metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
+        table = {"bleu": metrics.bleu_of(counts.sum(axis=0)), **table}
+    signature = ""
+    if settings.name == "bleu":
+        signature = metrics.bleu_signature(tuple(map(len, references)), settings.bleu_tokenizer)
+    elif settings.name in ROUGES:
+        signature = metrics.rouge_signature(settings.rouge_tokenizer)
     statistics = example_statistics(hypotheses, references, metric)
-    resampled = values_of(resampled_sums(statistics, samples, seed), len(hypotheses))
-    value, interval = table[settings.name], percentile_interval(resampled)
-    return Quality(metric, value, interval, table, _signature(references, settings), resampled, statistics)
+    return _quality(metric, table[settings.name], table, signature, statistics, samples, seed)
 
 
 def score_likelihoods(log_likelihoods: Sequence[float], tokens: Sequence[int], samples: int, seed: int) -> Quality:
@@ -87,52 +106,51 @@ def score_likelihoods(log_likelihoods: Sequence[float], tokens: Sequence[int], s
         ValueError: unequal lengths or no text.
         InfinitePerplexityError: a text is impossible, or nearly so.
     """
-    statistics = likelihood.likelihood_statistics(log_likelihoods, tokens)
-    resampled = values_of(resampled_sums(statistics, samples, seed), len(tokens))
+    statistics = metrics.likelihood_statistics(log_likelihoods, tokens)
     [value] = values_of(statistics.sum(axis=0, keepdims=True), len(tokens)).tolist()
     table = {PERPLEXITY: points_of(PERPLEXITY, value)}
-    signature = likelihood.signature(sum(tokens))
-    return Quality(PERPLEXITY, value, percentile_interval(resampled), table, signature, resampled, statistics)
+    return _quality(PERPLEXITY, value, table, metrics.likelihood_signature(sum(tokens)), statistics, samples, seed)
 
 
-def value_of(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> float:
+def _quality(
+    metric: str, value: float, table: dict[str, float], signature: str, statistics: NDArray[np.generic], samples: int, seed: int
+) -> Quality:
+    resampled = values_of(resampled_sums(statistics, samples, seed), len(statistics))
+    return Quality(metric, value, percentile_interval(resampled), table, signature, resampled, statistics)
+
+
+def value_of(hypotheses: Texts, references: References, metric: str) -> float:
     """`metric` alone, in points, without an interval; arguments and errors are those of `score`."""
     _check(hypotheses, references, metric)
     settings = metric_of(metric)
     if settings.name == "bleu":
-        return bleu.bleu_of(bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer).sum(axis=0))
+        return metrics.bleu_of(metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer).sum(axis=0))
     return float(_table(hypotheses, references, (settings.name,), settings).mean())
 
 
-def sentence_scores(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> list[float]:
+def sentence_scores(hypotheses: Texts, references: References, metric: str) -> list[float]:
     """`metric` of each example by itself, in points; BLEU is smoothed exponentially, over the orders that a text has."""
     settings = metric_of(metric)
     if settings.name == "bleu":
-        return bleu.sentence_bleus(hypotheses, references, settings.bleu_tokenizer)
+        counts = metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
+        return [metrics.bleu_of(row, effective_order=True) for row in counts.tolist()]
     return [float(row[0]) for row in _table(hypotheses, references, (settings.name,), settings)]
 
 
 def quality_difference(
-    hypotheses: Sequence[str],
-    others: Sequence[str],
-    references: Sequence[tuple[str, ...]],
-    metric: str,
-    samples: int,
-    seed: int,
+    hypotheses: Texts, others: Texts, references: References, metric: str, samples: int, seed: int
 ) -> tuple[float, Interval]:
     """`metric` of `hypotheses` minus that of `others`, in points, with its 95 % paired bootstrap interval.
 
     Arguments and errors are those of `score`.
     """
     statistics = [example_statistics(texts, references, metric) for texts in (hypotheses, others)]
-    both = [values_of(resampled_sums(one, samples, seed), len(references)) for one in statistics]
+    own, other = (values_of(resampled_sums(one, samples, seed), len(references)) for one in statistics)
     difference = value_of(hypotheses, references, metric) - value_of(others, references, metric)
-    return difference, percentile_interval(both[0] - both[1])
+    return difference, percentile_interval(own - other)
 
 
-def example_statistics(
-    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str
-) -> NDArray[np.int32] | NDArray[np.float64]:
+def example_statistics(hypotheses: Texts, references: References, metric: str) -> NDArray[np.int32] | Floats:
     """What determines `metric` on any set of these examples, `[examples, values]`: summed over them, it gives `values_of`.
 
     For BLEU these are the ten counts of `bleu_statistics`, int32; for any other metric of outputs the example's own points,
@@ -140,53 +158,196 @@ def example_statistics(
     """
     settings = metric_of(metric)
     if settings.name == "bleu":
-        return bleu.bleu_statistics(hypotheses, references, settings.bleu_tokenizer).astype(np.int32)
-    means = tuple(name for name in reported_with(settings.name) if name != "bleu")  # as in `score`, whose caches are read
+        return metrics.bleu_statistics(hypotheses, references, settings.bleu_tokenizer)
+    means = tuple(name for name in METRICS[settings.name] if name != "bleu")  # as in `score`, whose caches are read
     return _table(hypotheses, references, means, settings)[:, [means.index(settings.name)]]
 
 
-def values_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
+def values_of(sums: Floats, examples: int) -> Floats:
     """The metric for many rows of summed `example_statistics`, `[rows, values]`, each over so many examples: `[rows]`."""
-    if sums.shape[1] == likelihood.SUMS:
-        return likelihood.qualities_of(sums)
-    return bleu.bleus_of(sums) if sums.shape[1] == bleu.COUNTS else sums[:, 0] / examples
+    if sums.shape[1] == metrics.LIKELIHOOD_SUMS:
+        return metrics.likelihood_qualities(sums)
+    return metrics.bleus_of(sums) if sums.shape[1] == metrics.BLEU_COUNTS else sums[:, 0] / examples
 
 
-def gradients_of(sums: NDArray[np.float64], examples: int) -> NDArray[np.float64]:
+def gradients_of(sums: Floats, examples: int) -> Floats:
     """Derivatives of `values_of` in the sums, `[rows, values]`; an order of n-grams without a match counts as constant."""
-    if sums.shape[1] == likelihood.SUMS:
-        return likelihood.quality_gradients(sums)
-    return bleu.bleu_gradients(sums) if sums.shape[1] == bleu.COUNTS else np.full(sums.shape, 1.0 / examples)
+    if sums.shape[1] == metrics.LIKELIHOOD_SUMS:
+        return metrics.likelihood_gradients(sums)
+    return metrics.bleu_gradients(sums) if sums.shape[1] == metrics.BLEU_COUNTS else np.full(sums.shape, 1.0 / examples)
 
 
-def forget() -> None:
-    """Clears the caches of scored examples, for benchmarks of the scoring."""
-    for module in (bleu, rouge, programs):
-        module.forget()
-
-
-def _signature(references: Sequence[tuple[str, ...]], settings: MetricSettings) -> str:
-    if settings.name == "bleu":
-        return bleu.signature(tuple(map(len, references)), settings.bleu_tokenizer)
-    return rouge.signature(settings.rouge_tokenizer) if settings.name in ROUGES else ""
-
-
-def _table(
-    hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], names: tuple[str, ...], settings: MetricSettings
-) -> NDArray[np.float64]:
+def _table(hypotheses: Texts, references: References, names: tuple[str, ...], settings: MetricSettings) -> Floats:
     """Metrics that are means over examples, `[examples, names]`, in points."""
     if names[0] in ROUGES:
-        return rouge.rouge_table(hypotheses, references, names, settings.rouge_tokenizer)
+        return metrics.rouge_table(hypotheses, references, names, settings.rouge_tokenizer)
     if names[0] == PROGRAMS:
-        return programs.pass_table(hypotheses, references)
-    return answers.answer_table(hypotheses, references, names)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # each waits for a process
+            return np.array([[100.0 * one] for one in threads.map(SCORES[PROGRAMS], hypotheses, references)])
+    pairs = zip(hypotheses, references, strict=True)
+    return np.array([[100.0 * SCORES[name](text, right) for name in names] for text, right in pairs], dtype=np.float64)
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> None:
-    if metric_of(metric).name == PERPLEXITY:
+def _check(hypotheses: Texts, references: References, metric: str) -> None:
+    name = metric_of(metric).name
+    if name == PERPLEXITY:
         raise InputError("the metric perplexity is of given texts, and these are outputs; choose another metric for them")
     if len(hypotheses) != len(references) or not hypotheses:
         raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} examples; one for each, and at least one")
     for index, texts in enumerate(references):
         if not texts:
             raise ValueError(f"example {index} has no reference; it needs at least one")
+        if name == PROGRAMS and len(texts) < 2:
+            raise ValueError(f"example {index} has no test; give a program and then its tests as references")
+
+
+# Outputs that need no model: one constant text, and a copy of the source.
+
+_CANDIDATES = 8
+"""Most frequent references among which the constant output is chosen."""
+_TRIED_ON = 100
+"""Examples on which the constant output is chosen."""
+
+
+def check_outputs(
+    outputs: Sequence[str], examples: Sequence[Example], metric: str, samples: int = 1000, seed: int = 0
+) -> OutputCheck:
+    """Compare outputs with the references, with a constant output and with copies of the sources.
+
+    The constant is the best of the most frequent references and the most frequent output. It is chosen on some of the examples
+    that it is then measured on, which favours it a little; a model worth learning from is far above either baseline.
+
+    Args:
+        outputs: One text for each example.
+        examples: Sources with at least one reference each.
+        metric: One of `tasks.evaluation.metrics.METRICS`.
+        samples: Bootstrap resamples of the intervals.
+        seed: Of the resamples.
+
+    Raises:
+        ValueError: as `tasks.evaluation.quality.score`.
+    """
+    references = [example.references for example in examples]
+    given, first = Counter(outputs), Counter(texts[0] for texts in references)
+    [(most_common, most_common_count)] = given.most_common(1)
+    constant = _best_constant([*(text for text, _ in first.most_common(_CANDIDATES)), most_common], references, metric)
+    words = sum(len(texts[0].split()) for texts in references)
+
+    def baseline(name: str, texts: Sequence[str], shown: str = "") -> TrivialBaseline:
+        difference, interval = quality_difference(outputs, texts, references, metric, samples, seed)
+        quality = value_of(texts, references, metric)
+        return TrivialBaseline(name=name, text=shown, quality=quality, difference=difference, difference_interval=interval)
+
+    return OutputCheck(
+        metric=metric,
+        examples=len(examples),
+        quality=value_of(outputs, references, metric),
+        distinct=len(given),
+        distinct_references=len(first),
+        most_common=most_common,
+        most_common_count=most_common_count,
+        most_common_reference_count=max(first.values()),
+        length_ratio=sum(len(text.split()) for text in outputs) / words if words else None,
+        baselines=[
+            baseline("constant", [constant] * len(examples), constant),
+            baseline("copy", [example.source for example in examples]),
+        ],
+    )
+
+
+def _best_constant(candidates: Sequence[str], references: Sequence[tuple[str, ...]], metric: str) -> str:
+    tried = references[:: max(1, len(references) // _TRIED_ON)]
+    return max(dict.fromkeys(candidates), key=lambda text: value_of([text] * len(tried), tried, metric))
+
+
+# References: whether a metric can read them.
+
+_READ_BY = {
+    "zh": ("han",),
+    "ja-mecab": ("han", "kana"),
+    "char": tuple(words.WITHOUT_SPACES),
+    "flores200": tuple(words.WITHOUT_SPACES),
+}
+"""Which of them a tokenizer of BLEU splits."""
+_OFF = 0.005
+"""A share of letters above which a tokenizer does not fit."""
+_FAR_OFF = 0.1
+"""The same for a metric that is only reported with the task's."""
+
+
+def unsupported_script(texts: Iterable[str], metric: str) -> str:
+    """What a metric's tokenizers cannot read of references, in a line with the fix; empty where they fit.
+
+    Args:
+        texts: The references.
+        metric: Its full name. BLEU or ROUGE-L that only stands beside it counts as well, where it is far off.
+    """
+    settings, letters = metric_of(metric), words.letters(texts)
+    total, shown = max(1, sum(letters.values())), METRICS[settings.name]
+    read = _READ_BY.get(settings.bleu_tokenizer, ())
+    unsplit = sum(letters[name] for name in words.WITHOUT_SPACES if name not in read) / total
+    dropped = (
+        0.0
+        if settings.rouge_tokenizer == "unicode"
+        else sum(count for name, count in letters.items() if name != "ascii") / total
+    )
+    found, changes = list[str](), dict[str, str]()
+    if "bleu" in shown and unsplit >= (_OFF if settings.name == "bleu" else _FAR_OFF):
+        found.append(
+            f"BLEU's tokenizer {settings.bleu_tokenizer} does not split {unsplit:.1%} of the references' letters, whose script "
+            "has no spaces"
+        )
+        changes["bleu_tokenizer"] = _bleu_tokenizer_for(letters)
+    if "rougeL" in shown and dropped >= (_OFF if settings.name in ROUGES else _FAR_OFF):
+        found.append(f"ROUGE's default tokenizer drops {dropped:.1%} of the references' letters, all but a-z and 0-9")
+        changes["rouge_tokenizer"] = "unicode"
+    return f"{', and '.join(found)}; set {_block(settings, changes)}" if found else ""
+
+
+def _bleu_tokenizer_for(letters: dict[str, int]) -> str:
+    if letters["kana"] > letters["han"] / 100:  # Japanese: kana is half of it; Chinese has none
+        return "ja-mecab"
+    return "zh" if letters["han"] > letters["other"] else "flores200"
+
+
+def _block(settings: MetricSettings, changes: dict[str, str]) -> str:
+    """The setting `metric` with tokenizers changed, as in params.yaml."""
+    usual = {"bleu_tokenizer": "13a", "rouge_tokenizer": "default"}
+    changed = {name: value for name, value in {**vars(settings), **changes}.items() if usual.get(name) != value}
+    return f"metric: {{{', '.join(f'{name}: {value}' for name, value in changed.items())}}}"
+
+
+def check_references(corpus: Mapping[str, Sequence[Example]], metric: str) -> list[str]:
+    """Check that references suit the metric and that it runs here; return warnings, a line each with number and fix.
+
+    Raises:
+        InputError: a program without tests, a split in which no reference has a number, a tokenizer that is not installed, or
+            no sandbox for programs.
+    """
+    settings = metric_of(metric)
+    if "bleu" in METRICS[settings.name]:
+        metrics.require_bleu_tokenizer(settings.bleu_tokenizer)
+    if settings.name == PROGRAMS:
+        metrics.require_sandbox()
+    scored = [example for name, examples in corpus.items() if name not in ("train", UNLABELLED) for example in examples]
+    unread = unsupported_script((text for example in scored for text in example.references), metric)
+    found = [unread] if unread else []
+    for name, examples in corpus.items():
+        if metric == PROGRAMS and name != UNLABELLED:
+            for number, example in enumerate(examples, start=1):
+                if len(example.references) < 2:
+                    raise InputError(
+                        f"{name}, example {number}: the metric pass_at_1 needs a program and then its tests as references; "
+                        "name the field of the tests in reference_fields, after that of the program"
+                    )
+        if metric == "numeric_answer" and name != UNLABELLED:
+            without = sum(all(metrics.last_number(text) is None for text in one.references) for one in examples)
+            if examples and without == len(examples):
+                raise InputError(
+                    f"{name}: no reference has a number, which the metric numeric_answer needs; choose another metric"
+                )
+            if without:
+                found.append(
+                    f"{name}: {without} of {len(examples)} examples have a reference without a number and can never be right"
+                )
+    return found

@@ -139,7 +139,7 @@ def _work(job: TrainingJob, device: torch.device) -> str:
     if job.training.reads_metric:
         settings["metric"] = job.metric
         files.append(reference_file(job))
-        code += ["evaluation/quality", "evaluation/scoring"]
+        code += ["evaluation/quality", "evaluation/metrics", "evaluation/words"]
     return fingerprint({**settings, "device": device.type, "processes": distributed.world_size()}, files, code)
 
 

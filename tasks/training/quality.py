@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tasks.corpora.example import Example
-from tasks.evaluation.quality import value_of
+from tasks.evaluation.quality import check_outputs, value_of
 from tasks.evaluation.results.pair import OutputCheck
-from tasks.evaluation.trivial_baselines import check_outputs
 from tasks.models.prompting import encode_sources
 from tasks.models.settings import TextSettings
 from tasks.training.data import pad_rows

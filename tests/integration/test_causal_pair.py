@@ -19,11 +19,11 @@ from tasks.errors import InputError
 from tasks.evaluation.results.files import SweepRowFile
 from tasks.evaluation.results.rows import MeasuredRow, TimedRow
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.evaluation.sweeping.outputs import Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
-from tasks.evaluation.sweeping.row_writer import RowWriter
-from tasks.evaluation.sweeping.runner import SweepRunner
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import SweepRunner
 from tasks.models.checkpoints import initial_model, load_model, save_model
 from tasks.models.pair import check_architectures, check_pair, vocabulary_size
 from tasks.models.settings import ModelSettings, TextSettings, TokenizerSettings

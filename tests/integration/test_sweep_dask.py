@@ -11,16 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks.dask_workers import DaskCluster, find_cluster
 from tasks.decoding.method import Pair
 from tasks.errors import InputError
-from tasks.evaluation.sweeping.fan_out import FanOut
-from tasks.process_pool import map_units
+from tasks.evaluation.sweep.fan_out import DaskCluster, FanOut, find_cluster, map_units
 from tests.dask_cluster import dask_scheduler, dask_workers
 from tests.served import PATIENCE, until
 from tests.services import HOST
 from tests.sweeps import Sweep
-from tests.unit.evaluation.sweeping.test_fan_out import FEW, mortal_pair, require_serial_rows_of, toy_pair, without_times
+from tests.unit.evaluation.sweep.test_fan_out import FEW, mortal_pair, require_serial_rows_of, toy_pair, without_times
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,7 +52,7 @@ def test_a_scheduler_without_workers_is_refused(scheduler: str, monkeypatch: pyt
         return str(refused.value)
 
     until("the scheduler", lambda: f"the scheduler at {scheduler} has no worker" in refusal())
-    monkeypatch.setattr("tasks.dask_workers._PATIENCE_SECONDS", 5)
+    monkeypatch.setattr("tasks.evaluation.sweep.fan_out._PATIENCE_SECONDS", 5)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "):
         find_cluster(f"tcp://{HOST}:1", toy_pair, "cpu")
 
@@ -83,7 +81,7 @@ def test_points_that_are_decoded_are_shared_too(workers: str, tmp_path: Path) ->
 def test_without_a_scheduler_the_sweep_goes_on_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks.dask_workers._PATIENCE_SECONDS", 5)
+    monkeypatch.setattr("tasks.evaluation.sweep.fan_out._PATIENCE_SECONDS", 5)
     gone = DaskCluster(f"tcp://{HOST}:1", 2, toy_pair, "cpu")
     rows = Sweep(tmp_path / "shared", fan_out=FanOut(1, toy_pair, gone)).validate(FEW)
     assert "no Dask scheduler answers" in capfd.readouterr().err

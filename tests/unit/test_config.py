@@ -14,7 +14,7 @@ from tasks.config import load, main, table
 from tasks.decoding.registry import METHODS
 from tasks.decoding.settings import METHOD_SETTINGS
 from tasks.errors import InputError
-from tasks.evaluation.sweeping.presets import presets_table
+from tasks.evaluation.sweep.presets import presets_table
 
 ROOT = Path(__file__).parents[2]
 

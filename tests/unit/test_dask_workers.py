@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks import dask_workers
-from tasks.dask_workers import Work
+from tasks.evaluation.sweep import fan_out
+from tasks.evaluation.sweep.fan_out import Work
 from tasks.locks import MachineBusyError
 
 HOLDER = """
@@ -43,20 +43,20 @@ def double(unit: int) -> int:
     return 2 * unit
 
 
-def doubling() -> Work:
+def doubling() -> Work[int, int]:
     return double
 
 
 def test_a_worker_stays_out_while_something_is_timed_on_its_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    opened = dask_workers._open(pickle.dumps(doubling), "another machine", "cpu")
-    assert dask_workers._do(opened, pickle.dumps(4)) == 8
+    opened = fan_out._DaskWork(pickle.dumps(doubling), "another machine", "cpu")
+    assert opened(pickle.dumps(4)) == 8
     with timing(tmp_path):
         with pytest.raises(MachineBusyError, match="uses the cpu"):
-            dask_workers._do(opened, pickle.dumps(4))
+            opened(pickle.dumps(4))
         with pytest.raises(MachineBusyError):
-            dask_workers._open(pickle.dumps(doubling), "another machine", "cpu")
+            fan_out._DaskWork(pickle.dumps(doubling), "another machine", "cpu")
         # The sweep itself holds the lock of its own machine.
-        own = dask_workers._open(pickle.dumps(doubling), dask_workers._machine(), "cpu")
-        assert dask_workers._do(own, pickle.dumps(4)) == 8
-    assert dask_workers._do(opened, pickle.dumps(4)) == 8
+        own = fan_out._DaskWork(pickle.dumps(doubling), fan_out.machine(), "cpu")
+        assert own(pickle.dumps(4)) == 8
+    assert opened(pickle.dumps(4)) == 8

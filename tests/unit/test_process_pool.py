@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.process_pool import map_units
+from tasks.evaluation.sweep.fan_out import map_units
 
 UNITS = list(range(12))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tasks.errors import InputError
-from tasks.sweep_work import files_fingerprint, load_pair_elsewhere
+from tasks.loaded_pair import files_fingerprint, load_pair_elsewhere
 
 NOTHING: Any = None
 
@@ -19,7 +19,7 @@ def test_a_machine_with_other_files_is_refused(tmp_path: Path, monkeypatch: pyte
     model.write_bytes(b"weights")
     pair: Any = "the pair"
     loaded: Any = SimpleNamespace(inputs=[model], described="native float32", pair=pair)
-    monkeypatch.setattr("tasks.sweep_work.load_pair", lambda *_: loaded)
+    monkeypatch.setattr("tasks.loaded_pair.load_pair", lambda *_: loaded)
     files = files_fingerprint(loaded)
     assert load_pair_elsewhere(NOTHING, NOTHING, NOTHING, model, [], files) is pair
     model.write_bytes(b"other weights")

@@ -15,12 +15,12 @@ from tasks.decoding.generation import Generation
 from tasks.decoding.inference import DecodingPair, load_pair
 from tasks.decoding.method import DecodingMethod, Request
 from tasks.decoding.settings.configured import ConfiguredMethod
+from tasks.evaluation.mismatches import count_mismatches
 from tasks.evaluation.quality import Quality, score
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.settings import SweepSettings
-from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.evaluation.sweeping.outputs import Split, collect_outputs
-from tasks.evaluation.sweeping.token_check import count_mismatches
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.replay import Split, collect_outputs
 from tasks.evaluation.timing import measure, on_threads, synchronised_clock
 from tasks.machine import MachineSettings
 

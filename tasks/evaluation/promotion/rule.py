@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tasks.evaluation.report.formatting import metric_name, number_text, points_text
 from tasks.evaluation.results.rows import TimedRound
 from tasks.evaluation.rounds import combined, speedup_interval
-from tasks.evaluation.selection.bounds import normal_bounds, upper_bounds
-from tasks.evaluation.selection.differences import paired_differences
+from tasks.evaluation.selection import normal_bounds, paired_differences, upper_bounds
 from tasks.evaluation.statistics import Interval
 
 SLOWER = 0.05

@@ -16,7 +16,7 @@ from tasks.evaluation.report.selection import chosen, fastest, fastest_lossless,
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import TimedMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.selection.choosing import keeps_quality
+from tasks.evaluation.selection import keeps_quality
 from tasks.paths import ARMS
 
 _TOLERATED = {"no_loss": "at no loss", "one_point": "within one point"}

@@ -20,7 +20,7 @@ from tasks.evaluation.report.points import SweepPoints, latest
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import Choice, OperatingPoint, SweepRow, TimedPoint
 from tasks.evaluation.results.summary import AlignmentEffect, ArmComparison, ArmPoint, ArmResult, Finding
-from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
+from tasks.evaluation.selection import DEFAULT_MARGINS
 from tasks.evaluation.statistics import Interval
 from tasks.paths import ARMS
 

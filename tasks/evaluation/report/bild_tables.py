@@ -13,7 +13,7 @@ from tasks.evaluation.results.pair import ModelSizes
 from tasks.evaluation.results.rows import TimedPoint
 from tasks.evaluation.results.summary import Summary
 from tasks.evaluation.results.tables import PointFigures
-from tasks.evaluation.selection.choosing import keeps_quality
+from tasks.evaluation.selection import keeps_quality
 from tasks.evaluation.settings import CHOICES
 from tasks.paths import ARMS
 

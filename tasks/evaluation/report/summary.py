@@ -25,7 +25,7 @@ from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.paper_tables import PaperTables
 from tasks.evaluation.results.rows import MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import Recommendation, Summary, SweptPairs, rounded
-from tasks.evaluation.selection.choosing import DEFAULT_MARGINS
+from tasks.evaluation.selection import DEFAULT_MARGINS
 from tasks.paths import ARMS
 
 

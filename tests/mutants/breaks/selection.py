@@ -41,7 +41,7 @@ BREAKS = (
     ),
     Break(
         "choice-made-on-test",
-        "tasks.evaluation.selection.choosing",
+        "tasks.evaluation.selection",
         "choose_rows",
         "row.split == CHOSEN_ON",
         'row.split == "test"',
@@ -49,7 +49,7 @@ BREAKS = (
     ),
     Break(
         "margin-added",
-        "tasks.evaluation.selection.choosing",
+        "tasks.evaluation.selection",
         "keeps_quality",
         "lower > -margin",
         "lower > margin",
@@ -57,7 +57,7 @@ BREAKS = (
     ),
     Break(
         "slowest-point-chosen",
-        "tasks.evaluation.selection.choosing",
+        "tasks.evaluation.selection",
         "choose",
         "(-point.speedup,",
         "(point.speedup,",
@@ -65,7 +65,7 @@ BREAKS = (
     ),
     Break(
         "bound-not-corrected",
-        "tasks.evaluation.selection.bounds",
+        "tasks.evaluation.selection",
         "max_t_bounds",
         "max_t_quantile(differences.influence, alpha, seed)",
         "NormalDist().inv_cdf(1.0 - alpha)",
@@ -73,7 +73,7 @@ BREAKS = (
     ),
     Break(
         "unseen-losses-cost-nothing",
-        "tasks.evaluation.selection.bounds",
+        "tasks.evaluation.selection",
         "_lower",
         "second + typical**2, third - typical**3",
         "second, third",
@@ -81,7 +81,7 @@ BREAKS = (
     ),
     Break(
         "drafters-do-not-share-the-level",
-        "tasks.evaluation.selection.row_bounds",
+        "tasks.evaluation.selection",
         "level_of_arm",
         " / len(ARMS)",
         "",
@@ -89,7 +89,7 @@ BREAKS = (
     ),
     Break(
         "test-status-flipped",
-        "tasks.evaluation.selection.status",
+        "tasks.evaluation.selection",
         "status_of",
         "lower > limit",
         "upper > limit",

@@ -9,7 +9,7 @@ import pytest
 from tasks.bench.sweep import GRID, missed_share, retiming, unequal
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, MeasuredRow, TimedRow
-from tasks.evaluation.sweeping.grid import expand
+from tasks.evaluation.sweep.grid import expand
 
 
 def row(name: int, quality: float, speedup: float | None, method: str = "bild") -> MeasuredRow:

@@ -20,7 +20,7 @@ from tasks.evaluation.acceptance import Drafting, measure_acceptance, measure_ac
 from tasks.evaluation.accepted_drafts import acceptance_by_position, accepted_lengths
 from tasks.evaluation.results.pair import AcceptanceRate
 from tasks.evaluation.results.rows import DecodingCounts
-from tasks.evaluation.sweeping.grid import SweepPoint
+from tasks.evaluation.sweep.grid import SweepPoint
 from tasks.loaded_pair import draftings
 from tests.architectures import models, over_runtimes, pair_of, whole_rows
 from tests.distributions import LARGE, SAMPLINGS, SMALL, SOURCE, dist, model_distribution

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from tasks.evaluation.chrf import chrf_of, chrf_signature
+from tasks.evaluation.metrics import chrf_of, chrf_signature
 
 
 def sacrebleus(hypotheses: list[str], references: Sequence[tuple[str, ...]]) -> float:

@@ -13,7 +13,7 @@ from tasks.decoding.decoder import Rows
 from tasks.decoding.generation import Counts
 from tasks.decoding.registry import Pair
 from tasks.decoding.runtimes.reference import TransformersDecoder
-from tasks.evaluation.perplexity import Perplexity, PerplexitySettings, chunks, latencies, perplexity
+from tasks.perplexity import Perplexity, PerplexitySettings, chunks, latencies, perplexity
 from tests.toys import END, START, Predict, prefix_pair, random_table, says, toy_sources, toy_t5, whole_runs
 
 SMALL, LARGE = (random_table(name, agreement=0.7, sharpness=2.0) for name in ("small", "large"))

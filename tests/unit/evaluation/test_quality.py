@@ -8,10 +8,9 @@ import pytest
 import sacrebleu
 from rouge_score import rouge_scorer
 
-from tasks.evaluation.metrics import ROUGES
+from tasks.evaluation.metrics import ROUGES, bleu_of, bleu_statistics, bleus_of
 from tasks.evaluation.quality import score
-from tasks.evaluation.scoring.bleu import bleu_of, bleu_statistics, bleus_of
-from tasks.evaluation.scoring.sentences import split_sentences
+from tasks.evaluation.words import split_sentences
 
 TEXT = "the a station trains running quickly bridges old mayor opened again yesterday, near houses were closing"
 WORDS = TEXT.split()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tasks.evaluation.repetition import is_looping
+from tasks.evaluation.sweep.point import is_looping
 
 START, REST = [50, 51, 52, 53], [60, 61, 62, 63, 1]
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from tasks.corpora.example import Example
+from tasks.evaluation.quality import check_outputs
 from tasks.evaluation.results.pair import OutputCheck, against_teacher, described, length_warning
-from tasks.evaluation.trivial_baselines import check_outputs
 
 WORDS = [f"word{number}" for number in range(60)]
 

@@ -10,7 +10,7 @@ import pytest
 from tasks.alignment.calibrating.predicting import TopLogitsPredictor
 from tasks.corpora.example import Example, write_jsonl
 from tasks.errors import InputError
-from tasks.evaluation.sweeping.outputs import Split
+from tasks.evaluation.sweep.replay import Split
 from tasks.models.prompting import SourceEncoder, encode_sources, messages
 from tasks.models.settings import TextSettings
 from tasks.models.tokenizers import encode, load_tokenizer

@@ -18,11 +18,11 @@ from tasks.evaluation.report.summary import summarize
 from tasks.evaluation.report.table import as_markdown
 from tasks.evaluation.results.files import point_key, read_hypotheses
 from tasks.evaluation.results.rows import Timing
-from tasks.evaluation.risk_control import fixed_sequence, hoeffding_bentkus
+from tasks.evaluation.selection import fixed_sequence, hoeffding_bentkus
 from tasks.evaluation.settings import GridSettings, MarginSettings, RiskSettings
-from tasks.evaluation.sweeping.grid import SweepPoint
-from tasks.evaluation.sweeping.outputs import Outputs, Split
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.point import PointEvaluator
+from tasks.evaluation.sweep.replay import Outputs, Split
 from tasks.paths import ARMS
 from tasks.report import read_rows_of
 from tests.architectures import pair_of

@@ -24,7 +24,7 @@ from tasks.errors import InputError
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import DecodingCounts, FailedRow, MeasuredRow, TimedRow
-from tasks.evaluation.sweeping.grid import VANILLA, SweepPoint
+from tasks.evaluation.sweep.grid import VANILLA, SweepPoint
 from tasks.loaded_pair import calibration_targets, require_composable
 from tasks.schema import Params, Task
 from tests.toys import prefix_pair, says

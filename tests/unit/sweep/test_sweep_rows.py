@@ -15,7 +15,7 @@ from tasks.corpora.example import read_jsonl
 from tasks.evaluation.model_sizes import sizes_of
 from tasks.evaluation.quality import value_of
 from tasks.evaluation.results.files import point_key, read_hypotheses
-from tasks.evaluation.sweeping.point_evaluator import PointEvaluator
+from tasks.evaluation.sweep.point import PointEvaluator
 from tests.architectures import models
 from tests.sweeps import in_file
 from tests.ticking import LIMIT

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from tasks.evaluation.perplexity import FallbackPoint
 from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS
+from tasks.perplexity import FallbackPoint
 
 _NEAR = 0.05
 """Share of an axis within which two names would overprint each other."""

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.evaluation.report.rendered_tables import RenderedTable, rendered_tables
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.risk_control import hoeffding_bentkus
+from tasks.evaluation.selection import hoeffding_bentkus
 from tests.unit.evaluation.conftest import summary_record
 
 Row = dict[str, Any]

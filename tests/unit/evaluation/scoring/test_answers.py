@@ -7,10 +7,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from tasks.evaluation.metrics import METRICS, PROGRAMS
+from tasks.evaluation.metrics import METRICS, PROGRAMS, exact_match, last_number, normalised, numeric_answer, token_f1
 from tasks.evaluation.quality import example_statistics, gradients_of, quality_difference, score, value_of, values_of
 from tasks.evaluation.report.formatting import METRIC_NAMES
-from tasks.evaluation.scoring.answers import exact_match, last_number, normalised, numeric_answer, token_f1
 
 
 @pytest.mark.parametrize(

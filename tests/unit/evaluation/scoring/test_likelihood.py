@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tasks.errors import InputError
-from tasks.evaluation.metrics import METRICS, points_of
+from tasks.evaluation.metrics import METRICS, InfinitePerplexityError, likelihood_statistics, points_of
 from tasks.evaluation.quality import gradients_of, score, score_likelihoods, values_of
-from tasks.evaluation.scoring.likelihood import InfinitePerplexityError, likelihood_statistics
-from tasks.evaluation.selection.differences import paired_differences
+from tasks.evaluation.selection import paired_differences
 
 LIKELIHOODS, TOKENS = [-6.0, -2.0, -12.0, -5.0], [3, 2, 4, 1]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.corpora.example import Example
 from tasks.errors import InputError
-from tasks.evaluation.scoring.references import check_references
+from tasks.evaluation.quality import check_references
 
 
 def test_a_program_needs_tests() -> None:

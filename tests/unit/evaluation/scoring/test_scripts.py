@@ -13,13 +13,20 @@ from rouge_score import rouge_scorer
 from tasks.config import load
 from tasks.corpora.example import Example
 from tasks.errors import InputError
+from tasks.evaluation import metrics as tokenizers
 from tasks.evaluation.metrics import BLEU_TOKENIZERS, METRICS, MetricSettings, compared_as, metric_of
-from tasks.evaluation.quality import example_statistics, score, sentence_scores, value_of, values_of
+from tasks.evaluation.quality import (
+    check_references,
+    example_statistics,
+    score,
+    sentence_scores,
+    unsupported_script,
+    value_of,
+    values_of,
+)
 from tasks.evaluation.report.formatting import metric_name
 from tasks.evaluation.results.published import anything_published
-from tasks.evaluation.scoring import tokenizers
-from tasks.evaluation.scoring.references import check_references
-from tasks.evaluation.scoring.scripts import misfit, unicode_words
+from tasks.evaluation.words import unicode_words
 
 CHINESE = ["今天天气很好,我们去公园散步。", "他在北京大学学习了三年中文。"]
 OTHER = ["今天天气不好,我们去公园。", "他在北京学习了两年中文。"]
@@ -100,12 +107,19 @@ def test_a_tokenizer_that_does_not_fit_is_said_with_the_fix() -> None:
     )
     assert line.endswith("set metric: {name: bleu, bleu_tokenizer: zh, rouge_tokenizer: unicode}")
     assert check_references(references, "bleu[bleu_tokenizer=zh,rouge_tokenizer=unicode]") == []
-    assert "bleu_tokenizer: ja-mecab" in misfit(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), "kana are not split"
-    assert misfit([GERMAN], "rougeL") == (
+    assert "bleu_tokenizer: ja-mecab" in unsupported_script(["これは日本語の文です"], "bleu[bleu_tokenizer=zh]"), (
+        "kana are not split"
+    )
+    assert unsupported_script([GERMAN], "rougeL") == (
         "ROUGE's default tokenizer drops 12.5% of the references' letters, all but a-z and 0-9; set metric: {name: rougeL, "
         "rouge_tokenizer: unicode}"
     )
-    assert misfit([GERMAN, "Zug " * 20], "bleu") == misfit(["A naïve " + "text " * 99], "rougeL") == misfit([], "bleu") == ""
+    assert (
+        unsupported_script([GERMAN, "Zug " * 20], "bleu")
+        == unsupported_script(["A naïve " + "text " * 99], "rougeL")
+        == unsupported_script([], "bleu")
+        == ""
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks.evaluation.quality import score
-from tasks.evaluation.scoring.sentences import split_sentences
+from tasks.evaluation.words import split_sentences
 
 SENTENCES = [
     # Abbreviations that never end a sentence, and those that do where one begins.

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.evaluation.scoring.bleu import bleus_of
-from tasks.evaluation.selection.bounds import bonferroni_bounds, max_t_bounds, max_t_quantile, normal_bounds, upper_bounds
-from tasks.evaluation.selection.differences import PairedDifferences, paired_differences
+from tasks.evaluation.metrics import bleus_of
+from tasks.evaluation.selection import (
+    PairedDifferences,
+    bonferroni_bounds,
+    max_t_bounds,
+    max_t_quantile,
+    normal_bounds,
+    paired_differences,
+    upper_bounds,
+)
 
 _Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import pytest
 from tasks.evaluation.frontier import TradeOff
 from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.rows import DecodingCounts, DifferenceBounds, FailedRow, SweepRow, TimedRow
-from tasks.evaluation.selection.choosing import choose, choose_rows, keeps_quality
+from tasks.evaluation.selection import choose, choose_rows, keeps_quality
 from tasks.evaluation.settings import MarginSettings
 
 

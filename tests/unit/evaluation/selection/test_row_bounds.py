@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from tasks.evaluation.quality import Quality, score
-from tasks.evaluation.selection.bounds import normal_bounds
-from tasks.evaluation.selection.differences import paired_differences
-from tasks.evaluation.selection.row_bounds import grid_bounds, level_of_arm, point_bounds
+from tasks.evaluation.selection import grid_bounds, level_of_arm, normal_bounds, paired_differences, point_bounds
 from tasks.evaluation.settings import MarginSettings
 
 MARGINS = MarginSettings(confidence=0.9)

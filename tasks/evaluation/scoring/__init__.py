@@ -1,1 +1,0 @@
-"""How one metric scores examples: BLEU, ROUGE, answers, and programs that pass their tests."""

@@ -1,0 +1,413 @@
+"""The choice of operating points: margins, lower bounds that are corrected for comparing many points, and the check on test.
+
+For each method the fastest timed point is chosen whose quality is not inferior to vanilla's by more than a margin: the lower
+bound of its paired difference lies above minus the margin. Whoever takes the fastest of many points tends to take one whose
+difference came out too high by chance, so the bounds of all points have to hold at once. A difference that merely was not
+proven does not suffice.
+
+CALM's threshold can also be chosen by Learn then Test: which thresholds are shown, with high probability, to lose no more than
+a tolerance. The loss of an example lies in [0, 1]; the risk of a setting is its expectation. Of each setting the hypothesis is
+tested that its risk exceeds the tolerance δ; where it is rejected, the setting is valid. Settings are tested in an order that
+was fixed before the data were seen, each at the whole level ε, and the first that is not rejected ends the tests. Then any
+setting whose risk exceeds δ is accepted with probability at most ε (Angelopoulos et al., Learn then Test, 2021; Schuster et
+al., CALM, 2022).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.evaluation.frontier import BASELINES, CHOSEN_ON, VANILLA, TradeOff, tradeoff_of
+from tasks.evaluation.metrics import Floats
+from tasks.evaluation.quality import Quality, gradients_of, values_of
+from tasks.evaluation.results.codec import Setting, Settings
+from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow
+from tasks.evaluation.settings import CHOICES, MarginSettings, RiskSettings
+from tasks.evaluation.statistics import Interval
+from tasks.paths import ARMS
+
+# Paired differences, with the influence of each example on them: the derivative of the corpus metric in the example's weight
+# (Hampel, 1974). Its mean is 0 and its variance over n is the squared standard error of the difference; for a mean, such as
+# ROUGE, it is the example's own deviation.
+
+
+@dataclass(frozen=True)
+class PairedDifferences:
+    """Differences of points from vanilla on the same examples."""
+
+    values: Floats
+    """`[points]`: quality minus vanilla's, in points of the metric."""
+    influence: Floats
+    """`[points, examples]`: in points of the metric, mean 0; zero where a point cannot be told from vanilla."""
+
+    @property
+    def examples(self) -> int:
+        """How many examples were compared."""
+        return int(self.influence.shape[1])
+
+
+def paired_differences(points: NDArray[np.generic], vanilla: NDArray[np.generic]) -> PairedDifferences:
+    """The differences of points from vanilla.
+
+    Args:
+        points: `[points, examples, values]`, statistics of each example (`quality.example_statistics`).
+        vanilla: `[examples, values]`, those of the vanilla large model on the same examples.
+
+    Raises:
+        ValueError: the shapes do not fit, or there is no example.
+    """
+    if points.ndim != 3 or points.shape[1:] != vanilla.shape or not len(vanilla):
+        raise ValueError(f"statistics of shape {points.shape} beside vanilla's {vanilla.shape}; [points, examples, values]")
+    values, influence = _influence(np.concatenate((vanilla[None], points)).astype(np.float64))
+    return PairedDifferences(values[1:] - values[0], influence[1:] - influence[0])
+
+
+def _influence(statistics: Floats) -> tuple[Floats, Floats]:
+    """Quality of each point, and the influence of each example on it: `[points]` and `[points, examples]`."""
+    sums, examples = statistics.sum(axis=1), statistics.shape[1]
+    influence = examples * np.matmul(statistics, gradients_of(sums, examples)[:, :, None])[:, :, 0]
+    return values_of(sums, examples), influence - influence.mean(axis=1, keepdims=True)
+
+
+# One-sided bounds of the differences, with and without a correction for comparing many points.
+
+
+_TINY = 1e-12
+_DRAWS = 10_000
+"""Draws of the maximum over the points; the error of a quantile at 2.5 % is then below 0.03 standard errors."""
+
+
+def normal_bounds(differences: PairedDifferences, alpha: float) -> Floats:
+    """Lower bounds `[points]` that miss with probability `alpha` each, as if every point were the only one."""
+    return _lower(differences, NormalDist().inv_cdf(1.0 - alpha))
+
+
+def bonferroni_bounds(differences: PairedDifferences, alpha: float, points: int) -> Floats:
+    """Lower bounds `[points]` of which any misses with probability at most `alpha`, for a family of so many points."""
+    return normal_bounds(differences, alpha / max(points, 1))
+
+
+def max_t_bounds(differences: PairedDifferences, alpha: float, seed: int = 0) -> Floats:
+    """Lower bounds `[points]` of which any misses with probability at most `alpha`, by the distribution of the largest error.
+
+    Points of one grid err alike, so this correction costs less than Bonferroni's (Westfall and Young, 1993; the multiplier
+    bootstrap of Chernozhukov, Chetverikov and Kato, 2013).
+
+    Args:
+        differences: of all points that are compared.
+        alpha: probability that at least one bound lies above the true difference.
+        seed: of the draws.
+    """
+    return _lower(differences, max_t_quantile(differences.influence, alpha, seed))
+
+
+def max_t_quantile(influence: Floats, alpha: float, seed: int = 0) -> float:
+    """How many standard errors the largest of the points' studentised errors exceeds with probability `alpha`.
+
+    Args:
+        influence: `[points, examples]`; points without any influence cannot err and are left out.
+        alpha: the probability.
+        seed: of the draws.
+    """
+    norms = np.linalg.norm(influence, axis=1)
+    scaled = influence[norms > 0] / norms[norms > 0, None]
+    single = NormalDist().inv_cdf(1.0 - alpha)
+    if len(scaled) < 2:
+        return single
+    # Multiplying every example by a normal draw gives normal errors with this correlation, so these are drawn at once.
+    eigenvalues, vectors = np.linalg.eigh(scaled @ scaled.T)
+    root = vectors * np.sqrt(np.clip(eigenvalues, 0.0, None))
+    draws = _normal_draws(len(scaled), seed) @ root.T.astype(np.float32)
+    return max(single, float(np.quantile(draws.max(axis=1), 1.0 - alpha)))
+
+
+@functools.lru_cache(maxsize=4)
+def _normal_draws(points: int, seed: int) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((_DRAWS, points), dtype=np.float32)
+
+
+def upper_bounds(differences: PairedDifferences, alpha: float) -> Floats:
+    """Upper bounds `[points]` that miss with probability `alpha` each."""
+    return -normal_bounds(PairedDifferences(-differences.values, -differences.influence), alpha)
+
+
+def _lower(differences: PairedDifferences, quantile: float) -> Floats:
+    """Values minus `quantile` standard errors, and more where losses are rare and large.
+
+    Where few examples lose much, a sample with few of them shows a small loss and a small error at once. The first term of the
+    Edgeworth expansion of Student's statistic (Hall, 1992, section 2.6) accounts for it; a correction in favour is not made.
+    A sample without any such example shows no error at all: therefore every point's error and skewness are computed as if one
+    more example had lost as much as examples that differ from vanilla typically do.
+    """
+    examples = differences.examples
+    second = (differences.influence**2).sum(axis=1)
+    third = (differences.influence**3).sum(axis=1)
+    typical = np.abs(differences.influence**3).sum() / max(second.sum(), _TINY)
+    second, third = second + typical**2, third - typical**3
+    skewness = np.maximum(0.0, -third) / np.maximum(second, _TINY) ** 1.5
+    factors = quantile + skewness * (2.0 * quantile**2 + 1.0) / 6.0
+    bounds: Floats = differences.values - factors * np.sqrt(second) / examples
+    return bounds
+
+
+# The bounds of a row: for all replayed points of a grid at once, or for one point at its share of the level.
+
+_EQUAL = DifferenceBounds(lower=0.0, upper=0.0, compared=0)
+"""Of a point whose output is vanilla's: there is nothing to compare."""
+
+
+def level_of_arm(margins: MarginSettings) -> float:
+    """The level at which one drafter's bounds may miss: the fastest point is taken over all drafters, which share it."""
+    return (1.0 - margins.confidence) / len(ARMS)
+
+
+def grid_bounds(
+    points: Mapping[int, Quality],
+    vanilla: Quality,
+    margins: MarginSettings,
+    *,
+    lossless: Container[int],
+    compared: int,
+    seed: int,
+) -> dict[int, DifferenceBounds]:
+    """Bounds of points whose lower ends hold at once.
+
+    Args:
+        points: quality by index, all on the same examples.
+        vanilla: of the large model on them.
+        margins: with the confidence.
+        lossless: indices of points whose output is vanilla's by construction. Where they score like vanilla on every example
+            they lose nothing; any other point may still differ on examples that were not seen.
+        compared: points that are compared with each other, of which some may be bounded one by one (`point_bounds`); each has
+            the same share of the level.
+        seed: of the draws of the largest error.
+    """
+    bounds = {index: _EQUAL for index, quality in points.items() if index in lossless and _equals(quality, vanilla)}
+    others = [index for index in points if index not in bounds]
+    if others:
+        level = level_of_arm(margins) * min(1.0, len(points) / max(compared, 1))
+        differences = paired_differences(np.stack([points[index].statistics for index in others]), vanilla.statistics)
+        lower = max_t_bounds(differences, level, seed)
+        upper = upper_bounds(differences, 1.0 - margins.confidence)
+        bounds |= {
+            index: DifferenceBounds(lower=float(low), upper=float(high), compared=len(points))
+            for index, low, high in zip(others, lower, upper, strict=True)
+        }
+    return bounds
+
+
+def point_bounds(
+    quality: Quality, vanilla: Quality, margins: MarginSettings, compared: int | None, *, lossless: bool, sampled: bool
+) -> DifferenceBounds:
+    """Bounds of one point.
+
+    Args:
+        quality: of the point.
+        vanilla: of the large model on the same examples.
+        margins: with the confidence.
+        compared: points among which the split chooses (Bonferroni's correction); None where it chooses none, as test does.
+        lossless: whether its output is vanilla's by construction.
+        sampled: whether tokens are drawn, so that a lossless output is vanilla's in distribution only.
+    """
+    if lossless and (sampled or _equals(quality, vanilla)):
+        return _EQUAL
+    differences = paired_differences(quality.statistics[None], vanilla.statistics)
+    level = 1.0 - margins.confidence
+    own = level if compared is None else level_of_arm(margins)
+    [lower], [upper] = bonferroni_bounds(differences, own, compared or 1), upper_bounds(differences, level)
+    return DifferenceBounds(lower=float(lower), upper=float(upper), compared=compared or 1)
+
+
+def _equals(quality: Quality, vanilla: Quality) -> bool:
+    """Whether a point scores like vanilla on every example."""
+    return bool(np.array_equal(quality.statistics, vanilla.statistics))
+
+
+# The choice.
+
+DEFAULT_MARGINS = MarginSettings()
+
+
+def keeps_quality(lower: float | None, margin: float) -> bool:
+    """Whether a lower bound of the difference to vanilla proves that no more than the margin is lost; None proves nothing."""
+    return lower is not None and lower > -margin
+
+
+def choose(points: Sequence[TradeOff | None], kept: Sequence[bool]) -> int | None:
+    """Index of the fastest point that keeps the quality; None where there is no such point.
+
+    Of equally fast points the better one is chosen, then the first. A choice may be slower than vanilla and still be the
+    fastest.
+    """
+    enough = [
+        (-point.speedup, -point.quality, index)
+        for index, (point, keeps) in enumerate(zip(points, kept, strict=True))
+        if point is not None and keeps
+    ]
+    return min(enough)[2] if enough else None
+
+
+def choose_rows(rows: Sequence[SweepRow], margins: MarginSettings = DEFAULT_MARGINS) -> dict[tuple[str, str], int | None]:
+    """The choice for one drafter of each method that is no baseline, for each of `CHOICES`.
+
+    Args:
+        rows: of the drafter's sweep; only those of the validation split are compared.
+        margins: what a choice may lose.
+
+    Returns:
+        `{(method, choice): index into rows, or None}`; empty without a measured vanilla row to compare with.
+    """
+    points = [tradeoff_of(row) if row.split == CHOSEN_ON else None for row in rows]
+    if not any(row.method == VANILLA and point is not None for row, point in zip(rows, points, strict=True)):
+        return {}
+    found: dict[tuple[str, str], int | None] = {}
+    for method in dict.fromkeys(row.method for row in rows if row.method not in BASELINES):
+        own = [point if row.method == method else None for row, point in zip(rows, points, strict=True)]
+        for choice in CHOICES:
+            found[method, choice] = choose(own, [keeps_quality(lower_bound(row), margins.of(choice)) for row in rows])
+    return found
+
+
+def lower_bound(row: SweepRow) -> float | None:
+    """The corrected lower bound of a row's difference to vanilla; None where the row holds none."""
+    bounds = row.difference_bounds if isinstance(row, MeasuredRow) else None
+    return None if bounds is None else bounds.lower
+
+
+# What the test split says of a choice.
+
+Status = Literal["confirmed", "open", "contradicted"]
+"""`confirmed`: the lower bound is above the limit. `contradicted`: the upper bound is below it. `open`: neither."""
+
+
+def status_of(bounds: Interval, limit: float) -> Status:
+    """The status of a quantity with these one-sided bounds that has to lie above `limit`."""
+    lower, upper = bounds
+    if lower > limit:
+        return "confirmed"
+    return "contradicted" if upper < limit else "open"
+
+
+# Learn then Test.
+
+CONTROLLED = "calm"
+"""The method whose threshold is tested, from the highest, with which tokens exit late."""
+_THRESHOLD = "threshold"
+# 0.07 * 100 is slightly more than 7 in floating point.
+_EDGE = 1e-9
+
+
+class Tested(Protocol):
+    """A setting with what it loses."""
+
+    @property
+    def method(self) -> str:
+        """Its method."""
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings as rows hold them."""
+
+    @property
+    def loss_share(self) -> float | None:
+        """Mean loss over the examples, in [0, 1]."""
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples the mean is over."""
+
+
+_Tested = TypeVar("_Tested", bound=Tested)
+
+
+@dataclass(frozen=True)
+class TestedSequence(Generic[_Tested]):
+    """Settings that differ in their threshold alone, tested from the highest."""
+
+    fixed: Settings
+    """The settings that they share."""
+    points: list[_Tested]
+    """From the highest threshold."""
+    p_values: list[float]
+    level: float
+    """At which each is tested: ε over the number of sequences."""
+    accepted: int
+    """Points before the first that is not shown to be valid."""
+
+    @property
+    def chosen(self) -> _Tested | None:
+        """The valid point of the smallest threshold; None where the first test already fails."""
+        return self.points[self.accepted - 1] if self.accepted else None
+
+
+def hoeffding_bentkus(risk: float, examples: int, tolerance: float) -> float:
+    """p-value of the hypothesis that the expected loss exceeds a tolerance.
+
+    min(exp(−n h(min(r, δ), δ)), e · P(Binomial(n, δ) ≤ ⌈n r⌉)), at most 1, with h the Kullback–Leibler divergence of two
+    Bernoulli laws (Angelopoulos et al., 2021: the Hoeffding–Bentkus inequality; valid for independent losses in [0, 1]).
+
+    Args:
+        risk: mean loss r over the examples, in [0, 1].
+        examples: n, at least 1.
+        tolerance: δ, in (0, 1).
+    """
+    from scipy.stats import binom
+
+    hoeffding = math.exp(-examples * _bernoulli_divergence(min(risk, tolerance), tolerance))
+    bentkus = math.e * float(binom.cdf(math.ceil(examples * risk - _EDGE), examples, tolerance))
+    return min(hoeffding, bentkus, 1.0)
+
+
+def fixed_sequence(p_values: Sequence[float], level: float) -> int:
+    """How many hypotheses of a sequence are rejected: those before the first whose p-value exceeds the level."""
+    return next((index for index, p_value in enumerate(p_values) if p_value > level), len(p_values))
+
+
+def controlled(points: Sequence[_Tested], risk: RiskSettings) -> list[TestedSequence[_Tested]]:
+    """The tested sequences of a sweep: one for each combination of CALM's other settings, in order.
+
+    The sequences share ε equally, so that all that they accept is valid at once with probability at least 1 − ε. A point
+    without a measured loss is left out; that it failed says nothing of its risk.
+
+    Args:
+        points: rows or points of one split; other methods' are ignored.
+        risk: tolerance δ and level ε.
+    """
+    found: dict[tuple[tuple[str, Setting], ...], list[_Tested]] = {}
+    for point in points:
+        if point.method == CONTROLLED and point.loss_share is not None and point.examples:
+            fixed = tuple((name, value) for name, value in point.settings.items() if name != _THRESHOLD)
+            found.setdefault(fixed, []).append(point)
+    return [_tested(dict(shared), own, risk.tolerance, risk.level / len(found)) for shared, own in found.items()]
+
+
+def _tested(fixed: Settings, own: Sequence[_Tested], tolerance: float, level: float) -> TestedSequence[_Tested]:
+    points = sorted(own, key=threshold_of, reverse=True)
+    p_values = [p_value_of(point, tolerance) for point in points]
+    return TestedSequence(fixed, points, p_values, level, fixed_sequence(p_values, level))
+
+
+def p_value_of(point: Tested, tolerance: float) -> float:
+    """`hoeffding_bentkus` of a point; 1 where no loss was measured."""
+    if point.loss_share is None or not point.examples:
+        return 1.0
+    return hoeffding_bentkus(point.loss_share, point.examples, tolerance)
+
+
+def threshold_of(point: Tested) -> float:
+    """λ of a point."""
+    return float(point.settings[_THRESHOLD] or 0.0)
+
+
+def _bernoulli_divergence(share: float, tolerance: float) -> float:
+    """h(a, b) = a log(a / b) + (1 − a) log((1 − a) / (1 − b)), in nats; 0 log 0 is 0."""
+    pairs = ((share, tolerance), (1.0 - share, 1.0 - tolerance))
+    return math.fsum(part * math.log(part / other) for part, other in pairs if part > 0)

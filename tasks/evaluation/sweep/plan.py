@@ -1,0 +1,517 @@
+"""The cost model, and the plan of a sweep: which replayed points to time.
+
+The parts of decoding are timed once for each sweep: encoders, a step of each model, and how much longer a run of the large
+model over k positions takes than a run over one. What decoding takes besides these runs is fitted to the timed points of all
+methods and to the small model alone. Predicted latencies are never reported as measured ones.
+
+The plan times points on or near the predicted frontier (one of several similar points), points that would be chosen, and a
+random sample of the rest to measure the prediction error. Quality and counts are exact before anything is timed; only speed is
+predicted. Each timed point refines the cost model, so a plan proceeds step by step until every wanted point is timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.decoding.decoder import Decoder
+from tasks.decoding.generation import Counts
+from tasks.decoding.registry import Pair, Request, decode
+from tasks.decoding.runtimes.compiled import LEAST_SHARE, bandwidth_share
+from tasks.decoding.settings import VanillaSettings
+from tasks.evaluation.frontier import TradeOff, resolution
+from tasks.evaluation.results.codec import encode
+from tasks.evaluation.results.pair import ErrorStatistics, MeasuredCosts, MethodOverhead, PredictionError, interpolated
+from tasks.evaluation.selection import choose, keeps_quality
+from tasks.evaluation.settings import CHOICES, MarginSettings
+from tasks.files import atomic_write
+
+# Overheads: what decoding takes besides the model runs. Most of it is common to the methods that use both models: composing a
+# text's loop, and caches that one model fills and the other empties. So the first timed point of one method tells much about
+# all others. The fit is a Bayesian linear regression: a common overhead for each text and for each call of the large model, a
+# slow-down of the small model's steps (beside the large model they find colder caches than alone), and for each method a small
+# deviation from the common two. Priors are normal around 0.
+
+Array = NDArray[np.float64]
+_TEXT, _CALL, _SMALL = 3.0, 0.15, 0.5
+"""Prior standard deviations: of the overhead of a text and of a call, in steps of the large model, and of the slow-down."""
+_OWN_TEXT, _OWN_CALL = 0.4, 0.3
+"""Of a method's deviations from the common overheads, in steps of the large model."""
+_NOISE = 0.03
+"""Standard deviation of a measured latency, as a share of it."""
+_NOISES, _SPREADS = (1.0, 2.0, 4.0, 8.0), (1.0, 3.0, 10.0, 30.0)
+"""Factors of the noise, on a busy machine, and of the methods' deviations; the pair that explains the points best is taken."""
+_COMMON = 3
+"""Columns that all methods share: text, call, small."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the latency of a text depends on: means over the timed examples."""
+
+    runs_ms: float
+    """Milliseconds of all model runs, as they were timed alone."""
+    small_ms: float
+    """Those of the small model's steps."""
+    calls: float
+    """Of the large model."""
+    mixed: float
+    """Share of the texts in which the large model ran and a drafter proposed something."""
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Milliseconds besides the model runs."""
+
+    common: MethodOverhead = field(default_factory=lambda: MethodOverhead(text=0.0, call=0.0))
+    """Of a method without a timed point."""
+    by_method: dict[str, MethodOverhead] = field(default_factory=dict)
+    small: float = 0.0
+    """Slow-down of the small model's steps, as a share of their time alone; it may be negative."""
+
+    def of(self, method: str, work: Work) -> float:
+        """Milliseconds of a text."""
+        one = self.by_method.get(method, self.common)
+        return one.text * work.mixed + one.call * work.calls * (work.mixed > 0) + self.small * work.small_ms
+
+
+def _prior(methods: int, spread: float, step_ms: float) -> Array:
+    """Prior standard deviations of the coefficients."""
+    own = [_OWN_TEXT * step_ms * spread, _OWN_CALL * step_ms * spread]
+    return np.array([_TEXT * step_ms, _CALL * step_ms, _SMALL, *own * methods])
+
+
+def _posterior(design: Array, rest: Array, noise: Array, prior: Array) -> tuple[float, Array]:
+    """The logarithm of the evidence for these standard deviations, and the mean of the coefficients given the points."""
+    weighted = design * prior**2
+    covariance = weighted @ design.T + np.diag(noise**2)
+    solved = np.linalg.solve(covariance, rest)
+    evidence = -0.5 * (rest @ solved + np.linalg.slogdet(covariance).logabsdet)
+    return float(evidence), weighted.T @ solved
+
+
+def fitted_overheads(timed: Sequence[tuple[str, Work, float]], step_ms: float) -> Overheads:
+    """The overheads that explain the timed points best.
+
+    Args:
+        timed: Method, work and measured milliseconds of each point.
+        step_ms: A step of the large model, the unit of the priors.
+    """
+    methods = list(dict.fromkeys(method for method, *_ in timed))
+    design = np.zeros((len(timed), _COMMON + 2 * len(methods)))
+    for row, (method, work, _) in zip(design, timed, strict=True):
+        own = _COMMON + 2 * methods.index(method)
+        row[:_COMMON] = work.mixed, work.calls * (work.mixed > 0), work.small_ms
+        row[own : own + 2] = row[:2]
+    measured = np.array([one for *_, one in timed])
+    rest = measured - np.array([work.runs_ms for _, work, _ in timed])
+    fits = [
+        (*_posterior(design, rest, noise * _NOISE * measured, _prior(len(methods), spread, step_ms)), noise**2 * spread**0.5)
+        for noise in _NOISES
+        for spread in _SPREADS
+    ]
+    # Wider factors need evidence: a few points do not tell noise from deviations.
+    found = max(fits, key=lambda fit: fit[0] - math.log(fit[2]))[1]
+    text, call, small = found[:_COMMON].tolist()
+    by_method = {
+        method: MethodOverhead(text=text + float(own_text), call=call + float(own_call))
+        for method, (own_text, own_call) in zip(methods, found[_COMMON:].reshape(-1, 2), strict=True)
+    }
+    return Overheads(MethodOverhead(text=text, call=call), by_method, small)
+
+
+# The cost model.
+
+_WIDTHS = (1, 2, 3, 4, 6, 8, 11, 16)
+"""Positions of the timed runs of the large model; other widths are interpolated."""
+_ROUNDS = 5
+_MIN_SHARE_OF_RUNS = 0.1
+"""Lower bound of a predicted latency as a share of its model runs, since a fitted overhead may extrapolate below 0."""
+
+
+@dataclass
+class Costs:
+    """Milliseconds of the parts that decoding one example is made of."""
+
+    encode_small_ms: float
+    """0 where the large model's encoder serves both."""
+    encode_large_ms: float
+    small_step_ms: float
+    verify_ms: dict[int, float]
+    """A run of the large model by the number of positions that it predicts; 1 is one of its decoding steps."""
+    overheads: Overheads = field(default_factory=Overheads)
+    """Milliseconds besides these runs, fitted to the timed points."""
+    _cache: dict[int, tuple[Sequence[Counts], Work]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def cost_ratio(self) -> float:
+        """c: a run of the small model over one of the large (SD, Definition 3.7)."""
+        return self.small_step_ms / self.verify_ms[1]
+
+    def verify(self, positions: int) -> float:
+        """Milliseconds of a run over `positions` tokens, extrapolated linearly beyond the widest timed run."""
+        return interpolated(self.verify_ms, positions)
+
+    def parts(self, counts: Counts) -> dict[str, float]:
+        """Milliseconds of one example's model runs: `encoders`, `small` and `large`."""
+        # The large model reads the source of every draft, even one that ends the text; a shared encoder always runs.
+        large = counts.large_calls > 0 or counts.drafted > 0 or self.encode_small_ms == 0
+        return {
+            "encoders": self.encode_large_ms * large + self.encode_small_ms * (counts.small_steps > 0),
+            "small": self.small_step_ms * counts.small_steps,
+            "large": sum(self.verify(positions) * calls for positions, calls in counts.verified.items()),
+        }
+
+    def latency(self, method: str, by_example: Sequence[Counts]) -> float:
+        """Predicted mean milliseconds of examples with these counts."""
+        work = self._work(by_example)
+        return max(work.runs_ms + self.overheads.of(method, work), _MIN_SHARE_OF_RUNS * work.runs_ms)
+
+    def fit_overheads(self, timed: Sequence[tuple[str, Sequence[Counts], float]]) -> None:
+        """Fit the overheads to timed points.
+
+        Args:
+            timed: Method, counts by example and measured mean milliseconds, for each timed point.
+        """
+        observed = [(method, self._work(by_example), measured) for method, by_example, measured in timed]
+        self.overheads = fitted_overheads(observed, self.verify_ms[1])
+
+    def _work(self, by_example: Sequence[Counts]) -> Work:
+        """Means over the examples of what their latency depends on."""
+        # A plan asks about the same points in every round. The entry keeps its key object alive, so that no id is reused.
+        if id(by_example) not in self._cache:
+            parts = [self.parts(counts) for counts in by_example]
+            work = Work(
+                runs_ms=statistics.fmean(sum(part.values()) for part in parts),
+                small_ms=statistics.fmean(part["small"] for part in parts),
+                calls=statistics.fmean(counts.large_calls for counts in by_example),
+                mixed=statistics.fmean(
+                    counts.large_calls > 0 and counts.small_steps + counts.drafted > 0 for counts in by_example
+                ),
+            )
+            self._cache[id(by_example)] = by_example, work
+        return self._cache[id(by_example)][1]
+
+    def record(self) -> MeasuredCosts:
+        """The costs as `pair.json` holds them."""
+        return MeasuredCosts(
+            encode_small_ms=self.encode_small_ms,
+            encode_large_ms=self.encode_large_ms,
+            small_step_ms=self.small_step_ms,
+            verify_ms=dict(self.verify_ms),
+            overhead_ms=dict(self.overheads.by_method),
+            small_step_slowdown=self.overheads.small,
+            cost_ratio=self.cost_ratio,
+        )
+
+
+def load_or_measure_costs(path: Path, measure: Callable[[], Costs]) -> Costs:
+    """The part times of an interrupted sweep, so that a resumed sweep plans like the first; measured where there are none."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        costs = measure()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(encode(costs.record())))
+        return costs
+    parts = {name: stored[name] for name in ("encode_small_ms", "encode_large_ms", "small_step_ms")}
+    return Costs(**parts, verify_ms={int(positions): ms for positions, ms in stored["verify_ms"].items()})
+
+
+def measure_costs(pair: Pair, sources: Sequence[list[int]], request: Request, clock: Callable[[], float]) -> Costs:
+    """Time the parts on each of these sources in several rounds; each part is the median round.
+
+    Args:
+        pair: The models.
+        sources: Token ids; the parts are means over them.
+        request: Length limit and sampling.
+        clock: Seconds, synchronised with the device.
+    """
+    encode_small = 0.0 if pair.shares_encoder else _encode_ms(pair.small, sources, clock)
+    encode_large = _encode_ms(pair.large, sources, clock)
+    small_step = _step_ms("vanilla_small", pair, sources, request, clock, _encode_ms(pair.small, sources, clock))
+    large_step = _step_ms("vanilla_large", pair, sources, request, clock, encode_large)
+    widths = [width for width in _WIDTHS if 2 * width <= max(2, request.max_new_tokens)]
+    single, *wider = (_run_ms(pair, sources, width, request, clock) for width in widths)
+    verify = {1: large_step, **{width: large_step + ms - single for width, ms in zip(widths[1:], wider, strict=True)}}
+    # A wider run is never cheaper; where it seems so, that is noise.
+    for before, width in itertools.pairwise(widths):
+        verify[width] = max(verify[width], verify[before])
+    return Costs(encode_small, encode_large, small_step, verify)
+
+
+def _median_ms(run: Callable[[], object], clock: Callable[[], float]) -> float:
+    """The median of several rounds in milliseconds, after a warm-up round."""
+    run()
+    times = []
+    for _ in range(_ROUNDS):
+        begun = clock()
+        run()
+        times.append(1000 * (clock() - begun))
+    return statistics.median(times)
+
+
+@torch.inference_mode()
+def _encode_ms(decoder: Decoder, sources: Sequence[list[int]], clock: Callable[[], float]) -> float:
+    def run() -> None:
+        for source in sources:
+            decoder.start(decoder.encode([source]))
+
+    return _median_ms(run, clock) / len(sources)
+
+
+def _step_ms(
+    method: str, pair: Pair, sources: Sequence[list[int]], request: Request, clock: Callable[[], float], encode_ms: float
+) -> float:
+    """A step of a model that decodes alone: its texts' time without the encoder, by token."""
+    tokens = sum(len(decode(method, VanillaSettings(), pair, [source], request)[0].tokens) for source in sources)
+
+    def run() -> None:
+        for source in sources:
+            decode(method, VanillaSettings(), pair, [source], request)
+
+    return max(0.0, _median_ms(run, clock) - encode_ms * len(sources)) / tokens
+
+
+@torch.inference_mode()
+def _run_ms(pair: Pair, sources: Sequence[list[int]], width: int, request: Request, clock: Callable[[], float]) -> float:
+    """A run of the large model over `width` tokens in the middle of its own texts."""
+    large, times = pair.large, []
+    for source in sources[: max(1, len(sources) // 3)]:
+        [text] = decode("vanilla_large", VanillaSettings(), pair, [source], request)
+        [start] = large.start(large.encode([source]))
+        tokens = start + (text.tokens * width)[: len(text.tokens) // 2 + width]
+        cached = len(tokens) - width
+        if cached:
+            large.forward([tokens[:cached]])
+
+        def run(cached: int = cached, new: list[int] = tokens[cached:]) -> None:
+            large.rewind([cached])
+            large.forward([new])
+
+        times.append(_median_ms(run, clock))
+    return statistics.fmean(times)
+
+
+def slow_step_warning(large: Decoder, costs: Costs) -> str:
+    """A warning where vanilla uses less than half of the machine, so that every speed-up over it flatters; otherwise empty."""
+    share = bandwidth_share(large.capabilities.step_bytes, costs.verify_ms[1] / 1000)
+    if share is None or share >= LEAST_SHARE:
+        return ""
+    return (
+        f"a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
+        "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
+    )
+
+
+# The plan.
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A replayed point that may be timed."""
+
+    method: str
+    quality: float
+    by_example: Sequence[Counts]
+    """Counts of the timed examples."""
+    lower: float | None = None
+    """Corrected lower bound of its quality difference to vanilla, in points; a point without one is never chosen."""
+    rule: str = ""
+    """Acceptance rule of a method that has several; rules share one overhead, but keep different tokens."""
+
+
+class Plan:
+    """Timed points, predicted speed-ups, and the points to time next."""
+
+    def __init__(
+        self,
+        candidates: Mapping[int, Candidate],
+        known: Sequence[TradeOff],
+        costs: Costs,
+        vanilla: Candidate,
+        *,
+        margins: MarginSettings,
+        near: float,
+        sample: int,
+        seed: int,
+        alone: tuple[Candidate, float] | None = None,
+    ) -> None:
+        """Begin with nothing timed.
+
+        Args:
+            candidates: By index.
+            known: Measured baselines; a point that is no better than one of them is not timed.
+            costs: The cost model, which is refitted as points are timed.
+            vanilla: The large model alone.
+            margins: What a choice may lose.
+            near: Relative margin. A point is near the frontier if it would reach it when sped up by this fraction; of points
+                whose speeds differ by less than it, and whose qualities by less than `frontier.resolution`, one is timed.
+            sample: Number of random points of the rest to time.
+            seed: Seed of the sample.
+            alone: The small model alone and its measured speed-up, from which the cost model learns as well.
+        """
+        self.candidates = candidates
+        self.timed: dict[int, float] = {}
+        """Measured speed-ups by index."""
+        self.predicted: dict[int, float] = {}
+        """Speed-up predicted for each point just before it was timed."""
+        self.why: dict[int, str] = {}
+        """Why each point was timed: `anchor`, `choice`, `frontier` or `sample`."""
+        self._known = known
+        self._costs = costs
+        self._vanilla = vanilla
+        self._margins = margins
+        self._near = near
+        self._sample = sample
+        self._alone = alone
+        self._rng = random.Random(seed)  # noqa: S311 (a sample, not a secret)
+        if alone is not None:
+            self._fit()
+
+    @property
+    def vanilla_ms(self) -> float:
+        """Predicted latency of the large model alone."""
+        return self._costs.latency(self._vanilla.method, self._vanilla.by_example)
+
+    def speedup(self, index: int) -> float:
+        """Predicted speed-up of a candidate by the current cost model."""
+        candidate = self.candidates[index]
+        return self.vanilla_ms / self._costs.latency(candidate.method, candidate.by_example)
+
+    def record(self, index: int, speedup: float | None, predicted: float | None = None) -> None:
+        """Record a measured speed-up, and refit the overheads; a later round replaces it.
+
+        Args:
+            index: The point.
+            speedup: None for a point that failed.
+            predicted: Its prediction where an interrupted sweep has made it.
+        """
+        self.timed.pop(index, None)
+        if predicted is not None:
+            self.predicted[index] = predicted
+        if speedup is not None:
+            self.timed[index] = speedup
+        self._fit()
+
+    def predict(self, index: int) -> float:
+        """Predict a point's speed-up just before it is timed, from all that was timed until then."""
+        self.predicted[index] = self.speedup(index)
+        return self.predicted[index]
+
+    def _fit(self) -> None:
+        timed = [(self.candidates[index], speedup) for index, speedup in self.timed.items()]
+        timed += [] if self._alone is None else [self._alone]
+        # The ratio to vanilla is fitted instead of milliseconds, since it stands when the machine slows down.
+        self._costs.fit_overheads([(one.method, one.by_example, self.vanilla_ms / speedup) for one, speedup in timed])
+
+    def next(self) -> list[int]:
+        """The points to time now, with their reasons in `why`; empty when the plan is done."""
+        wanted = self._anchors() or self._promising() or self._rest()
+        for index, why in wanted.items():
+            self.why[index] = why
+            self.predicted[index] = self.speedup(index)
+        return list(wanted)
+
+    def _open(self) -> list[int]:
+        return [index for index in self.candidates if index not in self.why]
+
+    def _anchors(self) -> dict[int, str]:
+        """For each method without a timed point, its best point by the cost of model runs alone."""
+        seen = {self.candidates[index].method for index in self.why}
+        points = self._points()
+        found: dict[int, str] = {}
+        for method in dict.fromkeys(self.candidates[index].method for index in self._open()):
+            if method not in seen:
+                own = [index for index in self._open() if self.candidates[index].method == method]
+                good = self._choose(own, points, "one_point")
+                best = max(own, key=lambda index: self.candidates[index].quality) if good is None else good
+                found[best] = "anchor"
+        return found
+
+    def _points(self) -> dict[int, TradeOff]:
+        """Quality and measured or predicted speed-up of every candidate; points that failed when timed are left out."""
+        return {
+            index: TradeOff(candidate.quality, self.timed.get(index) or self.speedup(index))
+            for index, candidate in self.candidates.items()
+            if index in self.timed or index not in self.why
+        }
+
+    def _promising(self) -> dict[int, str]:
+        """Points on or near the frontier, and points that would be chosen."""
+        points, waiting = self._points(), set(self._open())
+        wanted: dict[int, str] = {}
+        for own, choice in self._choices(points):
+            index = self._choose(own, points, choice)
+            # The fastest point of a method may be slower than vanilla, and then it is no choice worth timing.
+            if index is not None and index in waiting and points[index].speedup * (1 + self._near) > 1:
+                wanted[index] = "choice"
+        represented = [points[index] for index in (*self.timed, *wanted)]
+        # From the frontier inwards, so that points on the frontier represent those near it.
+        for index in sorted(waiting - wanted.keys(), key=lambda index: points[index].speedup, reverse=True):
+            if self._near_frontier(points[index], points) and not self._represented(points[index], represented):
+                wanted[index] = "frontier"
+                represented.append(points[index])
+        return wanted
+
+    def _choose(self, own: Sequence[int], points: Mapping[int, TradeOff], choice: str) -> int | None:
+        """The one of these candidates that would be chosen, with measured or predicted speeds."""
+        margin = self._margins.of(choice)
+        kept = [keeps_quality(self.candidates[index].lower, margin) for index in own]
+        position = choose([points[index] for index in own], kept)
+        return None if position is None else own[position]
+
+    def _choices(self, points: Mapping[int, TradeOff]) -> Iterator[tuple[list[int], str]]:
+        """Indices to choose among and the choice: every choice for each method, no loss for each rule of a method."""
+        methods: dict[str, list[int]] = {}
+        rules: dict[tuple[str, str], list[int]] = {}
+        for index in points:
+            one = self.candidates[index]
+            methods.setdefault(one.method, []).append(index)
+            rules.setdefault((one.method, one.rule), []).append(index)
+        for own in methods.values():
+            yield from ((own, choice) for choice in CHOICES)
+        yield from ((own, "no_loss") for own in rules.values())
+
+    def _near_frontier(self, point: TradeOff, points: Mapping[int, TradeOff]) -> bool:
+        """Whether no point of at least this quality is faster by more than the margin `near`."""
+        reach = point.speedup * (1 + self._near)
+        return not any(other.quality >= point.quality and other.speedup > reach for other in (*points.values(), *self._known))
+
+    def _represented(self, point: TradeOff, represented: Sequence[TradeOff]) -> bool:
+        """Whether a timed point has the same quality and speed within the resolution of a choice."""
+        quality = point.quality - resolution(point.quality, self._vanilla.quality)
+        speedup = point.speedup / (1 + self._near)
+        return any(other.quality >= quality and other.speedup >= speedup for other in represented)
+
+    def _rest(self) -> dict[int, str]:
+        """A random sample of the remaining points, drawn once."""
+        if "sample" in self.why.values():
+            return {}
+        left = self._open()
+        return dict.fromkeys(self._rng.sample(left, min(self._sample, len(left))), "sample")
+
+
+def prediction_error(plan: Plan) -> PredictionError:
+    """Relative errors of the predicted speed-ups by the reason for timing; None for no such point."""
+    errors = {index: plan.predicted[index] / speedup - 1 for index, speedup in plan.timed.items() if index in plan.predicted}
+    sample = [error for index, error in errors.items() if plan.why[index] == "sample"]
+    frontier = [error for index, error in errors.items() if plan.why[index] not in ("anchor", "sample")]
+    return PredictionError(sample=_statistics(sample), frontier=_statistics(frontier), all=_statistics(list(errors.values())))
+
+
+def _statistics(errors: Sequence[float]) -> ErrorStatistics | None:
+    if not errors:
+        return None
+    sizes = [abs(error) for error in errors]
+    return ErrorStatistics(points=len(errors), mean=sum(sizes) / len(sizes), worst=max(sizes), bias=sum(errors) / len(errors))

@@ -1,0 +1,403 @@
+"""Replay many points on one split from cached predictions: their exact outputs, at a fraction of the cost of decoding each.
+
+Points that cannot be replayed are decoded ahead, where several processes share the sweep. What is decoded is kept in the folder
+of cached predictions, so that an interrupted sweep decodes no point twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.console import progress
+from tasks.corpora.example import Example
+from tasks.decoding.batches import decode_all
+from tasks.decoding.decoder import BrokenLogitsError, Rows
+from tasks.decoding.generation import Counts, Generation
+from tasks.decoding.method import DecodingMethod, Pair
+from tasks.decoding.registry import Request, build_method, decode
+from tasks.decoding.replay.prediction_cache import PredictionCache
+from tasks.decoding.replay.prefix_trie import LARGE_MODEL, SMALL_MODEL
+from tasks.decoding.replay.replay_decoder import replay_pair
+from tasks.decoding.replay.replayer import NotReplayableError
+from tasks.errors import InputError
+from tasks.evaluation.settings import SweepSettings
+from tasks.evaluation.sweep.fan_out import ALONE, FanOut
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.files import atomic_write
+from tasks.fingerprint import fingerprint
+from tasks.models.prompting import encode_sources
+from tasks.models.settings import TextSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+# The examples of a split, and what a point generates for them.
+
+
+class Split:
+    """The tokenised examples of one split, and the random subset of them that is timed."""
+
+    def __init__(
+        self,
+        name: str,
+        examples: list[Example],
+        tokenizer: PreTrainedTokenizerBase,
+        text: TextSettings,
+        sweep: SweepSettings,
+    ) -> None:
+        self.name = name
+        self.examples = examples
+        self.sources: Rows = encode_sources(tokenizer, [example.source for example in examples], text)
+        rng = random.Random(f"{sweep.seed} {name}")  # noqa: S311 (a sample, not a secret)
+        self.timed = rng.sample(range(len(examples)), min(sweep.latency_examples, len(examples)))
+
+
+@dataclass
+class Outputs:
+    """Tokens and counts of a point on a split, example by example."""
+
+    how: str
+    """`replayed`, `decoded` or, of given texts, `scored`."""
+    tokens: list[Sequence[int]] = field(default_factory=list)
+    """New tokens by example."""
+    log_likelihoods: list[float] = field(default_factory=list)
+    """Of given texts by example, in nats; empty for other outputs."""
+    counts: Counts = field(default_factory=Counts)
+    """Summed over all examples."""
+    by_example: dict[int, Counts] = field(default_factory=dict)
+    """Counts of the timed examples."""
+    behaviour: int = 0
+    """Of tokens and runs: equal for two points that generate the same tokens by the same runs on every example."""
+
+    def timed(self, split: Split) -> list[Counts]:
+        """Counts of the timed examples in the order of their latencies."""
+        return [self.by_example[example] for example in split.timed]
+
+    def add(self, example: int, generation: Generation, *, timed: bool) -> None:
+        """Add the next example, by its index in the split."""
+        counts = generation.counts
+        tokens = tuple(generation.tokens)
+        runs = (counts.small_steps, counts.large_calls, counts.fallbacks, *sorted(counts.kept.items()))
+        self.behaviour += hash((example, tokens, generation.proposers.count("s"), runs))
+        if timed:
+            self.by_example[example] = counts
+        self.tokens.append(tokens)
+        self.counts.add(counts)
+
+    def extend(self, following: Outputs) -> None:
+        """Add the examples that follow, which another process may have decoded."""
+        self.behaviour += following.behaviour
+        self.by_example |= following.by_example
+        self.tokens += following.tokens
+        self.counts.add(following.counts)
+
+
+def collect_outputs(how: str, generations: Iterable[Generation], split: Split) -> Outputs:
+    """The outputs of a split from its generations in order."""
+    outputs, timed = Outputs(how), set(split.timed)
+    for example, generation in enumerate(generations):
+        outputs.add(example, generation, timed=example in timed)
+    return outputs
+
+
+# Replay, example by example.
+
+_UNITS_A_PROCESS = 16
+"""Units of work for each process: small enough that none waits long for the last one."""
+
+
+@dataclass
+class ReplayedGrid:
+    """Outcomes of replaying a grid, by the index of a point in it."""
+
+    outputs: dict[int, Outputs] = field(default_factory=dict)
+    """Points that failed or cannot be replayed are missing."""
+    errors: dict[int, str] = field(default_factory=dict)
+    """Failures of a model, such as broken logits, at points that reached them; in the order of the grid."""
+
+    def extend(self, following: ReplayedGrid) -> None:
+        """Add the examples that follow; of a point that fails, the first failure counts."""
+        for index in list(self.outputs):
+            if index in following.outputs:
+                self.outputs[index].extend(following.outputs[index])
+            else:
+                del self.outputs[index]
+                if index in following.errors:
+                    self.errors[index] = following.errors[index]
+
+
+@dataclass(frozen=True)
+class ReplayUnit:
+    """Consecutive examples of a split, which one process replays."""
+
+    split: str
+    first: int
+    """Index of the first example."""
+    sources: Rows
+    timed: frozenset[int]
+    """Indices of the timed examples among them."""
+    known: Sequence[Sequence[Sequence[int]]]
+    """By example, texts along which both models predict in one run before the replay."""
+
+
+class GridReplay:
+    """Replays every point of a grid that allows it, example by example. Each prediction is computed once for all points."""
+
+    def __init__(
+        self,
+        points: Sequence[SweepPoint],
+        request: Request,
+        folder: Path,
+        pair: Pair,
+        on_example: Callable[[], object] = int,
+    ) -> None:
+        """Compose the points with a cache of predictions.
+
+        Args:
+            points: The grid.
+            request: Length limit, sampling and seed.
+            folder: Stores the predictions of each example.
+            pair: The models, which run where no prediction is cached.
+            on_example: Called after each example.
+        """
+        self._cache = PredictionCache(pair, folder)
+        self._methods = _composed(points, replay_pair(pair, self._cache), request)
+        self._limit = request.max_new_tokens
+        self._on_example = on_example
+
+    def __call__(self, unit: ReplayUnit) -> ReplayedGrid:
+        """Replay some examples; a point is left out after its first failure."""
+        methods = dict(self._methods)
+        replayed = ReplayedGrid({index: Outputs("replayed") for index in methods})
+        with _collector_paused():
+            for example, (source, known) in enumerate(zip(unit.sources, unit.known, strict=True), unit.first):
+                name, before = f"{unit.split}-{example}", self._cache.runs
+                self._cache.open_source(source, name)
+                if methods:
+                    _predict_small_text(self._cache, self._limit)
+                    _predict_along(self._cache, known)
+                for index, method in list(methods.items()):
+                    try:
+                        [generation] = method.run([source], [example], self._limit)
+                    except NotReplayableError:
+                        del methods[index], replayed.outputs[index]
+                    except RuntimeError as error:
+                        replayed.errors[index] = f"{type(error).__name__}: {error}"
+                        del methods[index], replayed.outputs[index]
+                    else:
+                        replayed.outputs[index].add(example, generation, timed=example in unit.timed)
+                if self._cache.runs > before:
+                    self._cache.save(name)
+                self._on_example()
+        return replayed
+
+
+def replay_grid(
+    points: Sequence[SweepPoint],
+    pair: Pair,
+    request: Request,
+    split: Split,
+    folder: Path,
+    label: str,
+    known: Sequence[Sequence[Sequence[int]]] = (),
+    fan_out: FanOut = ALONE,
+) -> ReplayedGrid:
+    """Replay a grid on a split, in one process or in several, with equal results.
+
+    Args:
+        points: The grid.
+        pair: The models, which run where no prediction is cached.
+        request: Length limit, sampling and seed.
+        split: The examples.
+        folder: Stores the predictions of each example, so that an interrupted sweep or a larger grid computes only new ones.
+        label: Text before the progress bar.
+        known: Texts by example, any number of times: before the replay, both models predict along each text in one run.
+        fan_out: The processes that share the examples.
+    """
+    make = functools.partial(GridReplay, points, request, folder)
+    with progress(total=len(split.sources), desc=label, unit="example", mininterval=2.0) as bar:
+        own = GridReplay(points, request, folder, pair, bar.update)
+        first, *rest = _units(split, known, fan_out.size)
+        # Here and alone: a method that measures what its drafter costs does so in the first text, for all processes.
+        whole = own(first)
+        for following in fan_out.map(rest, own, make, pair, lambda unit: bar.update(len(unit.sources))):
+            whole.extend(following)
+    whole.errors = dict(sorted(whole.errors.items()))
+    return whole
+
+
+def _units(split: Split, known: Sequence[Sequence[Sequence[int]]], processes: int) -> list[ReplayUnit]:
+    """Cut a split into units of work: one for one process, or the first example alone and then equal parts."""
+    count = len(split.sources)
+    size = max(1, math.ceil(count / (_UNITS_A_PROCESS * processes)))
+    cuts = [0, count] if processes == 1 else [0, *range(1, count, size), count]
+    timed = frozenset(split.timed)
+    return [
+        ReplayUnit(
+            split.name,
+            first,
+            split.sources[first:end],
+            timed & frozenset(range(first, end)),
+            [[texts[example] for texts in known] for example in range(first, end)],
+        )
+        for first, end in itertools.pairwise(cuts)
+    ]
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would go over the nodes of tries again and again; these are taken apart instead."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _predict_along(cache: PredictionCache, texts: Sequence[Sequence[int]]) -> None:
+    """Cache both models' predictions at every prefix of the texts; a point that reaches broken logits reports them itself."""
+    for text in texts:
+        nodes = [cache.trie.root]
+        for token in text[:-1]:
+            nodes.append(nodes[-1].step(token))
+        for side in (SMALL_MODEL, LARGE_MODEL):
+            with contextlib.suppress(BrokenLogitsError):
+                cache.read(side, nodes)
+
+
+def _predict_small_text(cache: PredictionCache, limit: int) -> None:
+    """Cache the small model's predictions along its own text."""
+    if cache.trie.root.statistics[SMALL_MODEL] is None:
+        with contextlib.suppress(BrokenLogitsError):
+            cache.read_ahead(SMALL_MODEL, cache.trie.root, limit)
+
+
+def _composed(points: Sequence[SweepPoint], replaying: Pair, request: Request) -> dict[int, DecodingMethod]:
+    methods = {}
+    for index, point in enumerate(points):
+        try:
+            methods[index] = build_method(point.method, point.settings, replaying, request)
+        except InputError:  # the method needs a model's layers or heads, which the cache does not hold
+            continue
+    return methods
+
+
+def duplicates(outputs: Mapping[int, Outputs], points: Sequence[SweepPoint]) -> dict[int, int]:
+    """Points that behave exactly like an earlier point of their method on every example.
+
+    Returns:
+        Index of the point to the index of the first point like it.
+    """
+    first: dict[tuple[str, int], int] = {}
+    found = {}
+    for index in sorted(outputs):
+        earliest = first.setdefault((points[index].method, outputs[index].behaviour), index)
+        if earliest != index:
+            found[index] = earliest
+    return found
+
+
+# Decoding ahead, in several processes, before any point is timed.
+
+
+class PointDecoder:
+    """Decodes points on a split."""
+
+    def __init__(self, request: Request, batch: int, split: Split, folder: Path, pair: Pair) -> None:
+        """Take what decoding needs.
+
+        Args:
+            request: Length limit, sampling and seed.
+            batch: Batch size.
+            split: The examples.
+            folder: Keeps what was decoded.
+            pair: The models.
+        """
+        self.request, self.batch, self.split, self.folder, self.pair = request, batch, split, folder, pair
+
+    def __call__(self, point: SweepPoint) -> str | None:
+        """Decode a point, keep its outputs and return them as text; None where a model fails, which the point's row reports."""
+        sources = self.split.sources
+        try:
+            generations = decode_all(point.method, point.settings, self.pair, sources, self.request, self.batch)
+        except RuntimeError:
+            return None
+        text = json.dumps([_to_json(one) for one in generations])
+        self.keep(point, text)
+        return text
+
+    def keep(self, point: SweepPoint, text: str) -> None:
+        """Write what a call returned, here or on another machine."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(self._path(point), text)
+
+    def measure_cost(self, point: SweepPoint) -> None:
+        """Let a method that measures what its drafter costs do so here, for all processes: by decoding one text."""
+        if getattr(point.settings, "cost_ratio", 0.0) is None:
+            with contextlib.suppress(RuntimeError):  # the row of the point reports it
+                decode(point.method, point.settings, self.pair, self.split.sources[:1], self.request)
+
+    def kept(self, point: SweepPoint) -> Outputs | None:
+        """The outputs of a point that was decoded here or by an earlier process; None where there are none."""
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            generations = map(_from_json, json.loads(self._path(point).read_text(encoding="utf-8")))
+            return collect_outputs("decoded", generations, self.split)
+        return None
+
+    def _path(self, point: SweepPoint) -> Path:
+        name = fingerprint({"method": point.method, "settings": point.row_settings}, [], [])
+        return self.folder / f"decoded-{self.split.name}-{name}.json"
+
+
+def decode_points(
+    points: Sequence[SweepPoint], decoder: PointDecoder, fan_out: FanOut, label: str
+) -> dict[SweepPoint, Outputs]:
+    """Return the outputs of points, in their order; those that fail are left out.
+
+    Args:
+        points: The points.
+        decoder: Decodes in this process; further processes get one like it.
+        fan_out: The processes that share the points.
+        label: Text before the progress bar.
+    """
+    waiting = [point for point in points if decoder.kept(point) is None]
+    for point in waiting:
+        decoder.measure_cost(point)
+    with progress(total=len(waiting), desc=label, unit="point") as bar:
+
+        def here(point: SweepPoint) -> str | None:
+            done = decoder(point)
+            bar.update()
+            return done
+
+        like_it = functools.partial(PointDecoder, decoder.request, decoder.batch, decoder.split, decoder.folder)
+        for point, text in zip(waiting, fan_out.map(waiting, here, like_it, decoder.pair, lambda _: bar.update()), strict=True):
+            if text is not None and decoder.kept(point) is None:  # another machine's disk holds it
+                decoder.keep(point, text)
+    found = {point: decoder.kept(point) for point in points}
+    return {point: outputs for point, outputs in found.items() if outputs is not None}
+
+
+def _to_json(generation: Generation) -> list[Any]:
+    """Tokens, proposers, and counts with keys that JSON can hold."""
+    counts = {**vars(generation.counts), "verified": list(generation.counts.verified.items())}
+    return [generation.tokens, generation.proposers, {**counts, "kept": list(generation.counts.kept.items())}]
+
+
+def _from_json(value: list[Any]) -> Generation:
+    tokens, proposers, counts = value
+    made = Counts(**{**counts, "verified": dict(counts["verified"]), "kept": {tuple(key): n for key, n in counts["kept"]}})
+    return Generation(tokens, proposers, made)

@@ -1,0 +1,186 @@
+"""A sweep of the metric perplexity: scored, timed on a clock that only model runs advance, compared and chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.corpora.example import Example
+from tasks.decoding.generation import Generation
+from tasks.decoding.given_text import UNTRUNCATED
+from tasks.decoding.registry import Request
+from tasks.decoding.settings import BildSettings, TokenCascadeSettings
+from tasks.errors import InputError
+from tasks.evaluation.measurements import point_metrics
+from tasks.evaluation.mismatches import TimedTokensError
+from tasks.evaluation.results.files import SweepRowFile
+from tasks.evaluation.results.rows import FailedRow, SweepRow, TimedRow
+from tasks.evaluation.selection import choose_rows
+from tasks.evaluation.settings import MarginSettings
+from tasks.evaluation.sweep.given_text import GivenTextEvaluator, first_difference, given_tokens
+from tasks.evaluation.sweep.grid import BASELINES, VANILLA, SweepPoint
+from tasks.evaluation.sweep.replay import Split
+from tasks.evaluation.sweep.rows import RowWriter
+from tasks.evaluation.sweep.run import SweepRunner
+from tasks.models.settings import TextSettings
+from tasks.perplexity import PerplexitySettings, perplexity
+from tests.ticking import LARGE, LIMIT, SMALL, Clock, Words, split_of, sweep_settings, ticking_pair
+from tests.toys import prefix_pair, says
+
+THRESHOLDS = (0.0, 0.3, 0.6, 1.0)
+GRID = [
+    *(
+        SweepPoint("bild", BildSettings(fallback_threshold=threshold, rollback_threshold=math.inf, max_draft=64))
+        for threshold in THRESHOLDS
+    ),
+    SweepPoint("token_cascade", TokenCascadeSettings(deferral_cost=0.6)),
+]
+MARGINS = MarginSettings(no_loss=2.0, one_point=100.0, confidence=0.6)
+
+
+def ready(**settings: Any) -> tuple[GivenTextEvaluator, Split]:
+    clock, sweep = Clock(), sweep_settings(sampling=UNTRUNCATED, margins=MARGINS, **settings)
+    pair = ticking_pair(clock)
+    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
+    evaluator.clock = clock
+    return evaluator, split_of(pair, sweep, count=16)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[SweepRow]:
+    """The rows of a finished sweep on validation: both baselines, then the grid in its order."""
+    evaluator, split = ready()
+    folder = tmp_path_factory.mktemp("given")
+    writer = RowWriter(evaluator, SweepRowFile(folder / "rows.jsonl", "work"), "toy", "aligned")
+    return in_order(SweepRunner(writer, folder / "cache").validate(GRID, split))
+
+
+def in_order(rows: list[SweepRow]) -> list[SweepRow]:
+    """Rows come in the order in which their points were timed."""
+    return [
+        next(row for row in rows if (row.method, row.settings) == (point.method, point.row_settings))
+        for point in (*BASELINES, *GRID)
+    ]
+
+
+def test_the_quality_of_a_row_is_minus_the_papers_perplexity(rows: list[SweepRow]) -> None:
+    """`tasks.perplexity` measures the same by the loop, in batches."""
+    evaluator, split = ready()
+    texts = given_tokens(Words(), split.examples, LIMIT)
+    for threshold, row in zip(THRESHOLDS, rows[2:], strict=False):
+        found = perplexity(evaluator.pair, split.sources, texts, PerplexitySettings(fallback_threshold=threshold))
+        assert isinstance(row, TimedRow)
+        assert row.quality == {"perplexity": pytest.approx(found.value, rel=1e-6)}
+        assert row.value == -row.quality["perplexity"]
+        assert (row.counts.tokens, row.counts.large_calls) == (found.counts.tokens, found.counts.large_calls)
+        assert row.how == "scored"
+
+
+def test_the_ends_of_the_grid_are_the_two_models(rows: list[SweepRow]) -> None:
+    large, small, alone, *_, never, _ = rows
+    assert all(isinstance(row, TimedRow) for row in rows)
+    assert alone.quality == pytest.approx(small.quality)  # type: ignore[union-attr]  # checked to be timed
+    assert never.quality == pytest.approx(large.quality)  # type: ignore[union-attr]  # checked to be timed
+    assert large.quality["perplexity"] < small.quality["perplexity"]  # type: ignore[union-attr]  # checked to be timed
+
+
+def test_numbers_for_a_tracker_hold_the_perplexity_itself(rows: list[SweepRow]) -> None:
+    row = rows[3]
+    assert isinstance(row, TimedRow)
+    found = point_metrics(row)
+    assert found["perplexity"] > 1
+    assert found["quality"] == -found["perplexity"]
+    assert found["quality_interval_low"] < found["quality"] < found["quality_interval_high"]
+
+
+def test_bounds_and_choices_follow_the_direction(rows: list[SweepRow]) -> None:
+    """A margin is one of perplexity: the fastest point that raises it by less than the margin beyond doubt is chosen."""
+    timed = [row for row in rows if isinstance(row, TimedRow)]
+    for row in timed:
+        assert row.difference_bounds is not None
+        assert row.quality_difference_interval is not None
+        assert row.difference_bounds.lower <= row.value - timed[0].value <= row.difference_bounds.upper
+    losing = [row for row in timed if row.quality["perplexity"] > timed[0].quality["perplexity"] + MARGINS.no_loss]
+    chosen = {choice: index for (method, choice), index in choose_rows(rows, MARGINS).items() if method == "bild"}
+    assert losing
+    assert chosen["no_loss"] is not None and chosen["one_point"] is not None
+    assert rows[chosen["no_loss"]] not in losing
+    kept = [row for row in timed[2:6] if row.difference_bounds and row.difference_bounds.lower > -MARGINS.no_loss]
+    assert rows[chosen["no_loss"]] == max(kept, key=lambda row: row.speedup)
+
+
+def test_decoding_the_text_is_timed() -> None:
+    """The clock counts runs: of the large model, one for each token or each time that it takes over."""
+    evaluator, split = ready()
+    for point in (VANILLA, GRID[1], GRID[2]):
+        outputs = evaluator.decoded(point, split)
+        timing = evaluator.time(point, outputs, split, None)
+        assert timing.timed_mismatches is None or timing.timed_mismatches == 0
+        for milliseconds, counts in zip(timing.latency_ms, outputs.timed(split), strict=True):
+            runs = counts.small_steps * SMALL.step + counts.large_calls * LARGE.step
+            least = LARGE.encode + (SMALL.encode if point != VANILLA else 0) + runs
+            assert least <= milliseconds <= least + counts.tokens * (SMALL.step + LARGE.position)
+        assert timing.shown is not None
+        assert {piece for one in timing.shown for _, piece in one.pieces} <= {"s", "l"}
+
+
+def test_a_timed_call_that_scores_otherwise_fails_the_point() -> None:
+    evaluator, split = ready()
+    outputs = evaluator.decoded(GRID[1], split)
+    known = evaluator._along(split)  # what the models predicted in one run
+    known[split.timed[0]] = dataclasses.replace(known[split.timed[0]], log_p=[-9.0] * len(known[split.timed[0]].tokens))
+    with pytest.raises(TimedTokensError, match="the timed call scored the given text otherwise than one run"):
+        evaluator.time(GRID[1], outputs, split, None)
+
+
+def test_the_first_difference_is_by_model_or_by_likelihood() -> None:
+    def scored(proposers: str, *values: float) -> Generation:
+        return Generation([2] * len(proposers), proposers, None, list(values))  # type: ignore[arg-type]  # not read
+
+    one = scored("sls", -1.0, -2.0, -3.0)
+    assert first_difference(one, scored("sls", -1.0, -2.0001, -3.0)) is None
+    assert first_difference(one, scored("sll", -1.0, -2.0, -3.0)) == 2
+    assert first_difference(one, scored("sls", -1.0, -2.1, -3.0)) == 1
+
+
+def test_a_text_without_probability_fails_its_points_and_no_other(tmp_path: Path) -> None:
+    """The small model excludes a token that the text has."""
+
+    def never_four(source: tuple[int, ...], prefix: tuple[int, ...]) -> torch.Tensor:
+        return says([2, 3, 5])(source, prefix).index_fill_(0, torch.tensor([4]), -math.inf)
+
+    sweep = sweep_settings(sampling=UNTRUNCATED, latency_examples=2)
+    pair = prefix_pair(never_four, says([2, 3, 4]))
+    examples = [Example("w5", ("w2 w3 w4",)), Example("w6", ("w2 w3 w4",))]
+    split = Split("validation", examples, Words(), TextSettings(max_source_tokens=8), sweep)
+    evaluator = GivenTextEvaluator(pair, Words(), "perplexity", Request(LIMIT, UNTRUNCATED), sweep, "cpu")
+    clock = itertools.count(1.0)
+    evaluator.clock = lambda: next(clock)
+    writer = RowWriter(evaluator, SweepRowFile(tmp_path / "rows.jsonl", "work"), "toy", "aligned")
+    large, small, alone, *_, never, _ = in_order(SweepRunner(writer, tmp_path / "cache").validate(GRID, split))
+    assert isinstance(large, TimedRow) and isinstance(never, TimedRow)
+    for row in (small, alone):
+        assert isinstance(row, FailedRow)
+        assert row.error.startswith("InfinitePerplexityError: the text of example 0 has a log-likelihood of -inf")
+
+
+def test_scored_tokens_end_before_the_end_token() -> None:
+    class WithStart(Words):
+        bos_token_id = 9
+
+        def __call__(self, texts: list[str], *, max_length: int, truncation: bool) -> dict[str, Any]:
+            rows = super().__call__(texts, max_length=max_length - 1, truncation=truncation)["input_ids"]
+            return {"input_ids": [[9, *row] for row in rows]}
+
+    examples = [Example("w5", ("w2 w3 w4", "w7"))]
+    assert given_tokens(Words(), examples, 8) == [[2, 3, 4]]
+    assert given_tokens(Words(), examples, 3) == [[2, 3]]
+    assert given_tokens(WithStart(), examples, 8) == [[2, 3, 4]]
+    with pytest.raises(InputError, match=r"example 1: its text has no token to score; raise text.max_target_tokens"):
+        given_tokens(Words(), examples, 1)

@@ -1,0 +1,215 @@
+"""Many points replayed from cached predictions: each equals its decoding, and a broken one fails alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.decoding.decoder import Capabilities, Decoder
+from tasks.decoding.registry import Pair, Request
+from tasks.decoding.settings import (
+    BeamSettings,
+    BildSettings,
+    CalmSettings,
+    SamplingSettings,
+    SequenceCascadeSettings,
+    SpeculativeCascadeSettings,
+    SpeculativeSettings,
+    TokenCascadeSettings,
+    VanillaSettings,
+)
+from tasks.evaluation.sweep.grid import SweepPoint
+from tasks.evaluation.sweep.replay import Outputs, ReplayedGrid, Split, duplicates, replay_grid
+from tests.architectures import pair_of
+from tests.ticking import LIMIT, Clock, TickingDecoder, evaluator_of, split_of, sweep_settings, ticking_pair
+from tests.toys import Predict, Prefix
+
+REQUEST = Request(LIMIT)
+SWEEP = sweep_settings()
+GRID = [
+    SweepPoint("vanilla_large", VanillaSettings()),
+    SweepPoint("vanilla_small", VanillaSettings()),
+    *(
+        SweepPoint("bild", BildSettings(fallback_threshold=fallback, rollback_threshold=rollback))
+        for fallback in (0.2, 0.5, 0.8)
+        for rollback in (0.5, 2.0, math.inf)
+    ),
+    *(SweepPoint("speculative", SpeculativeSettings(draft_length=length)) for length in (1, 2, 4, 20, 30)),
+    SweepPoint("speculative_cascade", SpeculativeCascadeSettings(rule="opt", deferral_cost=0.2)),
+    SweepPoint("token_cascade", TokenCascadeSettings(deferral_cost=0.4)),
+    SweepPoint("sequence_cascade", SequenceCascadeSettings(deferral_cost=0.4)),
+]
+BEAMS, LAYERS = SweepPoint("beam_large", BeamSettings(beams=2)), SweepPoint("calm", CalmSettings())
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    """Two small T5s."""
+    return pair_of("t5")
+
+
+@pytest.fixture(scope="module")
+def split(pair: Pair) -> Split:
+    return split_of(pair, SWEEP)
+
+
+def replayed(points: list[SweepPoint], pair: Pair, split: Split, folder: Path, request: Request = REQUEST) -> ReplayedGrid:
+    return replay_grid(points, pair, request, split, folder, "test")
+
+
+def test_every_point_is_replayed_as_it_is_decoded(pair: Pair, split: Split, tmp_path: Path) -> None:
+    found = replayed(GRID, pair, split, tmp_path)
+    evaluator = evaluator_of(pair, Clock(), SWEEP)
+    assert found.errors == {}
+    assert list(found.outputs) == list(range(len(GRID)))
+    for index, point in enumerate(GRID):
+        decoded = evaluator.decoded(point, split)
+        assert found.outputs[index] == dataclasses.replace(decoded, how="replayed")
+    assert len({outputs.behaviour for outputs in found.outputs.values()}) > 6
+
+
+@pytest.mark.parametrize("index", [0, 7, len(GRID)])
+def test_points_that_cannot_be_replayed_are_left_out(pair: Pair, split: Split, tmp_path: Path, index: int) -> None:
+    found = replayed([*GRID[:index], BEAMS, LAYERS, *GRID[index:]], pair, split, tmp_path)
+    assert found.errors == {}
+    assert list(found.outputs) == [number for number in range(len(GRID) + 2) if number not in (index, index + 1)]
+
+
+def test_sampling_cannot_be_replayed(pair: Pair, split: Split, tmp_path: Path) -> None:
+    found = replayed(GRID, pair, split, tmp_path, Request(LIMIT, SamplingSettings(temperature=1.0)))
+    assert (found.outputs, found.errors) == ({}, {})
+
+
+class Absent:
+    """The constants of a model without the model; running it fails the test."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, model: Decoder) -> None:
+        self.name, self.end_token, self.end_tokens = model.name, model.end_token, model.end_tokens
+        self.vocabulary, self.specials = model.vocabulary, model.specials
+        self.lengths: list[int] = []
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise AssertionError(f"the {self.name} model was run")
+
+    encode = start = forward = rewind = reorder = _refuse
+
+
+def test_a_resumed_replay_runs_no_model(pair: Pair, split: Split, tmp_path: Path) -> None:
+    first = replayed(GRID, pair, split, tmp_path)
+    absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
+    assert replayed(GRID, absent, split, tmp_path) == first
+    with pytest.raises(AssertionError, match="was run"):
+        replayed(GRID, absent, split, tmp_path / "elsewhere")
+
+
+def runs_of(pair: Pair, points: list[SweepPoint], folder: Path) -> tuple[int, ReplayedGrid]:
+    """Runs of both models during a replay, and its result."""
+    models = [model for model in (pair.small, pair.large) if isinstance(model, TickingDecoder)]
+    split = split_of(pair, SWEEP)
+    before = sum(model.ran for model in models)
+    found = replayed(points, pair, split, folder)
+    return sum(model.ran for model in models) - before, found
+
+
+def test_a_larger_grid_computes_only_new_predictions(tmp_path: Path) -> None:
+    pair = ticking_pair(Clock())
+    alone, wanted = runs_of(pair, GRID, tmp_path / "alone")
+    part, _ = runs_of(pair, GRID[:8], tmp_path / "grown")
+    rest, found = runs_of(pair, GRID, tmp_path / "grown")
+    assert found == wanted
+    assert 0 < part < alone
+    assert rest < alone / 2
+    assert runs_of(pair, GRID, tmp_path / "grown") == (0, wanted)
+
+
+def test_predictions_of_two_splits_do_not_mix(tmp_path: Path) -> None:
+    pair = ticking_pair(Clock())
+    splits = [split_of(pair, SWEEP, name) for name in ("validation", "test")]
+    found = [replayed(GRID[:4], pair, split, tmp_path) for split in splits]
+    for split, one in zip(splits, found, strict=True):
+        evaluator = evaluator_of(pair, Clock(), SWEEP)
+        assert [outputs.tokens for outputs in one.outputs.values()] == [
+            evaluator.decoded(point, split).tokens for point in GRID[:4]
+        ]
+    absent = dataclasses.replace(pair, small=Absent(pair.small), large=Absent(pair.large))
+    assert [replayed(GRID[:4], absent, split, tmp_path) for split in splits] == found
+
+
+def breaks(sound: Predict, prefix: Prefix) -> Predict:
+    """Predicts NaN after one prefix."""
+
+    def predict(source: Prefix, text: Prefix) -> Tensor:
+        logits = sound(source, text)
+        return torch.full_like(logits, math.nan) if text == prefix else logits
+
+    return predict
+
+
+def broken_pair(side: str, at: SweepPoint, example: int, length: int) -> tuple[Pair, Split]:
+    """A pair whose `side` breaks after `length` tokens of the point's text of that example."""
+    pair = ticking_pair(Clock())
+    split = split_of(pair, SWEEP)
+    text = evaluator_of(pair, Clock(), SWEEP).decoded(at, split).tokens[example]
+    model = getattr(pair, side)
+    model.predict = breaks(model.predict, (0, *text[:length]))
+    return pair, split
+
+
+@pytest.mark.parametrize("side", ["small", "large"])
+@pytest.mark.parametrize(("example", "length"), [(0, 2), (7, 2)])
+def test_broken_logits_cost_the_points_that_meet_them_and_no_other(
+    tmp_path: Path, side: str, example: int, length: int
+) -> None:
+    pair, split = broken_pair(side, SweepPoint("vanilla_small", VanillaSettings()), example, length)
+    evaluator, wanted, broken = evaluator_of(pair, Clock(), dataclasses.replace(SWEEP, quality_batch=1)), {}, set()
+    for index, point in enumerate(GRID):
+        try:
+            wanted[index] = dataclasses.replace(evaluator.decoded(point, split), how="replayed")
+        except RuntimeError:
+            broken.add(index)
+    for _ in range(2):  # the second time from the cache
+        found = replayed(GRID, pair, split, tmp_path)
+        assert found.outputs == wanted
+        assert found.errors.keys() == broken
+        assert all(
+            error.startswith(f"BrokenLogitsError: the {side} model gave NaN, +infinity or no finite logit at step")
+            for error in found.errors.values()
+        )
+    assert broken
+    assert wanted
+
+
+def test_duplicates_are_points_of_one_method_with_equal_behaviour(pair: Pair, split: Split, tmp_path: Path) -> None:
+    points = [*GRID, SweepPoint("speculative_cascade", SpeculativeCascadeSettings(rule="chow", deferral_cost=0.0)), *GRID[-1:]]
+    outputs = replayed(points, pair, split, tmp_path).outputs
+    found = duplicates(outputs, points)
+
+    def alike(one: int, other: int) -> bool:
+        first, second = outputs[one], outputs[other]
+        same = (first.tokens, first.counts, first.by_example) == (second.tokens, second.counts, second.by_example)
+        return same and points[one].method == points[other].method
+
+    for index in outputs:
+        earlier = [other for other in range(index) if alike(index, other)]
+        assert found.get(index) == (earlier[0] if earlier else None)
+    lengths = {point.settings.draft_length: index for index, point in enumerate(GRID) if point.method == "speculative"}
+    assert found[lengths[30]] == lengths[20]
+    assert lengths[20] not in found
+
+
+def test_points_of_two_methods_are_no_duplicates() -> None:
+    alike = Outputs("replayed", behaviour=7)
+    bild, speculative = GRID[2], GRID[-5]
+    assert bild.method != speculative.method
+    assert duplicates({1: alike, 2: alike, 4: alike, 5: alike}, [bild, bild, speculative, bild, bild, speculative]) == {
+        4: 1,
+        5: 2,
+    }
