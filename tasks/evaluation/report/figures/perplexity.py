@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -11,7 +12,9 @@ from tasks.evaluation.report.figures import series as parts
 from tasks.evaluation.report.figures.figure import Figure, Panel
 from tasks.evaluation.report.figures.series import Record, Series
 from tasks.evaluation.report.figures.theme import COLORS
-from tasks.perplexity import FallbackPoint
+
+if TYPE_CHECKING:
+    from tasks.perplexity import FallbackPoint
 
 _NEAR = 0.05
 """Share of an axis within which two names would overprint each other."""

@@ -1,0 +1,19 @@
+"""Whether this machine runs generated programs apart from everything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.errors import InputError
+from tasks.evaluation.metrics import require_sandbox
+
+
+def _has_sandbox() -> bool:
+    try:
+        require_sandbox()
+    except InputError:
+        return False
+    return True
+
+
+sandboxed = pytest.mark.skipif(not _has_sandbox(), reason="neither bwrap nor a container runtime runs here")
