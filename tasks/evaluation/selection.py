@@ -20,7 +20,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from tasks.evaluation.quality import Quality, gradients_of, values_of
 from tasks.evaluation.results.codec import Setting, Settings
 from tasks.evaluation.results.rows import DifferenceBounds, MeasuredRow, SweepRow
 from tasks.evaluation.settings import CHOICES, MarginSettings, RiskSettings
-from tasks.evaluation.statistics import Interval
 from tasks.paths import ARMS
 
 # Paired differences, with the influence of each example on them: the derivative of the corpus metric in the example's weight
@@ -280,20 +279,6 @@ def lower_bound(row: SweepRow) -> float | None:
     """The corrected lower bound of a row's difference to vanilla; None where the row holds none."""
     bounds = row.difference_bounds if isinstance(row, MeasuredRow) else None
     return None if bounds is None else bounds.lower
-
-
-# What the test split says of a choice.
-
-Status = Literal["confirmed", "open", "contradicted"]
-"""`confirmed`: the lower bound is above the limit. `contradicted`: the upper bound is below it. `open`: neither."""
-
-
-def status_of(bounds: Interval, limit: float) -> Status:
-    """The status of a quantity with these one-sided bounds that has to lie above `limit`."""
-    lower, upper = bounds
-    if lower > limit:
-        return "confirmed"
-    return "contradicted" if upper < limit else "open"
 
 
 # Learn then Test.

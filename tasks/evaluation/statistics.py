@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,3 +67,15 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float], sam
         raise ValueError("a denominator is zero or negative; latencies are positive")
     sums = resampled_sums(np.column_stack((numerator, denominator)), samples, seed)
     return percentile_interval(sums[:, 0] / sums[:, 1])
+
+
+Status = Literal["confirmed", "open", "contradicted"]
+"""`confirmed`: the lower bound is above the limit. `contradicted`: the upper bound is below it. `open`: neither."""
+
+
+def status_of(bounds: Interval, limit: float) -> Status:
+    """The status of a quantity with these one-sided bounds that has to lie above `limit`."""
+    lower, upper = bounds
+    if lower > limit:
+        return "confirmed"
+    return "contradicted" if upper < limit else "open"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tasks.evaluation.report.formatting import CHOICE_NAMES, points_text
 from tasks.evaluation.results.rows import TestStatus
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.selection import Status
+from tasks.evaluation.statistics import Status
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from tasks.evaluation.results.codec import joined
 from tasks.evaluation.results.pair import PairRecord
 from tasks.evaluation.results.rows import FailedRow, MeasuredRow, SweepRow, TimedRow
 from tasks.evaluation.results.summary import VanillaModels
-from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows, status_of
+from tasks.evaluation.selection import DEFAULT_MARGINS, choose_rows
 from tasks.evaluation.settings import CHOICES, MarginSettings
+from tasks.evaluation.statistics import status_of
 from tasks.paths import ARMS
 
 _Point = records.TimedPoint | records.UntimedPoint

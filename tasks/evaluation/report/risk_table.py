@@ -9,8 +9,9 @@ from tasks.evaluation.report.formatting import settings_text
 from tasks.evaluation.results.risk_tables import ControlledRow
 from tasks.evaluation.results.rows import TestMeasurements, TimedPoint
 from tasks.evaluation.results.summary import Summary
-from tasks.evaluation.selection import Status, TestedSequence, controlled, hoeffding_bentkus, threshold_of
+from tasks.evaluation.selection import TestedSequence, controlled, hoeffding_bentkus, threshold_of
 from tasks.evaluation.settings import RiskSettings
+from tasks.evaluation.statistics import Status
 from tasks.paths import ARMS
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from tasks.evaluation.results.codec import Settings
 from tasks.evaluation.results.tables import MeasuredTableRow
-from tasks.evaluation.selection import Status
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.statistics import Interval, Status
 
 
 @dataclass(frozen=True, kw_only=True)

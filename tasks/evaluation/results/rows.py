@@ -15,8 +15,7 @@ from annotated_types import Len
 from tasks.decoding.settings import SamplingSettings
 from tasks.evaluation.metrics import metric_of, points_of
 from tasks.evaluation.results.codec import Json, Settings, Source, decode, is_json, parse
-from tasks.evaluation.selection import Status
-from tasks.evaluation.statistics import Interval
+from tasks.evaluation.statistics import Interval, Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -310,7 +310,7 @@ def slow_step_warning(large: Decoder, costs: Costs) -> str:
         return ""
     return (
         f"a step of the large model uses {share:.0%} of this machine's bandwidth for its weights, so that "
-        "speed-ups over vanilla look better than they are; python -m tasks.bench measures where the time goes"
+        "speed-ups over vanilla look better than they are; python -m tasks.bench decoding measures where the time goes"
     )
 
 

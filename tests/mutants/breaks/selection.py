@@ -89,7 +89,7 @@ BREAKS = (
     ),
     Break(
         "test-status-flipped",
-        "tasks.evaluation.selection",
+        "tasks.evaluation.statistics",
         "status_of",
         "lower > limit",
         "upper > limit",
