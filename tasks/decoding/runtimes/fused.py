@@ -163,9 +163,8 @@ class FusedDecoder(SlotDecoder):
 
     @torch.inference_mode()
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        self.require_draft(pending, drafted)
         [cached] = self.lengths
-        after = cached + len(pending) + len(drafted)
+        after = cached + len(self.draft_run(pending, drafted))
         self._fit(1, after)
         checked = self._draft_checker.check_draft(pending, drafted, cached, rule)
         self.lengths = [after]

@@ -92,7 +92,7 @@ class RowBatch(ctypes.Structure):
 
 
 class Deferral(ctypes.Structure):
-    """`kernel/turns.h`: Deferral."""
+    """`kernel/speculative_loop.h`: Deferral."""
 
     _fields_ = _fields((_DOUBLE, "min_confidence max_entropy max_gain max_entropy_gain max_surprisal max_gap min_share"))
 
@@ -101,13 +101,13 @@ class Acceptance(ctypes.Structure):
     """`kernel/layout.h`: Acceptance."""
 
     _fields_ = _fields(
-        (_DOUBLE, "max_surprisal min_share max_gap pardon_entropy"),
-        (_INT32, "agreement pardon_window"),
+        (_DOUBLE, "max_surprisal min_share max_gap gate_entropy"),
+        (_INT32, "agreement deferred_window"),
     )
 
 
 class LoopRules(ctypes.Structure):
-    """`kernel/turns.h`: LoopRules."""
+    """`kernel/speculative_loop.h`: LoopRules."""
 
     _fields_ = _fields(
         (Acceptance, "acceptance"),
@@ -129,13 +129,13 @@ class LoopModel(ctypes.Structure):
 
 
 class NativeTurn(ctypes.Structure):
-    """`kernel/turns.h`: Turn."""
+    """`kernel/speculative_loop.h`: Turn."""
 
     _fields_ = _fields((_INT32, "predicted drafted fallback accepted verified added"))
 
 
 class Text(ctypes.Structure):
-    """`kernel/turns.h`: Text."""
+    """`kernel/speculative_loop.h`: Text."""
 
     _fields_ = _fields((_POINTER, "tokens"), (_INT64, "prompt count small_cached large_cached"), (_INT32, "target_goes_on"))
 

@@ -95,11 +95,13 @@ class SlotDecoder(LoadedModel):
             if row and not 0 <= min(row) <= max(row) < self._known:
                 raise IndexError(f"the {self.name} model has {self._known} tokens, and was given {min(row)} to {max(row)}")
 
-    def require_draft(self, pending: list[int], drafted: list[int]) -> None:
-        """Refuse a draft behind nothing, or of tokens that the model cannot predict."""
-        self.require_known([pending, drafted])
+    def draft_run(self, pending: list[int], drafted: list[int]) -> list[int]:
+        """Return the tokens of a run over a draft; refuse one behind nothing, or of tokens that the model cannot predict."""
+        tokens = pending + drafted
+        self.require_known([tokens])
         if not pending or max(drafted, default=0) >= self.vocabulary:
             raise ValueError("a draft needs at least one pending token, and drafted tokens within the vocabulary")
+        return tokens
 
     def require_positions(self, positions: int) -> None:
         """Refuse a text that is longer than the model's learned positions."""
@@ -108,8 +110,9 @@ class SlotDecoder(LoadedModel):
 
     def require_sound(self, best: Rows) -> None:
         """Raise `BrokenLogitsError` where a -1 in place of a token reports broken logits."""
-        if any(-1 in row for row in best):
-            raise BrokenLogitsError.at(self.name, self._steps)
+        for row in best:
+            if -1 in row:
+                raise BrokenLogitsError.at(self.name, self._steps)
 
 
 def _ends(model: PreTrainedModel, name: str) -> tuple[int, frozenset[int]]:

@@ -145,6 +145,7 @@ class NativeStack:
     def __init__(self, packed: PackedStack) -> None:
         self.packed = packed
         self.cache = NativeKVCache(packed)
+        self.width = packed.blueprint.width
         self._single = SingleRow()
 
     def call(self, function: Callable[..., int], *arguments: object) -> int:
@@ -155,7 +156,7 @@ class NativeStack:
     def run(self, tokens: Rows, cached: Sequence[int], slots: Sequence[int]) -> Tensor:
         """Return the last hidden states of all new tokens, row after row: float32 (new tokens, width)."""
         rows, _kept = self.rows(tokens, cached, slots)
-        hidden = empty_floats(sum(map(len, tokens)), self.packed.blueprint.width)
+        hidden = empty_floats(sum(map(len, tokens)), self.width)
         self.call(self.packed.functions.draftline_run, rows, hidden.data_ptr())
         return hidden
 
@@ -252,8 +253,8 @@ class NativeDecoder(SlotDecoder):
 
     def start(self, encoder_output: EncoderOutput) -> Rows:
         rows, longest, width = encoder_output.hidden.shape
-        if self._encoder is not None and width != self._packed.blueprint.width:
-            raise ValueError(f"the {self.name} model reads sources of width {self._packed.blueprint.width}, not {width}")
+        if self._encoder is not None and width != self._stack.width:
+            raise ValueError(f"the {self.name} model reads sources of width {self._stack.width}, not {width}")
         first = self.start_rows(encoder_output)
         self._slots = list(range(rows))
         self._fit(rows, 1)
@@ -293,7 +294,7 @@ class NativeDecoder(SlotDecoder):
             raise ValueError("a continuation needs at least one pending token and a budget of at least one")
         self._fit(1, cached + len(pending) + budget - 1)
         rows, _kept = self._stack.rows([pending], self.lengths, self._slots)
-        hidden = empty_floats(len(pending), self._packed.blueprint.width)
+        hidden = empty_floats(len(pending), self._stack.width)
         logits = empty_floats(budget if with_logits else 1, self._stride)
         best, confidence, entropies = (ctypes.c_int32 * budget)(), (ctypes.c_double * budget)(), (ctypes.c_double * budget)()
         count = self._stack.call(
@@ -310,13 +311,12 @@ class NativeDecoder(SlotDecoder):
         return Continuation(chosen, confidence[:count], self._whole(logits[:count])[None], entropies[:count])
 
     def check_draft(self, pending: list[int], drafted: list[int], rule: GreedyAcceptance) -> CheckedDraft:
-        tokens = pending + drafted
-        self.require_draft(pending, drafted)
+        tokens = self.draft_run(pending, drafted)
         [cached] = self.lengths
         count, positions = len(tokens), len(drafted) + 1
         self._fit(1, cached + count)
         rows, _kept = self._stack.rows([tokens], self.lengths, self._slots)
-        hidden, logits = empty_floats(count, self._packed.blueprint.width), empty_floats(positions, self._stride)
+        hidden, logits = empty_floats(count, self._stack.width), empty_floats(positions, self._stride)
         best = (ctypes.c_int32 * positions)()
         accepted = self._stack.call(
             *(self._functions.draftline_check_draft, rows, len(drafted), pack_acceptance(rule)),
@@ -348,7 +348,7 @@ class NativeDecoder(SlotDecoder):
         self._fit(rows, length)
         stack, cache = self._packed.native, self._cache.native
         stack.threads = torch.get_num_threads()
-        hidden, logits = empty_floats(longest_run, self._packed.blueprint.width), empty_floats(predictions, self._stride)
+        hidden, logits = empty_floats(longest_run, self._stack.width), empty_floats(predictions, self._stride)
         addresses = (ctypes.addressof(stack), ctypes.addressof(cache), hidden.data_ptr(), logits.data_ptr())
         return LoopModel(*addresses, None, self._stride, self._outputs), (hidden, logits)
 

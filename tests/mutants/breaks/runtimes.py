@@ -38,8 +38,8 @@ BREAKS = (
         _REPLAY,
     ),
     Break(
-        "kernel-pardons-the-certain", "tasks/decoding/runtimes/kernel/kernel.cpp", "examine",
-        "nats() < rule.pardon_entropy", "false",
+        "kernel-pardons-the-certain", "tasks/decoding/runtimes/kernel/speculative_loop.h", "examine",
+        "nats() < rule.gate_entropy", "false",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
     Break(
@@ -53,7 +53,7 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_fused_draft_check.py::test_a_check_is_a_run_and_the_rule",),
     ),
     Break(
-        "kernel-drafts-on-at-high-entropy", "tasks/decoding/runtimes/kernel/kernel.cpp", "after",
+        "kernel-drafts-on-at-high-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "after",
         " || nats > max_entropy", "",
         (f"{_UNIT}/runtimes/test_greedy_continuation.py::test_a_continuation_equals_single_steps",),
     ),
@@ -77,7 +77,7 @@ BREAKS = (
         "rule.max_entropy, rule", "0.0, rule", _REPLAY,
     ),
     Break(
-        "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/kernel.cpp", "accepts_score",
+        "kernel-check-of-the-share-alone", "tasks/decoding/runtimes/kernel/speculative_loop.h", "accepts_score",
         "score = share * highest", "score = share",
         (f"{_UNIT}/runtimes/test_draft_check.py::test_a_check_equals_a_plain_run_and_the_rule",),
     ),
@@ -158,7 +158,7 @@ BREAKS = (
         (f"{_UNIT}/runtimes/test_to_the_bit.py",),
     ),
     Break(
-        "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/vectors.h", "load",
+        "vectors-copied-through-the-stack", "tasks/decoding/runtimes/kernel/arithmetic.h", "load",
         "return *reinterpret_cast<const StoredVec*>(from);",
         "StoredVec loaded; std::memcpy(&loaded, from, sizeof loaded); return loaded;",
         (f"{_UNIT}/runtimes/test_compiled_code.py",),
@@ -179,17 +179,17 @@ BREAKS = (
         (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
-        "native-entropy-forgets-the-sum", "tasks/decoding/runtimes/kernel/kernel.cpp", "entropy",
+        "native-entropy-forgets-the-sum", "tasks/decoding/runtimes/kernel/speculative_loop.h", "entropy",
         "weighted_sum / sum", "weighted_sum",
         (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
     Break(
-        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/turns.h", "budget_of",
+        "native-drafts-into-the-limit", "tasks/decoding/runtimes/kernel/speculative_loop.h", "budget_of",
         "(rules.adds_bonus && !rules.ends_unverified)", "0",
         (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop[speculative-settings7]",),
     ),
     Break(
-        "native-drafts-a-token-of-high-entropy", "tasks/decoding/runtimes/kernel/turns.h", "cut_draft",
+        "native-drafts-a-token-of-high-entropy", "tasks/decoding/runtimes/kernel/speculative_loop.h", "cut_draft",
         "rules.entropy_falls_back && ", "false && ",
         (f"{_UNIT}/test_native_loop.py::test_rows_equal_the_general_loop",),
     ),
@@ -220,7 +220,7 @@ BREAKS = (
     ),
     Break(
         "native-batch-outlives-its-clients",
-        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_take_turns",
+        "tasks/decoding/runtimes/kernel/kernel.cpp", "draftline_take_turns",
         "flag_count && std::all_of", "flag_count < 0 && std::all_of",
         (f"{_UNIT}/test_native_loop.py::test_the_kernel_ends_once_nobody_waits",),
     ),
@@ -231,7 +231,7 @@ BREAKS = (
     ),
     Break(
         "native-batch-ends-with-its-first-client",
-        "tasks/decoding/runtimes/kernel/speculative_loop.h", "draftline_take_turns",
+        "tasks/decoding/runtimes/kernel/kernel.cpp", "draftline_take_turns",
         "std::all_of", "std::any_of",
         (f"{_UNIT}/test_native_loop.py::test_a_batch_goes_on_while_one_client_waits",),
     ),
@@ -261,7 +261,7 @@ BREAKS = (
         (f"{_UNIT}/test_draft_vocabulary.py::test_a_continuation_names_tokens_and_their_confidence",),
     ),
     Break(
-        "draft-logit-of-another-output", "tasks/decoding/runtimes/kernel/kernel.cpp", "output_of",
+        "draft-logit-of-another-output", "tasks/decoding/runtimes/kernel/layers.h", "output_of",
         "token) - stack.head_tokens", "token) - stack.head_tokens - 1",
         (f"{_UNIT}/test_draft_vocabulary.py::test_the_native_loop_equals_the_general_loop",),
     ),

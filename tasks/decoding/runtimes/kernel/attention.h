@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "vectors.h"
+#include "arithmetic.h"
 
 namespace {
 

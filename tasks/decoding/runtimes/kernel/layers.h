@@ -1,8 +1,9 @@
-// The layers of a stack, for consecutive new tokens of some rows.
+// A stack: its layers for consecutive new tokens of some rows, the sources that it reads, and its predictions.
 
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "attention.h"
@@ -257,6 +258,102 @@ void run_all(const Stack& stack, const Cache& cache, const RowBatch& rows, float
 #pragma omp parallel for num_threads(groups) schedule(static)
     for (int64_t group = 0; group < groups; group++)
         run_rows<format>(stack, cache, rows, rows.rows * group / groups, rows.rows * (group + 1) / groups, result, 1);
+}
+
+template <typename Run>
+auto with_format(int format, Run run) {
+    switch (format) {
+        case kBfloat16: return run(std::integral_constant<Format, kBfloat16>{});
+        case kInt8: return run(std::integral_constant<Format, kInt8>{});
+        default: return run(std::integral_constant<Format, kFloat32>{});
+    }
+}
+
+// Runs the layers over new tokens; `hidden` (new tokens, width).
+void run_stack(const Stack& stack, const Cache& cache, const RowBatch& rows, float* hidden) {
+    with_format(stack.format, [&](auto format) { run_all<format()>(stack, cache, rows, hidden); });
+}
+
+// Keys and values of one source (length, width) in every layer of the decoder.
+template <Format format>
+void read_source(const Stack& stack, const Cache& cache, const float* hidden, int64_t length, int64_t slot, int threads) {
+    thread_local std::vector<float> projected;
+    const int64_t width = stack.head_width, slot_stride = stack.heads * width * cache.source_capacity;
+    const int64_t stride = padded(stack.layer[0].cross_key_value.outputs);
+    projected.resize(std::max<size_t>(projected.size(), length * stride));
+    for (int index = 0; index < stack.layers; index++) {
+        product<format>(stack.layer[index].cross_key_value, hidden, stack.width, projected.data(), stride, length, false, threads);
+        const int64_t at = (index * cache.slots + slot) * slot_stride;
+        for (int64_t position = 0; position < length; position++) {
+            const float* key = projected.data() + position * stride;
+            remember(cache.cross_keys + at, cache.cross_values + at, key, key + stack.heads * width, stack.heads, width,
+                     cache.source_capacity, position);
+        }
+    }
+}
+
+template <Format format>
+void read_sources(const Stack& stack, const Cache& cache, const float* hidden, int64_t sources, int64_t longest) {
+    const Linear& linear = stack.layer[0].cross_key_value;
+    const bool share = sources > 1 && stack.threads > 1 && sources * longest * linear.inputs * linear.outputs > kWorthSharing;
+#pragma omp parallel for num_threads(stack.threads) schedule(static) if (share)
+    for (int64_t slot = 0; slot < sources; slot++)
+        read_source<format>(stack, cache, hidden + slot * longest * stack.width, cache.source_lengths[slot], slot,
+                            share ? 1 : stack.threads);
+}
+
+template <Format format>
+void predict(const Stack& stack, const float* hidden, int64_t tokens, float* logits, int64_t stride) {
+    thread_local std::vector<float> scaled;
+    if (stack.head_scale != 1.0f) {
+        scaled.assign(hidden, hidden + tokens * stack.width);
+        for (float& one : scaled) one *= stack.head_scale;
+        hidden = scaled.data();
+    }
+    product<format>(stack.head, hidden, stack.width, logits, stride, tokens, false, stack.threads);
+}
+
+// The token of an output of the head, and the output of a token that has one. Outputs ascend with tokens, so that the first of equal
+// logits is that of the lowest token in either order.
+inline int32_t token_of(const Stack& stack, int32_t output) {
+    return stack.head_tokens && output >= 0 ? stack.head_tokens[output] : output;
+}
+
+inline int64_t output_of(const Stack& stack, int32_t token) {
+    if (!stack.head_tokens) return token;
+    return std::lower_bound(stack.head_tokens, stack.head_tokens + stack.head.outputs, token) - stack.head_tokens;
+}
+
+// The first of the greatest logits; -1 where there is NaN, +infinity or no finite logit.
+int32_t argmax(const float* logits, int64_t vocabulary) {
+    Vec tops = Vec{} - INFINITY;
+    Ints odd{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+        const Vec some = load(logits + i);
+        odd |= some != some;
+        tops = some > tops ? some : tops;
+    }
+    float top = -INFINITY;
+    bool broken = false;
+    for (int lane = 0; lane < kLanes; lane++) {
+        top = std::max(top, tops[lane]);
+        broken |= odd[lane] != 0;
+    }
+    for (int64_t i = whole; i < vocabulary; i++) {
+        top = std::max(top, logits[i]);
+        broken |= std::isnan(logits[i]);
+    }
+    if (broken || !std::isfinite(top)) return -1;
+    return std::find(logits, logits + vocabulary, top) - logits;
+}
+
+// Logits (tokens, stride) of last hidden states (tokens, width), and the first of the greatest of `vocabulary` outputs at each; -1:
+// broken.
+void predict_outputs(const Stack& stack, const float* hidden, int64_t tokens, float* logits, int64_t stride, int64_t vocabulary,
+                     int32_t* best) {
+    with_format(stack.format, [&](auto format) { predict<format()>(stack, hidden, tokens, logits, stride); });
+    for (int64_t token = 0; token < tokens; token++) best[token] = argmax(logits + token * stride, vocabulary);
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 
 #pragma once
 
-#include "turns.h"
+#include "speculative_loop.h"
 
 extern "C" {
 
-// What a model predicts after a prefix: its likeliest token, the score of that, and the entropy of all scores. -1: not known.
+// What a model predicts after a prefix: its argmax, the score of that, and the entropy of all scores. -1: not known.
 struct KnownPrediction {
     int32_t best;
     double top, entropy;
@@ -19,7 +19,7 @@ struct KnownPrediction {
 struct ReplayNode {
     int32_t token, child, sibling;
     KnownPrediction small, large;
-    double score, surprisal;  // of the small model's likeliest token by the large one; NaN: not known
+    double score, surprisal;  // of the small model's argmax by the large one; NaN: not known
 };
 }
 
@@ -38,7 +38,7 @@ int32_t step(const ReplayNode* nodes, int32_t node, int32_t token) {
     return -1;
 }
 
-// Whether all is known that a rule may ask about the small model's likeliest token.
+// Whether all is known that a rule may ask about the small model's argmax.
 bool comparable(const ReplayNode& node) { return node.small.best >= 0 && node.large.best >= 0 && !std::isnan(node.score); }
 
 // Whether a position defers to the large model, in the numbers and the arithmetic of `cascade_rules.py`.
@@ -49,7 +49,7 @@ bool defers(const Deferral& bounds, const ReplayNode& node) {
            p.top - node.score > bounds.max_gap || node.score < bounds.min_share * p.top;
 }
 
-// Whether the small model's likeliest token is accepted at a node where the large model's is another one.
+// Whether the small model's argmax is accepted at a node where the large model's is another one.
 bool accepts(const LoopRules& rules, const ReplayNode& node) {
     if (rules.deferral) return !defers(*rules.deferral, node);
     const Acceptance& rule = rules.acceptance;

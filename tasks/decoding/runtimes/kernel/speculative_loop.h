@@ -1,15 +1,50 @@
 // The speculative loop for greedy rows and acceptance rules that are numbers, without Python between model runs.
 //
-// `tasks/decoding/loop.py` defines the loop. Rows take their turns together: a run of a model covers the new tokens of all rows
-// that need it, and each number in it is the same, to the bit, as in a run of one row.
+// From top to bottom: what a row, a turn and the rules are; scores; the acceptance rule; what a turn does to a text, whoever
+// predicts (models here, predictions known before in `replay.h`); the loop. `tasks/decoding` defines loop and turn in Python, and
+// makes tokens, proposers and counts of the turns that are reported. Rows take their turns together: a run of a model covers the
+// new tokens of all rows that need it, and each number in it is the same, to the bit, as in a run of one row.
 
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
-#include "turns.h"
+#include "layers.h"
 
 extern "C" {
+
+// Where a speculative cascade defers to the large model: where one of these bounds is crossed.
+struct Deferral {
+    double min_confidence, max_entropy, max_gain, max_entropy_gain, max_surprisal, max_gap, min_share;
+};
+
+// The draft rule, the acceptance rule, the limit, and the tokens that end a text for either model.
+struct LoopRules {
+    Acceptance acceptance;
+    double fallback_threshold, stop_below, max_entropy;
+    int32_t window, entropy_falls_back, first_from_target, ends_unverified, target_after_rollback, adds_bonus;
+    int64_t limit;
+    const int32_t *small_ends, *large_ends;
+    int64_t small_end_count, large_end_count;
+    const Deferral* deferral;  // of a cascade, whose acceptance rule this is then; otherwise none
+};
+
+// One turn: predictions of the drafter, drafted tokens, whether the drafter fell back, accepted tokens, whether the target ran,
+// and whether it added a token.
+struct Turn {
+    int32_t predicted, drafted, fallback, accepted, verified, added;
+};
+
+// The text so far; `tokens` begin with the prompt.
+struct Text {
+    int32_t* tokens;
+    int64_t prompt, count, small_cached, large_cached;
+    int32_t target_goes_on;  // the last token is a correction, behind which the large model predicts one more by itself
+    int64_t generated() const { return count - prompt; }
+};
 
 // One of the two models, and the buffers of its runs; or a table in place of the small one.
 struct LoopModel {
@@ -33,7 +68,149 @@ struct LoopRow {
 
 namespace {
 
-// What a model predicts at a position: the logits of its outputs, and its likeliest token, with the logit of that.
+// The softmax of the greatest logit.
+float confidence(const float* logits, int64_t vocabulary, float top) {
+    Vec sums{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) sums += exponential(load(logits + i) - top);
+    float sum = total(sums);
+    for (int64_t i = whole; i < vocabulary; i++) sum += std::exp(logits[i] - top);
+    return 1.0f / sum;
+}
+
+// The entropy of the softmax, in nats.
+float entropy(const float* logits, int64_t vocabulary, float top) {
+    // A masked logit is -infinity, whose product with its probability of 0 must be 0.
+    const float least = -87.0f;
+    Vec sums{}, weighted{};
+    const int64_t whole = vocabulary / kLanes * kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+        const Vec below = load(logits + i) - top, raised = exponential(below);
+        sums += raised;
+        weighted += raised * (below < least ? Vec{} + least : below);
+    }
+    float sum = total(sums), weighted_sum = total(weighted);
+    for (int64_t i = whole; i < vocabulary; i++) {
+        const float below = logits[i] - top, raised = below < least ? 0.0f : std::exp(below);
+        sum += raised;
+        weighted_sum += raised * std::max(below, least);
+    }
+    return std::log(sum) - weighted_sum / sum;
+}
+
+// Whether a rule's bounds on the scores themselves accept a token whose score is `share` of the highest.
+bool accepts_score(const Acceptance& rule, const float* logits, int64_t outputs, float top, double share) {
+    if (rule.max_surprisal < 0 && rule.max_gap < 0) return false;
+    const double highest = confidence(logits, outputs, top), score = share * highest;
+    return -std::log(score) <= rule.max_surprisal || highest - score <= rule.max_gap;
+}
+
+// How many tokens of a draft stay, by whether the rule keeps each of them (`decoder.py`: the deferred window of FLy).
+struct Keeping {
+    const Acceptance& rule;
+    int64_t count = 0, waiting = 0;
+    bool over = false;
+
+    explicit Keeping(const Acceptance& rule) : rule(rule) {}
+
+    template <typename Entropy>
+    void examine(int64_t index, bool kept, Entropy nats) {
+        if (kept) {
+            waiting = std::max<int64_t>(0, waiting - 1);
+            if (!waiting) count = index + 1;
+        } else if (waiting || !rule.deferred_window || nats() < rule.gate_entropy) {
+            over = true;
+        } else {
+            waiting = rule.deferred_window;
+        }
+    }
+};
+
+// How many drafted tokens stay: `best` and `logits` (drafted + 1, stride) are what the large model predicts at their positions.
+int64_t count_kept(const Acceptance& rule, const float* logits, int64_t stride, int64_t vocabulary, const int32_t* best, const int32_t* draft,
+                   int64_t drafted) {
+    Keeping keeping(rule);
+    for (int64_t index = 0; index < drafted && !keeping.over; index++) {
+        const float* here = logits + index * stride;
+        const bool agrees = best[index] == draft[index];
+        const float top = best[index] < 0 ? 0 : here[best[index]];
+        bool kept = best[index] < 0 || (rule.agreement == 1 && agrees);
+        if (!kept) {
+            const double share = std::exp(double(here[draft[index]]) - top);
+            kept = share >= rule.min_share || accepts_score(rule, here, vocabulary, top, share);
+        }
+        if (!kept && rule.agreement == 2 && agrees) return drafted;
+        keeping.examine(index, kept, [&] { return entropy(here, vocabulary, top); });
+    }
+    return keeping.count;
+}
+
+// Where a draft stops before its budget: after a token whose confidence is not above `fallback_threshold`, one with which the
+// product of confidences falls under `stop_below`, one where the entropy is above `max_entropy`, or one that ends a text.
+struct DraftStops {
+    double fallback_threshold, stop_below, max_entropy;
+    const int32_t* ends;
+    int64_t end_count;
+
+    bool reads_scores() const { return fallback_threshold > 0 || stop_below > 0; }
+    bool reads_entropy() const { return max_entropy < HUGE_VAL; }
+
+    bool after(int32_t token, double confidence, double nats, double& cumulative) const {
+        cumulative *= confidence;
+        const bool unsure = confidence <= fallback_threshold || cumulative < stop_below || nats > max_entropy;
+        return unsure || std::find(ends, ends + end_count, token) != ends + end_count;
+    }
+};
+
+inline bool contains(const int32_t* ends, int64_t count, int32_t token) {
+    return std::find(ends, ends + count, token) != ends + count;
+}
+
+inline bool ends_text(const LoopRules& rules, int32_t token) { return contains(rules.large_ends, rules.large_end_count, token); }
+
+inline DraftStops draft_stops(const LoopRules& rules) {
+    return {rules.fallback_threshold, rules.stop_below, rules.max_entropy, rules.small_ends, rules.small_end_count};
+}
+
+// Tokens that may be drafted behind the text.
+int64_t budget_of(const LoopRules& rules, const Text& text) {
+    if (text.target_goes_on || (rules.first_from_target && text.generated() == 0)) return 0;
+    return std::min<int64_t>(rules.window, rules.limit - text.generated() - (rules.adds_bonus && !rules.ends_unverified));
+}
+
+// Cuts the predictions of a turn into its draft: without one that was not confident enough, and no further than a token that ends
+// the text. `last_confidence` and `last_nats` are of the last prediction.
+void cut_draft(const LoopRules& rules, Turn& turn, const int32_t* predicted, double last_confidence, double last_nats) {
+    turn.fallback = last_confidence <= rules.fallback_threshold || (rules.entropy_falls_back && last_nats > rules.max_entropy);
+    turn.drafted = turn.predicted - turn.fallback;
+    for (int32_t index = 0; index < turn.drafted; index++)
+        if (ends_text(rules, predicted[index])) {
+            turn.drafted = index + 1;
+            turn.fallback = 0;
+        }
+}
+
+// Whether the text ends with its draft, which the target then does not see, as BiLD's may.
+bool ends_unverified(const LoopRules& rules, const Text& text, const Turn& turn) {
+    if (!rules.ends_unverified || !turn.drafted) return false;
+    return text.generated() + turn.drafted == rules.limit || ends_text(rules, text.tokens[text.count + turn.drafted - 1]);
+}
+
+// Takes the accepted tokens of a draft behind the text, and says whether another one follows them.
+void keep_accepted(const LoopRules& rules, Text& text, Turn& turn) {
+    text.count += turn.accepted;
+    const bool whole = turn.accepted == turn.drafted;
+    const bool ended = turn.drafted > 0 && ends_text(rules, text.tokens[text.count - 1]);
+    turn.added = !whole || (rules.adds_bonus && !ended);
+    text.target_goes_on = rules.target_after_rollback && !whole;
+}
+
+// Whether the text ends with a turn that was verified.
+bool ended(const LoopRules& rules, const Text& text) {
+    return text.generated() >= rules.limit || (ends_text(rules, text.tokens[text.count - 1]) && !text.target_goes_on);
+}
+
+// What a model predicts at a position: the logits of its outputs, and its argmax, with the logit of that.
 struct Prediction {
     const float* logits;
     int64_t outputs;
@@ -103,7 +280,7 @@ struct Run {
     // Runs the model; its logits are those of the positions that are read, row after row, `best` the outputs of the greatest.
     void predict(const LoopModel& model, std::vector<int32_t>& best) const {
         const RowBatch rows{int64_t(slots.size()), tokens.data(), begin.data(), cached.data(), slots.data()};
-        draftline_run(model.stack, model.cache, &rows, model.hidden);
+        run_stack(*model.stack, *model.cache, rows, model.hidden);
         const int64_t width = model.stack->width;
         int64_t positions = 0;
         for (size_t row = 0; row < slots.size(); row++) {
@@ -192,7 +369,7 @@ struct SpeculativeLoop {
         return nullptr;
     }
 
-    // How many drafted tokens a cascade accepts: each where its position does not defer, or where it is the large model's likeliest.
+    // How many drafted tokens a cascade accepts: each where its position does not defer, or where it is the large model's argmax.
     int32_t accepted_by_cascade(const Row& row, const int32_t* p_best) const {
         const int32_t *draft = row.draft(), drafted = row.turn().drafted;
         for (int32_t index = 0; index < drafted; index++) {
@@ -275,25 +452,3 @@ struct SpeculativeLoop {
 };
 
 }  // namespace
-
-extern "C" {
-
-// Takes at most `turns` turns of each row whose text has not ended: texts that end, or have `limit` tokens behind their prompts, leave.
-// Returns `count`; where logits are broken, the row in which they are, whose last turn's `verified` is 1 where they are the large model's;
-// `count + 1` where all of the `flags`, which other threads may set, were set on the way.
-int64_t draftline_take_turns(const LoopModel* small, const LoopModel* large, const LoopRules* rules, LoopRow* given, int64_t count,
-                             int64_t turns, const int32_t* const* flags, int64_t flag_count) {
-    std::vector<Row> rows;
-    for (int64_t slot = 0; slot < count; slot++)
-        if (!given[slot].ended) rows.emplace_back(given[slot], slot);
-    Rows going;
-    for (Row& row : rows) going.push_back(&row);
-    const auto set = [](const int32_t* flag) { return __atomic_load_n(flag, __ATOMIC_RELAXED) != 0; };
-    SpeculativeLoop loop{*small, *large, *rules};
-    for (int64_t turn = 0; turn < turns && !going.empty(); turn++) {
-        if (flag_count && std::all_of(flags, flags + flag_count, set)) return count + 1;
-        if (const Row* broken = loop.take_turns(going)) return broken->slot;
-    }
-    return count;
-}
-}

@@ -16,7 +16,6 @@ from tasks.decoding.runtimes.layout import FORMATS
 
 _SOURCE = """
 #include "products.h"
-#include "packing.h"
 
 template <Format format>
 void multiply(const float* w, int64_t inputs, int64_t outputs, const float* bias, const float* x, int64_t tokens, float* y,
